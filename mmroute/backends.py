@@ -1,0 +1,53 @@
+"""Backend profiles: engines and versions whose behaviour is matched."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import ModelError, Reason
+
+__all__ = ["BACKENDS", "BackendProfile", "find_backend"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendProfile:
+    """What one engine does whatever the model.
+
+    Attributes:
+        name: as the caller gives it.
+        version: what the profile was checked on.
+        max_images: images in one prompt; more are refused.
+        min_encoder_cache: features of one image that the engine's encoder cache holds even
+            if no image of the model needs as many by its own configuration.
+    """
+
+    name: str
+    version: str
+    max_images: int
+    min_encoder_cache: int
+
+
+BACKENDS: Final[Mapping[str, BackendProfile]] = {
+    # Defaults of --limit-mm-per-prompt, and of the scheduler's smallest batch of tokens.
+    "vllm": BackendProfile("vllm", "0.33.0", max_images=999, min_encoder_cache=2048),
+}
+"""The profiles by name."""
+
+
+def find_backend(name: str) -> BackendProfile:
+    """The profile of that name.
+
+    Raises:
+        ModelError: `unknown_backend`.
+    """
+    if name in BACKENDS:
+        return BACKENDS[name]
+    near = difflib.get_close_matches(name, BACKENDS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ModelError(
+        Reason.UNKNOWN_BACKEND,
+        f"There is no backend profile {name!r}; there are: {', '.join(sorted(BACKENDS))}.{hint}",
+    )

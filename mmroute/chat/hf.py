@@ -1,0 +1,139 @@
+"""Chat requests of models with a chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mmroute.chat.messages import ImageQueue, check_message, normalize_tools, parse_conversation
+from mmroute.chat.prompt import ChatPrompt
+from mmroute.chat.template import ChatTemplate
+from mmroute.errors import Reason, Refusal
+from mmroute.request import ImageSize, Message, RequestOptions
+
+__all__ = ["HfChat"]
+
+# Parameters of transformers' apply_chat_template: never variables of a template.
+_OWN_PARAMETERS: Final = frozenset({
+    "add_generation_prompt", "continue_final_message", "documents", "max_length", "padding",
+    "return_dict", "return_tensors", "tokenizer_kwargs", "tools", "truncation",
+})  # fmt: skip
+# Of these, the ones that make the engine fail, or do what no server allows by default.
+_REFUSED_KWARGS: Final = frozenset({
+    "chat_template", "conversation", "messages", "model_config", "return_assistant_tokens_mask",
+    "sanitize_control_tokens", "self", "tokenize", "tokenizer",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HfChat:
+    """Renders chats with the model's template, as vLLM 0.33.0 does.
+
+    Attributes:
+        template: for requests without tools; None if the model has none.
+        tool_template: for requests with tools: the processor's template is not used then.
+        special_tokens: ``bos_token`` and the like, which templates may write.
+        chat_placeholder: the text a "string" template gets in front for one image.
+    """
+
+    template: ChatTemplate | None
+    tool_template: ChatTemplate | None
+    special_tokens: Mapping[str, str]
+    chat_placeholder: str | None
+
+    @property
+    def content_format(self) -> str:
+        """See `Chat.content_format`."""
+        return "string" if self.template is None else self.template.content_format
+
+    def render(
+        self, messages: Sequence[Message], images: Sequence[ImageSize], options: RequestOptions
+    ) -> ChatPrompt:
+        """See `Chat.render`."""
+        kwargs = _template_kwargs(options)
+        tools = kwargs.get("tools", normalize_tools(options.tools))
+        template = self.template if tools is None else self.tool_template
+        if template is None:
+            with_tools = "" if tools is None else " that is used when a request has tools"
+            raise Refusal(
+                Reason.CHAT_TEMPLATE_MISSING,
+                f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
+            )
+        if not messages:
+            raise Refusal(Reason.INVALID_REQUEST, "messages must not be empty")
+        if options.continue_final_message and options.add_generation_prompt:
+            raise Refusal(
+                Reason.INVALID_REQUEST,
+                "continue_final_message and add_generation_prompt exclude each other; "
+                "set add_generation_prompt to false",
+            )
+        queue = ImageQueue(images)
+        conversation = parse_conversation(
+            [check_message(message, i) for i, message in enumerate(messages)],
+            queue,
+            content_format=template.content_format,
+            chat_placeholder=self.chat_placeholder,
+        )
+        taken = queue.finish()
+        if "'developer'" not in template.source and '"developer"' not in template.source:
+            conversation = _developer_to_system(conversation)
+        variables = dict(self.special_tokens) | {
+            name: value
+            for name, value in kwargs.items()
+            if name in template.variables and name not in _OWN_PARAMETERS
+        }
+        text = template.render(
+            conversation,
+            variables=variables | {"tools": tools, "documents": _documents(kwargs)},
+            add_generation_prompt=options.add_generation_prompt,
+            continue_final_message=options.continue_final_message,
+        )
+        return ChatPrompt(prompt=text, images=taken)
+
+
+def _template_kwargs(options: RequestOptions) -> dict[str, Any]:
+    # null and "auto" mean "not set" to the engine, whatever the variable.
+    kwargs = {k: v for k, v in options.chat_template_kwargs.items() if v not in (None, "auto")}
+    refused = _REFUSED_KWARGS & kwargs.keys()
+    if refused:
+        raise Refusal(
+            Reason.INVALID_REQUEST,
+            f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
+        )
+    return kwargs
+
+
+def _documents(kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the client sent
+    documents = kwargs.get("documents")
+    if documents is not None and not (
+        isinstance(documents, list) and all(isinstance(d, dict) for d in documents)
+    ):
+        raise Refusal(
+            Reason.INVALID_REQUEST, "chat_template_kwargs.documents must be a list of objects"
+        )
+    return documents
+
+
+def _developer_to_system(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rename the role for templates that do not know it, and merge all system messages."""
+    if all(message["role"] != "developer" for message in conversation):
+        return conversation
+    renamed = [
+        {k: v for k, v in message.items() if k != "tools"} | {"role": "system"}
+        if message["role"] == "developer"
+        else message
+        for message in conversation
+    ]
+    at = [i for i, message in enumerate(renamed) if message["role"] == "system"]
+    if at == [0]:
+        return renamed
+    texts = [text for i in at if (text := _joined_text(renamed[i]["content"]))]
+    others = [message for message in renamed if message["role"] != "system"]
+    return [{"role": "system", "content": "\n\n".join(texts)}, *others]
+
+
+def _joined_text(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content if "text" in part)

@@ -1,0 +1,401 @@
+"""OpenAI chat messages, checked and taken apart as vLLM does it before any template.
+
+Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py`` (what the API accepts)
+and ``renderers/chat_utils/chat_message.py`` (what it makes of it).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mmroute.errors import Reason, Refusal
+from mmroute.request import ImageSize, Message
+
+__all__ = ["ImageQueue", "check_message", "normalize_tools", "parse_conversation"]
+
+# Roles whose message type in the OpenAI schema checks every content part.
+_STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
+_NULL_CONTENT_ROLES: Final = frozenset({"assistant", "function"})
+_TEXT_FIELD: Final[Mapping[str, str]] = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+_IMAGE_TYPES: Final = frozenset({"image", "image_url", "input_image"})
+_OTHER_MEDIA: Final = (
+    "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil",
+    "audio_url", "input_audio", "video_url", "file",
+)  # fmt: skip
+# Keys the content part types define; every other key of a part reaches the template.
+_PART_KEYS: Final = frozenset({
+    "audio_embeds", "audio_url", "closed", "data", "file", "image_embeds", "image_pil",
+    "image_url", "input_audio", "name", "prompt_cache_breakpoint", "refusal", "text",
+    "thinking", "type", "uuid", "video_embeds", "video_url",
+})  # fmt: skip
+_BILLING_HEADER: Final = "x-anthropic-billing-header"
+
+
+class ImageQueue:
+    """The request's images, taken one by one by the image parts of its messages."""
+
+    def __init__(self, images: Sequence[ImageSize]) -> None:
+        self._images = images
+        self.taken: list[ImageSize] = []
+
+    def take(self, part: Mapping[str, Any]) -> int:
+        """Give an image part its image, and return its number, counted from 1.
+
+        Raises:
+            Refusal: `image_size_unknown`; `image_count_mismatch` if none is left.
+        """
+        if len(self.taken) >= len(self._images):
+            url = part.get("image_url")
+            if url is not None:
+                raise Refusal(
+                    Reason.IMAGE_SIZE_UNKNOWN,
+                    f"image part {len(self.taken) + 1} is a link or a file, and `images` has no "
+                    'size for it; give its {"width", "height"} in `images`',
+                )
+            raise Refusal(
+                Reason.IMAGE_COUNT_MISMATCH,
+                f"the messages have more image parts than `images` has sizes "
+                f"({len(self._images)})",
+            )
+        self.taken.append(self._images[len(self.taken)])
+        return len(self.taken)
+
+    def finish(self) -> tuple[ImageSize, ...]:
+        """All images, once every one of them was taken.
+
+        Raises:
+            Refusal: `image_count_mismatch` if some are left over.
+        """
+        if len(self.taken) < len(self._images):
+            raise Refusal(
+                Reason.IMAGE_COUNT_MISMATCH,
+                f"`images` has {len(self._images)} sizes, the messages have only "
+                f'{len(self.taken)} image parts; add a {{"type": "image"}} part for each image',
+            )
+        return tuple(self.taken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    text: str
+    extra: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    number: int
+    extra: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _ToolReference:
+    name: Any
+
+
+_Part = _Text | _Image | _ToolReference
+
+
+def check_message(message: object, index: int) -> dict[str, Any]:
+    """One message as the API accepts it, copied as far as later steps change it.
+
+    Raises:
+        Refusal: `invalid_request`.
+    """
+    where = f"messages[{index}]"
+    if not isinstance(message, Mapping):
+        raise _invalid(f"{where} must be an object, found {type(message).__name__}")
+    checked = dict(message)
+    role = checked.get("role")
+    if not isinstance(role, str):
+        raise _invalid(f"{where}.role must be a string, found {role!r}")
+    reasoning = checked.pop("reasoning_content", None)
+    if reasoning is not None and checked.get("reasoning") is None:
+        checked["reasoning"] = reasoning
+    for name in ("name", "tool_call_id"):
+        if checked.get(name) is not None and not isinstance(checked[name], str):
+            raise _invalid(f"{where}.{name} must be a string, found {checked[name]!r}")
+    _check_content(checked, role, where)
+    if checked.get("tool_calls") is not None:
+        checked["tool_calls"] = _check_tool_calls(checked["tool_calls"], where)
+    return checked
+
+
+def parse_conversation(
+    messages: Sequence[dict[str, Any]],
+    images: ImageQueue,
+    *,
+    content_format: str,
+    chat_placeholder: str | None,
+) -> list[dict[str, Any]]:
+    """Checked messages as the template gets them.
+
+    Args:
+        messages: results of `check_message`.
+        images: takes one image for every image part, in order.
+        content_format: ``openai`` keeps the parts of a message as dicts, images where they
+            are; ``string`` joins its texts and puts missing placeholders in front.
+        chat_placeholder: the text put in front for one image, ``{n}`` its number; None for
+            models that get none.
+
+    Raises:
+        Refusal: `invalid_request`, `unsupported_modality`, `image_size_unknown`,
+            `image_count_mismatch`, `placeholder_count_mismatch`.
+    """
+    conversation = []
+    for message in messages:
+        parts = list(_parts(message, images))
+        content: str | list[dict[str, Any]]
+        if content_format == "openai":
+            content = [_as_dict(part) for part in parts]
+        else:
+            content = _as_text(parts, chat_placeholder)
+        conversation.append(_conversation_message(message, content))
+    return conversation
+
+
+def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
+    """Tool definitions as the template gets them.
+
+    Source: vLLM 0.33.0 ``ChatCompletionToolsParam`` and ``FunctionDefinition``: known fields
+    only, absent descriptions and parameters as null.
+
+    Raises:
+        Refusal: `invalid_request`.
+    """
+    if tools is None:
+        return None
+    if not isinstance(tools, list) or not tools:
+        raise _invalid("tools must be a non-empty list of tool definitions, or absent")
+    return [_normalize_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+
+
+def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
+    if not isinstance(tool, Mapping) or tool.get("type", "function") != "function":
+        raise _invalid(f'{where} must be an object of "type": "function"')
+    function = tool.get("function")
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise _invalid(f"{where}.function.name must be a string")
+    kinds: tuple[tuple[str, type], ...] = (
+        ("description", str), ("parameters", dict), ("strict", bool), ("defer_loading", bool),
+    )  # fmt: skip
+    for name, kind in kinds:
+        if function.get(name) is not None and not isinstance(function[name], kind):
+            raise _invalid(f"{where}.function.{name} must be of type {kind.__name__}")
+    deferred = tool.get("defer_loading")
+    if deferred is not None and not isinstance(deferred, bool):
+        raise _invalid(f"{where}.defer_loading must be true or false")
+    normalized: dict[str, Any] = {
+        "name": function["name"],
+        "description": function.get("description"),
+        "parameters": function.get("parameters"),
+    }
+    if function.get("strict") is not None:
+        normalized["strict"] = function["strict"]
+    inner_deferred = function.get("defer_loading")
+    if inner_deferred is None:
+        inner_deferred = deferred
+    if inner_deferred is not None:
+        normalized["defer_loading"] = inner_deferred
+    outer: dict[str, Any] = {"type": "function", "function": normalized}
+    return outer if deferred is None else outer | {"defer_loading": deferred}
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(Reason.INVALID_REQUEST, message)
+
+
+def _check_content(message: dict[str, Any], role: str, where: str) -> None:
+    if "content" not in message:
+        return
+    content = message["content"]
+    if content is None:
+        if role not in _NULL_CONTENT_ROLES:
+            raise _invalid(f"{where}.content must be a string or a list of parts, found null")
+    elif isinstance(content, list):
+        if role in _STRICT_ROLES and content and not any(map(_is_well_formed, content)):
+            raise _invalid(
+                f"{where}.content has no part of a known form; the first is {content[0]!r}"
+            )
+    elif not isinstance(content, str):
+        raise _invalid(
+            f"{where}.content must be a string or a list of parts, found {type(content).__name__}"
+        )
+
+
+def _is_well_formed(part: object) -> bool:
+    """Whether a part alone would pass the API's schema.
+
+    One part that does makes the schema accept the whole message as it is; then each part is
+    read leniently. If none does, the message is refused.
+    """
+    if not isinstance(part, Mapping):
+        return False
+    kind = part.get("type")
+    if kind in ("text", "refusal", "thinking"):
+        well_formed = isinstance(part.get(_TEXT_FIELD[kind]), str)
+    elif kind == "tool_reference":
+        well_formed = True
+    else:
+        well_formed = kind == "image" or any(key in part for key in ("image_url", *_OTHER_MEDIA))
+    return well_formed or ("uuid" in part and isinstance(part["uuid"], str | None))
+
+
+def _check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise _invalid(f"{where}.tool_calls must be a list, found {type(calls).__name__}")
+    return [_check_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+
+
+def _check_tool_call(call: object, where: str) -> dict[str, Any]:
+    if not isinstance(call, Mapping) or call.get("type") != "function":
+        raise _invalid(f'{where} must be an object of "type": "function"')
+    function = call.get("function")
+    if not isinstance(call.get("id"), str) or not isinstance(function, Mapping):
+        raise _invalid(f"{where} must have an `id` and a `function` object")
+    for name in ("name", "arguments"):
+        if not isinstance(function.get(name), str):
+            raise _invalid(f"{where}.function.{name} must be a string")
+    return dict(call) | {"function": dict(function)}
+
+
+def _parts(message: Mapping[str, Any], images: ImageQueue) -> Iterator[_Part]:
+    content = message.get("content")
+    if content is None:
+        return
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if message["role"] == "system":
+        content = _without_billing_header(content)
+    for part in content:
+        parsed = _parse_part(part, images)
+        if parsed is not None:
+            yield parsed
+
+
+def _parse_part(part: object, images: ImageQueue) -> _Part | None:
+    if isinstance(part, str):
+        return _Text(part, {})
+    if not isinstance(part, Mapping):
+        raise _invalid(f"a content part must be an object, found {type(part).__name__}")
+    kind = part.get("type")
+    if (kind is None or part.get("uuid") is not None) and kind not in _IMAGE_TYPES:
+        # As the engine does: without a type, or with a uuid, the keys tell what a part is.
+        kind = next((k for k in ("image_url", *_OTHER_MEDIA, "tool_reference") if k in part), None)
+    if kind in _TEXT_FIELD:
+        text = part.get(_TEXT_FIELD[kind])
+        if text is None and kind in ("text", "refusal"):
+            return None
+        if not isinstance(text, str):
+            raise _invalid(f"a part of type {kind!r} has {type(text).__name__} for its text")
+        return _Text(text, _extra_keys(part))
+    if kind in _IMAGE_TYPES:
+        return _Image(images.take(part), {} if kind == "image" else _extra_keys(part))
+    if kind == "tool_reference":
+        return _ToolReference(part.get("name"))
+    if kind in _OTHER_MEDIA:
+        raise Refusal(
+            Reason.UNSUPPORTED_MODALITY,
+            f"a content part of type {kind!r}: only text and images are covered",
+        )
+    raise _invalid(
+        f"unknown content part type {kind!r}; known are text, image, image_url, refusal, thinking"
+    )
+
+
+def _extra_keys(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in part.items() if k not in _PART_KEYS}
+
+
+def _without_billing_header(parts: Sequence[Any]) -> Iterator[Any]:
+    """Drop the line by which one client marks every request, as vLLM does in system texts."""
+    for part in parts:
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if isinstance(part, Mapping) and part.get("type") != "text":
+            text = None
+        if not (isinstance(text, str) and text.startswith(_BILLING_HEADER)):
+            yield part
+        elif rest := text.partition("\n")[2]:
+            yield {**part, "text": rest} if isinstance(part, Mapping) else rest
+
+
+def _as_dict(part: _Part) -> dict[str, Any]:
+    match part:
+        case _Text(text, extra):
+            return {"type": "text", "text": text, **extra}
+        case _Image(_, extra):
+            return {"type": "image", **extra}
+        case _ToolReference(name):
+            return {"type": "tool_reference", "name": name}
+
+
+def _as_text(parts: Sequence[_Part], chat_placeholder: str | None) -> str:
+    texts = [text for part in parts if not isinstance(part, _Image) and (text := _text_of(part))]
+    text = "\n".join(texts)
+    if chat_placeholder is None:
+        return text
+    wanted = Counter(
+        chat_placeholder.replace("{n}", str(part.number))
+        for part in parts
+        if isinstance(part, _Image)
+    )
+    missing: list[str] = []
+    for placeholder, count in wanted.items():
+        left = count - text.count(placeholder)
+        if left < 0:
+            raise Refusal(
+                Reason.PLACEHOLDER_COUNT_MISMATCH,
+                f"the text has {placeholder!r} {count - left} times, but only {count} images",
+            )
+        missing += [placeholder] * left
+    return "\n".join([*missing, text] if text else missing)
+
+
+def _text_of(part: _Text | _ToolReference) -> str:
+    if isinstance(part, _Text):
+        return part.text
+    if part.name is not None and not isinstance(part.name, str):
+        raise _invalid(f"a tool_reference part has {part.name!r} for its name")
+    return part.name or ""
+
+
+def _conversation_message(
+    message: Mapping[str, Any], content: str | list[dict[str, Any]]
+) -> dict[str, Any]:
+    role = message["role"]
+    result: dict[str, Any] = {"role": role, "content": content}
+    if role == "assistant":
+        if message.get("tool_calls"):
+            result["tool_calls"] = [_with_parsed_arguments(c) for c in message["tool_calls"]]
+        if message.get("reasoning") is not None:
+            result["reasoning"] = result["reasoning_content"] = message["reasoning"]
+    elif role == "tool":
+        if "tool_call_id" in message:
+            result["tool_call_id"] = message["tool_call_id"]
+        if isinstance(content, list) and all(part.get("type") == "text" for part in content):
+            result["content"] = "\n".join(part["text"] for part in content)
+    for name in ("name", "task"):
+        if isinstance(message.get(name), str):
+            result[name] = message[name]
+    if role == "developer":
+        result["tools"] = message.get("tools")
+    return result
+
+
+def _with_parsed_arguments(call: Message) -> dict[str, Any]:
+    function = dict(call["function"])
+    try:
+        arguments = json.loads(function["arguments"]) if function["arguments"] else {}
+    except ValueError:
+        arguments = {}
+    function["arguments"] = arguments if isinstance(arguments, dict) else {}
+    return dict(call) | {"function": function}

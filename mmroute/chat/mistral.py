@@ -1,0 +1,104 @@
+"""Chat requests of models in Mistral's own format: mistral-common gives the IDs at once.
+
+Source: vLLM 0.33.0 ``renderers/mistral.py`` and ``tokenizers/mistral.py``, transformers 5.20.2
+``tokenization_mistral_common.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mmroute.chat.messages import ImageQueue, check_message, normalize_tools, parse_conversation
+from mmroute.chat.prompt import ChatPrompt
+from mmroute.errors import Reason, Refusal
+from mmroute.request import ImageSize, Message, RequestOptions
+from mmroute.tokenizers.mistral import MistralCommonTokenizer
+
+__all__ = ["MistralChat"]
+
+_IMAGE_PART_TYPES: Final = frozenset({"image", "image_url"})
+
+
+@dataclass(frozen=True, slots=True)
+class MistralChat:
+    """Renders chats with mistral-common, images given by their sizes alone."""
+
+    tokenizer: MistralCommonTokenizer
+
+    @property
+    def content_format(self) -> str:
+        """See `Chat.content_format`."""
+        return "string"
+
+    def render(
+        self, messages: Sequence[Message], images: Sequence[ImageSize], options: RequestOptions
+    ) -> ChatPrompt:
+        """See `Chat.render`."""
+        if any(value is not None for value in options.chat_template_kwargs.values()):
+            raise Refusal(
+                Reason.INVALID_REQUEST,
+                "chat_template_kwargs are not supported for models in Mistral format",
+            )
+        if not messages:
+            raise Refusal(Reason.INVALID_REQUEST, "messages must not be empty")
+        checked = [check_message(message, i) for i, message in enumerate(messages)]
+        _check_end(checked[-1]["role"], options)
+        queue = ImageQueue(images)
+        # The engine parses the messages first, for their images and tool calls, and then
+        # hands the originals on, with the parsed tool arguments in them.
+        parsed = parse_conversation(
+            checked, queue, content_format="string", chat_placeholder=None
+        )
+        taken = queue.finish()
+        for message, result in zip(checked, parsed, strict=True):
+            if "tool_calls" in result:
+                message["tool_calls"] = result["tool_calls"]
+        ids = self.tokenizer.encode_chat(
+            _with_sizes(checked, taken),
+            tools=normalize_tools(options.tools),
+            continue_final_message=options.continue_final_message,
+        )
+        return ChatPrompt(prompt=ids, images=taken)
+
+
+def _check_end(last_role: str, options: RequestOptions) -> None:
+    if options.add_generation_prompt and options.continue_final_message:
+        raise Refusal(
+            Reason.INVALID_REQUEST,
+            "continue_final_message and add_generation_prompt exclude each other; "
+            "set add_generation_prompt to false",
+        )
+    if options.add_generation_prompt and last_role == "assistant":
+        raise Refusal(
+            Reason.INVALID_REQUEST,
+            "add_generation_prompt cannot follow an assistant message; use continue_final_message",
+        )
+    if options.continue_final_message and last_role != "assistant":
+        raise Refusal(
+            Reason.INVALID_REQUEST,
+            "continue_final_message needs an assistant message at the end for this model",
+        )
+
+
+def _with_sizes(
+    messages: Sequence[dict[str, Any]], images: Sequence[ImageSize]
+) -> list[dict[str, Any]]:
+    """The messages with every image part replaced by one that names its size only."""
+    sizes = iter(images)
+    result = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            parts = [
+                MistralCommonTokenizer.image_part(next(sizes))
+                if isinstance(part, dict) and part.get("type") in _IMAGE_PART_TYPES
+                else part
+                for part in content
+                # Parts without a type are dropped by the engine's adapter.
+                if not isinstance(part, dict) or part.get("type")
+            ]
+            message = message | {"content": parts}  # noqa: PLW2901 - a changed copy of it
+        result.append(message)
+    return result

@@ -1,0 +1,175 @@
+"""A chat template, compiled once, and rendered as transformers renders it.
+
+Source: transformers 5.20.2 ``utils/chat_template_utils.py`` (environment, continuation of the
+final message) and vLLM 0.33.0 ``renderers/hf.py`` (which variables reach the template).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+import jinja2
+import jinja2.ext
+import jinja2.meta
+import jinja2.parser
+import jinja2.sandbox
+from jinja2 import nodes
+
+from mmroute.chat.content_format import detect_content_format
+from mmroute.errors import ModelError, Reason, Refusal
+
+__all__ = ["ChatTemplate"]
+
+_CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """``{% generation %}`` marks what a model wrote; rendering passes it through."""
+
+    tags = {"generation"}  # noqa: RUF012 - the attribute jinja2 reads
+
+    def parse(self, parser: jinja2.parser.Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_pass_through"), [], [], body).set_lineno(line)
+
+    @staticmethod
+    def _pass_through(caller: Callable[[], str]) -> str:
+        return caller()
+
+
+def _raise_exception(message: str) -> str:
+    raise jinja2.TemplateError(message)
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # jinja2's own filter escapes HTML, which no model was trained on.
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)  # noqa: DTZ005 - local time, as the engine's server
+
+
+@cache
+def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationTag, jinja2.ext.loopcontrols],
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+class ChatTemplate:
+    """One compiled chat template. Immutable and safe to share.
+
+    Attributes:
+        source: the template's text.
+        origin: the file (and field) it comes from.
+        content_format: ``openai`` or ``string``; see `mmroute.chat.content_format`.
+        variables: the names the template reads without setting them.
+    """
+
+    __slots__ = ("_compiled", "content_format", "origin", "source", "variables")
+
+    def __init__(self, source: str, origin: str) -> None:
+        """Parse and compile.
+
+        Raises:
+            ModelError: `malformed_file` if it is not a jinja2 template.
+        """
+        try:
+            tree = _environment().parse(source)
+            compiled = _environment().from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{origin} is not a chat template: line {error.lineno}: {error.message}",
+            ) from error
+        self.source: Final = source
+        self.origin: Final = origin
+        self.content_format: Final = detect_content_format(tree)
+        self.variables: Final = frozenset(jinja2.meta.find_undeclared_variables(tree))
+        self._compiled: Final = compiled
+
+    def render(
+        self,
+        conversation: Sequence[Mapping[str, Any]],
+        *,
+        variables: Mapping[str, Any],
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+    ) -> str:
+        """The prompt text.
+
+        Args:
+            conversation: messages as `parse_conversation` gives them.
+            variables: everything else the template may read.
+            add_generation_prompt: as in the request.
+            continue_final_message: cut the text where the last message's content ends.
+
+        Raises:
+            Refusal: `chat_template_failed`.
+        """
+        final: str | None = None
+        if continue_final_message:
+            conversation, final = self._with_continue_tag(conversation)
+        try:
+            text = self._compiled.render(
+                messages=conversation, add_generation_prompt=add_generation_prompt, **variables
+            )
+        except Exception as error:  # noqa: BLE001 - a template can raise anything its input makes it
+            raise Refusal(
+                Reason.CHAT_TEMPLATE_FAILED, f"the chat template refuses the messages: {error}"
+            ) from error
+        return text if final is None else _cut_at_tag(text, final)
+
+    def _with_continue_tag(
+        self, conversation: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[Mapping[str, Any]], str]:
+        tagged = [*conversation[:-1], deepcopy(dict(conversation[-1]))]
+        last = tagged[-1]
+        content = last["content"]
+        if "content" not in self.source:
+            raise _cannot_continue("the chat template does not use message contents")
+        if isinstance(content, str):
+            last["content"] = content + _CONTINUE_TAG  # type: ignore[index]  # a copied dict
+            return tagged, content
+        for part in reversed(content):
+            if "text" in part:
+                final: str = part["text"]
+                part["text"] = final + _CONTINUE_TAG
+                return tagged, final
+        raise _cannot_continue("the final message has no text")
+
+
+def _cut_at_tag(text: str, final: str) -> str:
+    tag = _CONTINUE_TAG.strip()
+    if final.strip() not in text or tag not in text:
+        raise _cannot_continue("the final message does not appear in the rendered chat")
+    at = text.rindex(tag)
+    if text.startswith(_CONTINUE_TAG, at):
+        return text[:at]
+    # The template trimmed the message, and the space of the tag with it.
+    return text[:at].rstrip()
+
+
+def _cannot_continue(why: str) -> Refusal:
+    return Refusal(Reason.CHAT_TEMPLATE_FAILED, f"continue_final_message is set, but {why}")

@@ -1,0 +1,99 @@
+"""Every reason mmroute can give, and the exceptions that carry one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["MmrouteError", "ModelError", "Reason", "Refusal", "SpecError"]
+
+
+class Reason(StrEnum):
+    """Why there is no exact answer. The values are stable: routers may branch on them.
+
+    The first group is given when a model is loaded (`ModelError`, `SpecError`), the second
+    for a single request (`Routing.reason`, and `reason` in the command line's answers).
+    """
+
+    MODEL_NOT_FOUND = "model_not_found"
+    """The model is neither a directory nor to be had from the hub."""
+    MISSING_FILE = "missing_file"
+    """A file the family needs is not in the model directory."""
+    MALFORMED_FILE = "malformed_file"
+    """A file is there and cannot be read as what it should be."""
+    MISSING_CONFIG_FIELD = "missing_config_field"
+    """A value is in none of the places the family spec names, and it has no default."""
+    INVALID_CONFIG_FIELD = "invalid_config_field"
+    """A value was found and is not of the kind it must be."""
+    CONTRADICTORY_CONFIG = "contradictory_config"
+    """Two files of one model directory disagree on one value."""
+    UNKNOWN_FAMILY = "unknown_family"
+    """No family spec matches the model directory."""
+    UNKNOWN_BACKEND = "unknown_backend"
+    """There is no backend profile of that name."""
+    INVALID_SPEC = "invalid_spec"
+    """A family spec is malformed, or two of them match the same model."""
+    TOKENIZER_UNVERIFIED = "tokenizer_unverified"
+    """The engine would build this tokenizer in a way the family was not checked with."""
+    SPECIAL_TOKEN_SPLIT = "special_token_split"  # noqa: S105 - a reason, not a password
+    """A placeholder that must be one token is not one token of the loaded tokenizer."""
+
+    INVALID_REQUEST = "invalid_request"
+    """The request is not of the documented form, or the engine's API would not accept it."""
+    UNSUPPORTED_MODALITY = "unsupported_modality"
+    """The request has an item (video, audio, an image for a text-only model) not covered."""
+    IMAGE_COUNT_MISMATCH = "image_count_mismatch"
+    """`images` and the image parts of the messages are not equally many."""
+    IMAGE_SIZE_UNKNOWN = "image_size_unknown"
+    """An image part carries no size and none was given for it."""
+    IMAGE_REFUSED = "image_refused"
+    """The engine refuses an image of this size."""
+    TOO_MANY_IMAGES = "too_many_images"
+    """More images than the engine takes in one prompt."""
+    PLACEHOLDER_COUNT_MISMATCH = "placeholder_count_mismatch"
+    """The prompt has fewer placeholders than images (or typed more of them than the engine
+    accepts)."""
+    CHAT_TEMPLATE_MISSING = "chat_template_missing"
+    """The model directory has no chat template that this request could use."""
+    CHAT_TEMPLATE_FAILED = "chat_template_failed"
+    """The chat template refused the messages, or could not render them."""
+    UNSUPPORTED_PROCESSOR_KWARGS = "unsupported_processor_kwargs"
+    """`mm_processor_kwargs` the engine refuses, or whose effect was not proved."""
+    TOKEN_OUT_OF_VOCABULARY = "token_out_of_vocabulary"  # noqa: S105 - as above
+    """A token ID lies outside the model's vocabulary."""
+    EMPTY_PROMPT = "empty_prompt"
+    """There is not one token in the prompt."""
+    PROMPT_TOO_LONG = "prompt_too_long"
+    """The expanded prompt does not fit the model's context."""
+    ITEM_TOO_LARGE = "item_too_large"
+    """One image has more features than the engine's encoder cache is sure to hold."""
+
+
+class MmrouteError(Exception):
+    """Base of all errors raised by mmroute.
+
+    Attributes:
+        reason: the machine-readable cause.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ModelError(MmrouteError):
+    """A model cannot be loaded: what was found, where, and what to do is in the message."""
+
+
+class SpecError(MmrouteError):
+    """A family spec is not usable."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.INVALID_SPEC, message)
+
+
+class Refusal(MmrouteError):
+    """One request has no exact answer.
+
+    Raised inside the request path and caught at its end, where it becomes an inexact
+    `Routing`; raised to a caller only by reading the token IDs of such a `Routing`.
+    """

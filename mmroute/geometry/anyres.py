@@ -1,0 +1,116 @@
+"""LLaVA-NeXT and LLaVA-OneVision: the best of several resolutions, its padding taken off.
+
+Sources: transformers 5.20.2 ``image_processing_utils.py`` (`select_best_resolution`), vLLM
+0.33.0 ``model_executor/models/llava_next.py`` and ``llava_onevision.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import Reason, Refusal
+from mmroute.geometry import overrides
+from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
+from mmroute.geometry.replacement import Replacement, fill
+from mmroute.request import ImageSize, RequestOptions
+
+__all__ = ["AnyRes", "best_resolution", "unpadded_grid"]
+
+_SHRINK_ABOVE: Final = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class AnyRes:
+    """Counts a base image, its unpadded patches, and one newline token for each row of them.
+
+    Attributes:
+        image_token_id: the fill, newlines included.
+        vision_encoder: see `FixedGrid`.
+        image_size: side of the encoder's input, in pixels.
+        patch_size: side of a patch, in pixels.
+        select_strategy: see `FixedGrid`.
+        pinpoints: possible resolutions, each (height, width) in pixels.
+        max_tiles: shrink the patches to about this many encoder inputs; None: never.
+    """
+
+    image_token_id: int
+    vision_encoder: VisionEncoder
+    image_size: int
+    patch_size: int
+    select_strategy: SelectStrategy
+    pinpoints: tuple[tuple[int, int], ...]
+    max_tiles: int | None = None
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`: an image that fills one of the resolutions."""
+        return max(self.count(ImageSize(width, height)) for height, width in self.pinpoints)
+
+    def with_overrides(self, options: RequestOptions) -> AnyRes:
+        """See `Geometry.with_overrides`; the engine counts by the model's own config."""
+        overrides.refuse_unproved(options.mm_processor_kwargs)
+        return self
+
+    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+        """See `Geometry.replacements`."""
+        return [fill(self.image_token_id, self.count(image)) for image in images]
+
+    def count(self, image: ImageSize) -> int:
+        """The number of image tokens.
+
+        Raises:
+            Refusal: `image_refused` if no resolution keeps a single pixel of the image.
+        """
+        grid = self.image_size // self.patch_size
+        base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
+        resolution = best_resolution(image, self.pinpoints)
+        if resolution is None:
+            raise Refusal(
+                Reason.IMAGE_REFUSED,
+                f"the engine refuses {image}: scaled to any of the model's resolutions, "
+                "one side has no pixel left",
+            )
+        height, width = resolution
+        rows, columns = unpadded_grid(
+            image, rows=grid * (height // self.image_size), columns=grid * (width // self.image_size)
+        )
+        if self.max_tiles is not None:
+            ratio = math.sqrt(rows * columns / (self.max_tiles * grid**2))
+            if ratio > _SHRINK_ABOVE:
+                rows, columns = int(rows // ratio), int(columns // ratio)
+        return rows * columns + rows + base
+
+
+def best_resolution(
+    image: ImageSize, pinpoints: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """The (height, width) that keeps most of the image's pixels, then wastes least.
+
+    >>> best_resolution(ImageSize(640, 480), [(336, 672), (672, 336), (672, 672)])
+    (672, 672)
+    """
+    best, most_effective, least_wasted = None, 0, math.inf
+    for height, width in pinpoints:
+        scale = min(width / image.width, height / image.height)
+        scaled = int(image.width * scale) * int(image.height * scale)
+        effective = min(scaled, image.width * image.height)
+        wasted = width * height - effective
+        if (effective, -wasted) > (most_effective, -least_wasted) and effective > 0:
+            best, most_effective, least_wasted = (height, width), effective, wasted
+    return best
+
+
+def unpadded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, int]:
+    """The patch grid without the rows or columns that are only padding.
+
+    >>> unpadded_grid(ImageSize(640, 480), rows=48, columns=48)
+    (36, 48)
+    """
+    if image.width / image.height > columns / rows:
+        kept = int(round(image.height * (columns / image.width), 7))
+        return rows - 2 * ((rows - kept) // 2), columns
+    kept = int(round(image.width * (rows / image.height), 7))
+    return rows, columns - 2 * ((columns - kept) // 2)

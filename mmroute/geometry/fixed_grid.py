@@ -1,0 +1,69 @@
+"""LLaVA-1.5: every image becomes the vision encoder's full grid, whatever its size.
+
+Sources: vLLM 0.33.0 ``model_executor/models/llava.py``, ``clip.py``, ``siglip.py`` and
+``vision.py`` (`get_num_selected_vision_tokens`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from mmroute.geometry import overrides
+from mmroute.geometry.replacement import Replacement, fill
+from mmroute.request import ImageSize, RequestOptions
+
+__all__ = ["FixedGrid", "SelectStrategy", "VisionEncoder", "selected_tokens"]
+
+VisionEncoder = Literal["clip_vision_model", "siglip_vision_model"]
+SelectStrategy = Literal["default", "full", "class"]
+
+_CLASS_TOKENS: Final[Mapping[str, int]] = {"clip_vision_model": 1, "siglip_vision_model": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class FixedGrid:
+    """The same number of image tokens for every image.
+
+    Attributes:
+        image_token_id: the fill.
+        vision_encoder: CLIP puts a class token before its patches, SigLIP does not.
+        image_size: side of the encoder's input, in pixels.
+        patch_size: side of a patch, in pixels.
+        select_strategy: which of the encoder's outputs the model keeps.
+    """
+
+    image_token_id: int
+    vision_encoder: VisionEncoder
+    image_size: int
+    patch_size: int
+    select_strategy: SelectStrategy
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return selected_tokens(
+            self.vision_encoder, self.image_size // self.patch_size, self.select_strategy
+        )
+
+    def with_overrides(self, options: RequestOptions) -> FixedGrid:
+        """See `Geometry.with_overrides`; the engine counts by the model's own config."""
+        overrides.refuse_unproved(options.mm_processor_kwargs)
+        return self
+
+    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+        """See `Geometry.replacements`."""
+        return [fill(self.image_token_id, self.max_embeds)] * len(images)
+
+
+def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:
+    """How many of a vision encoder's outputs become image tokens.
+
+    >>> selected_tokens("clip_vision_model", 24, "default")
+    576
+    >>> selected_tokens("siglip_vision_model", 27, "full")
+    729
+    """
+    tokens = grid * grid + _CLASS_TOKENS[encoder]
+    return {"default": tokens - 1, "full": tokens, "class": 1}[strategy]

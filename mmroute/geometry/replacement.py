@@ -1,0 +1,83 @@
+"""What takes one placeholder's place in the expanded prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mmroute.request import ImageSize, RequestOptions
+
+__all__ = ["EmbedRuns", "Geometry", "Replacement", "TokenIds", "fill", "rows"]
+
+TokenIds: TypeAlias = npt.NDArray[np.uint32]
+"""Token IDs: one contiguous uint32 array of shape (n,)."""
+
+EmbedRuns: TypeAlias = tuple[tuple[bool, int], ...]
+"""Run lengths of `is_embed`: (True, n) for n feature positions, (False, n) for n others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The token IDs of one image.
+
+    Attributes:
+        token_ids: all of them, shape (n,).
+        embed_runs: which of them receive image features; None if all do.
+    """
+
+    token_ids: TokenIds
+    embed_runs: EmbedRuns | None = None
+
+    @property
+    def num_embeds(self) -> int:
+        """How many positions receive image features."""
+        if self.embed_runs is None:
+            return len(self.token_ids)
+        return sum(count for is_embed, count in self.embed_runs if is_embed)
+
+
+class Geometry(Protocol):
+    """Image sizes to replacements: pure functions of integers, no I/O.
+
+    It gets all images of a request at once, because some models share one budget among them.
+    """
+
+    @property
+    def max_embeds(self) -> int:
+        """The most feature positions one image can have with the model's own configuration."""
+
+    def with_overrides(self, options: RequestOptions) -> Geometry:
+        """The geometry under the request's ``mm_processor_kwargs``.
+
+        Raises:
+            Refusal: `unsupported_processor_kwargs`.
+        """
+
+    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+        """One replacement for each image.
+
+        Raises:
+            Refusal: `image_refused`.
+        """
+
+
+def fill(token_id: int, count: int) -> Replacement:
+    """``count`` feature positions in one run."""
+    return Replacement(np.full(count, token_id, dtype=np.uint32))
+
+
+def rows(*, image_id: int, break_id: int, end_id: int, columns: int, count: int) -> Replacement:
+    """``count`` rows of ``columns`` feature positions, each closed by a break, the last by an end.
+
+    >>> rows(image_id=10, break_id=12, end_id=13, columns=2, count=2).token_ids.tolist()
+    [10, 10, 12, 10, 10, 13]
+    """
+    row = np.full(columns + 1, image_id, dtype=np.uint32)
+    row[-1] = break_id
+    token_ids = np.tile(row, count)
+    token_ids[-1] = end_id
+    return Replacement(token_ids, ((True, columns), (False, 1)) * count)

@@ -1,0 +1,112 @@
+"""Qwen-VL: both sides become multiples of a factor, the area is kept inside limits.
+
+Sources: transformers 5.20.2 ``models/qwen2_vl/image_processing_qwen2_vl.py`` (`smart_resize`),
+vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mmroute.errors import Reason, Refusal
+from mmroute.geometry import overrides
+from mmroute.geometry.replacement import Replacement, fill
+from mmroute.request import ImageSize, RequestOptions
+
+__all__ = ["SmartResize", "smart_resize"]
+
+_MAX_ASPECT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SmartResize:
+    """Counts image tokens after a smart resize.
+
+    Attributes:
+        image_token_id: the fill.
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        min_pixels: smallest area after the resize, in pixels.
+        max_pixels: largest area.
+        resize: whether images are resized at all.
+    """
+
+    image_token_id: int
+    patch_size: int
+    merge_size: int
+    min_pixels: int
+    max_pixels: int
+    resize: bool = True
+    keeps_partial_size: bool = False
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self.max_pixels // (self.patch_size * self.merge_size) ** 2
+
+    def with_overrides(self, options: RequestOptions) -> SmartResize:
+        """See `Geometry.with_overrides`."""
+        return overrides.smart_resize(self, options.mm_processor_kwargs)
+
+    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+        """See `Geometry.replacements`."""
+        return [fill(self.image_token_id, self.count(image)) for image in images]
+
+    def count(self, image: ImageSize) -> int:
+        """The number of image tokens.
+
+        Raises:
+            Refusal: `image_refused`.
+        """
+        factor = self.patch_size * self.merge_size
+        height, width = image.height, image.width
+        if self.resize:
+            height, width = smart_resize(
+                height, width, factor=factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels
+            )
+        elif height % factor or width % factor:
+            raise Refusal(
+                Reason.IMAGE_REFUSED,
+                f"with do_resize false both sides must be multiples of {factor}, found {image}",
+            )
+        return (height // factor) * (width // factor)
+
+    def with_limits(self, min_pixels: int, max_pixels: int) -> SmartResize:
+        """The same under other limits."""
+        return replace(self, min_pixels=min_pixels, max_pixels=max_pixels)
+
+
+def smart_resize(
+    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int
+) -> tuple[int, int]:
+    """Height and width after the resize, in pixels.
+
+    Python's `round` is half-to-even, and the engine relies on it: 720 is 22.5 times 32 and
+    becomes 22 times.
+
+    >>> smart_resize(720, 1280, factor=32, min_pixels=65536, max_pixels=16777216)
+    (704, 1280)
+
+    Raises:
+        Refusal: `image_refused` if one side is more than 200 times the other.
+    """
+    if max(height, width) / min(height, width) > _MAX_ASPECT:
+        raise Refusal(
+            Reason.IMAGE_REFUSED,
+            f"the engine refuses {width}x{height}: one side is more than {_MAX_ASPECT} times "
+            "the other",
+        )
+    new_height = round(height / factor) * factor
+    new_width = round(width / factor) * factor
+    if new_height * new_width > max_pixels:
+        shrink = math.sqrt(height * width / max_pixels)
+        new_height = max(factor, math.floor(height / shrink / factor) * factor)
+        new_width = max(factor, math.floor(width / shrink / factor) * factor)
+    elif new_height * new_width < min_pixels:
+        grow = math.sqrt(min_pixels / (height * width))
+        new_height = math.ceil(height * grow / factor) * factor
+        new_width = math.ceil(width * grow / factor) * factor
+    return new_height, new_width

@@ -1,0 +1,95 @@
+"""Gemma 3: a fixed number of soft tokens between start, end and blank lines.
+
+With pan-and-scan, which a request or the model's configuration can switch on, crops follow,
+with words between them. Source: vLLM 0.33.0 ``model_executor/models/gemma3_mm.py``,
+transformers 5.20.2 ``models/gemma3/processing_gemma3.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmroute.geometry import overrides
+from mmroute.geometry.replacement import Replacement
+from mmroute.request import ImageSize, RequestOptions
+
+__all__ = ["SoftTokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class SoftTokens:
+    """Builds the replacement of an image from pieces encoded beforehand.
+
+    Attributes:
+        image_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        tokens_per_image: feature positions of an image or a crop.
+        blank_line: token IDs of the blank line around an image.
+        before_crops: token IDs of the words before an image that has crops.
+        before_first_crop: token IDs of the words between such an image and its crops.
+        between_crops: token IDs between two crops.
+        pan_and_scan: whether images are cut into crops at all.
+        min_crop_size: the smallest side of a crop, in pixels.
+        max_num_crops: the most crops.
+        min_ratio: the smallest aspect ratio that is cut.
+    """
+
+    image_token_id: int
+    start_token_id: int
+    end_token_id: int
+    tokens_per_image: int
+    blank_line: tuple[int, ...]
+    before_crops: tuple[int, ...]
+    before_first_crop: tuple[int, ...]
+    between_crops: tuple[int, ...]
+    pan_and_scan: bool
+    min_crop_size: int
+    max_num_crops: int
+    min_ratio: float
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        crops = self.max_num_crops if self.pan_and_scan else 0
+        return (crops + 1) * self.tokens_per_image
+
+    def with_overrides(self, options: RequestOptions) -> SoftTokens:
+        """See `Geometry.with_overrides`."""
+        return overrides.soft_tokens(self, options.mm_processor_kwargs)
+
+    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+        """See `Geometry.replacements`."""
+        return [self._replacement(self.num_crops(image)) for image in images]
+
+    def num_crops(self, image: ImageSize) -> int:
+        """How many crops an image gets; 0 if it is not cut."""
+        long, short = max(image.width, image.height), min(image.width, image.height)
+        if not self.pan_and_scan or long / short < self.min_ratio:
+            return 0
+        wanted = min(math.floor(long / self.min_crop_size), math.floor(long / short + 0.5))
+        crops = min(self.max_num_crops, max(2, wanted))
+        return 0 if min(math.ceil(long / crops), short) < self.min_crop_size else crops
+
+    def _replacement(self, crops: int) -> Replacement:
+        if crops:
+            between = [self.between_crops] * (crops - 1)
+            texts = [self.before_crops, self.before_first_crop, *between, self.blank_line]
+        else:
+            texts = [self.blank_line, self.blank_line]
+        soft_tokens = [self.image_token_id] * self.tokens_per_image
+        ids: list[int] = []
+        runs: list[tuple[bool, int]] = []
+        opening = [*texts[0], self.start_token_id]
+        for text in texts[1:]:
+            ids += [*opening, *soft_tokens]
+            runs += [(False, len(opening)), (True, len(soft_tokens))]
+            opening = [self.end_token_id, *text, self.start_token_id]
+        closing = opening[:-1]
+        return Replacement(
+            np.array(ids + closing, dtype=np.uint32), (*runs, (False, len(closing)))
+        )

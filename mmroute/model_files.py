@@ -1,0 +1,235 @@
+"""The files of one model: found once, read once, never written. No other module opens them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from mmroute.errors import ModelError, Reason
+
+__all__ = ["EMBEDDED_MODEL", "FieldRef", "JsonValue", "ModelFiles", "find_model"]
+
+JsonValue: TypeAlias = (
+    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+)
+
+EMBEDDED_MODEL = "pixtral-12b-2409"
+"""The model that needs no download: its tokenizer is a file of the mistral-common package."""
+
+_EMBEDDED_TEKKEN = "tekken_240911.json"
+
+# Configuration, tokenizer and template files; a pattern never matches weights.
+_WANTED = (
+    "config.json",
+    "params.json",
+    "tekken.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+)
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRef:
+    """A place in a model directory, written ``config.json:vision_config.patch_size``.
+
+    >>> FieldRef.parse("config.json:vision_config.patch_size").path
+    ('vision_config', 'patch_size')
+    """
+
+    file: str
+    path: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> FieldRef:
+        """Read the written form.
+
+        Raises:
+            ValueError: there is no colon, or nothing on one side of it.
+        """
+        file, colon, dotted = text.partition(":")
+        if not (file and colon and dotted):
+            raise ValueError(f"{text!r} is not of the form FILE:FIELD, e.g. config.json:model_type")
+        return cls(file, tuple(dotted.split(".")))
+
+    def __str__(self) -> str:
+        return f"{self.file}:{'.'.join(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """Where a model's files are, and what was read from them.
+
+    Attributes:
+        name: the model as the caller named it.
+        root: the directory.
+        commit: the hub commit the files belong to; None for a plain directory.
+        renamed: files that stand elsewhere than ``root / name``.
+    """
+
+    name: str
+    root: Path
+    commit: str | None = None
+    renamed: Mapping[str, Path] = field(default_factory=dict)
+    _json: dict[str, JsonValue] = field(default_factory=dict, repr=False)
+
+    def path(self, file: str) -> Path:
+        """The path of a file, whether or not it exists."""
+        return self.renamed.get(file, self.root / file)
+
+    def has(self, file: str) -> bool:
+        """Whether the model has this file."""
+        return self.path(file).is_file()
+
+    def text(self, file: str) -> str:
+        """A file's text.
+
+        Raises:
+            ModelError: `missing_file`, or `malformed_file` if it is not UTF-8.
+        """
+        try:
+            return self.path(file).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ModelError(
+                Reason.MISSING_FILE,
+                f"{self.name}: {file} is missing from {self.root}. "
+                f"It has: {', '.join(self.names()) or 'none of the files a model needs'}.",
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(
+                Reason.MALFORMED_FILE, f"{self.path(file)} cannot be read: {error}"
+            ) from error
+
+    def json(self, file: str) -> JsonValue:
+        """A file's JSON value, parsed at most once.
+
+        Raises:
+            ModelError: `missing_file` or `malformed_file`.
+        """
+        if file not in self._json:
+            text = self.text(file)
+            try:
+                self._json[file] = json.loads(text)
+            except ValueError as error:
+                raise ModelError(
+                    Reason.MALFORMED_FILE, f"{self.path(file)} is not JSON: {error}"
+                ) from error
+        return self._json[file]
+
+    def object(self, file: str) -> Mapping[str, JsonValue]:
+        """A file's JSON object; an absent file is an empty one.
+
+        Raises:
+            ModelError: `malformed_file` if the file holds something else.
+        """
+        if not self.has(file):
+            return {}
+        value = self.json(file)
+        if not isinstance(value, dict):
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{self.path(file)} must hold a JSON object, found {type(value).__name__}.",
+            )
+        return value
+
+    def lookup(self, ref: FieldRef) -> tuple[bool, JsonValue]:
+        """Whether a field is there with a value other than null, and the value."""
+        value: object = self.object(ref.file)
+        for key in ref.path:
+            value = value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
+            if value is _MISSING or value is None:
+                return False, None
+        return True, value  # type: ignore[return-value]  # parts of a JSON value are JSON values
+
+    def names(self) -> list[str]:
+        """The files of the kinds mmroute reads that are present."""
+        return [file for file in _WANTED if self.has(file)]
+
+
+def find_model(model: str, *, revision: str | None = None, token: str | None = None) -> ModelFiles:
+    """Find a model's files: a directory, the embedded model, or a name on the hub.
+
+    From the hub only configuration and tokenizer files are fetched. ``HF_HOME``,
+    ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE`` are honoured by huggingface_hub.
+
+    Args:
+        model: path, hub name (``Qwen/Qwen2.5-VL-3B-Instruct``), or `EMBEDDED_MODEL`.
+        revision: hub branch, tag or commit.
+        token: hub access token, instead of the one from the environment.
+
+    Raises:
+        ModelError: `model_not_found`.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return ModelFiles(name=model, root=path)
+    if path.exists():
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"{model} is a file. Give the model directory that holds it: {path.parent}",
+        )
+    if model == EMBEDDED_MODEL:
+        return _embedded()
+    return _from_hub(model, revision, token)
+
+
+def _embedded() -> ModelFiles:
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # noqa: PLC0415 - slow
+
+    data = Path(MistralTokenizer._data_path())  # noqa: SLF001 - the package's only name for it
+    tekken = data / _EMBEDDED_TEKKEN
+    if not tekken.is_file():
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"The installed mistral-common has no {_EMBEDDED_TEKKEN} in {data}; "
+            "install a version that carries its tokenizers (1.8.6 or later).",
+        )
+    return ModelFiles(name=EMBEDDED_MODEL, root=data, renamed={"tekken.json": tekken})
+
+
+def _from_hub(model: str, revision: str | None, token: str | None) -> ModelFiles:
+    import huggingface_hub  # noqa: PLC0415 - only hub names need it
+    from huggingface_hub import errors as hub  # noqa: PLC0415
+
+    if model.count("/") > 1 or model.startswith((".", "/", "~")):
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND, f"There is no directory {model}.{_near(Path(model))}"
+        )
+    try:
+        root = huggingface_hub.snapshot_download(
+            model, revision=revision, token=token, allow_patterns=list(_WANTED)
+        )
+    except (hub.HfHubHTTPError, hub.HFValidationError, hub.LocalEntryNotFoundError) as error:
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"{model} is not a directory{_near(Path(model))} and could not be had from the hub: "
+            f"{str(error).strip().splitlines()[0]} (offline: {huggingface_hub.constants.HF_HUB_OFFLINE}; "
+            f"a private or gated model needs HF_TOKEN; `{EMBEDDED_MODEL}` needs no download).",
+        ) from error
+    except OSError as error:
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND, f"{model} could not be fetched from the hub: {error}"
+        ) from error
+    snapshot = Path(root)
+    return ModelFiles(name=model, root=snapshot, commit=snapshot.name)
+
+
+def _near(path: Path) -> str:
+    import difflib  # noqa: PLC0415 - only to word an error
+
+    siblings = (p.name for p in _directories(path.parent))
+    close = difflib.get_close_matches(path.name, siblings, n=1)
+    return f" (did you mean {path.parent / close[0]}?)" if close else ""
+
+
+def _directories(parent: Path) -> Iterator[Path]:
+    if parent.is_dir():
+        yield from (p for p in parent.iterdir() if p.is_dir())

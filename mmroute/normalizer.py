@@ -1,0 +1,245 @@
+"""The request path: render, encode, count, place, expand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mmroute.errors import Reason, Refusal
+from mmroute.geometry import TokenIds
+from mmroute.placement import Expansion, PlaceholderRange
+from mmroute.request import ImageSize, Message, RequestOptions, image_size
+from mmroute.resolve import ResolvedModel, resolve_model
+
+__all__ = ["Normalizer", "Routing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """The answer to one request: exact token IDs, or the reason why there are none.
+
+    Attributes:
+        placeholders: where each image stands, by position; empty if not exact.
+        reason: None if exact.
+        message: what was found, and what to do; empty if exact.
+    """
+
+    placeholders: tuple[PlaceholderRange, ...] = ()
+    reason: Reason | None = None
+    message: str = ""
+    _token_ids: TokenIds | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are the engine's token IDs, one for one."""
+        return self._token_ids is not None
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """The expanded prompt as the engine stores it: contiguous uint32, shape (n,).
+
+        Raises:
+            Refusal: the request is inexact; there are no IDs that could be mistaken for exact.
+        """
+        if self._token_ids is None:
+            raise Refusal(self.reason or Reason.INVALID_REQUEST, self.message)
+        return self._token_ids
+
+
+class Normalizer:
+    """Gives the token IDs an engine will hold for a request to one model.
+
+    Immutable once made, and safe to share between threads.
+    """
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: ResolvedModel) -> None:
+        self.model = model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str,
+        *,
+        backend: str = "vllm",
+        model_id: str | None = None,
+        revision: str | None = None,
+        token: str | None = None,
+    ) -> Normalizer:
+        """Load a model.
+
+        Args:
+            model: directory, hub name, or ``pixtral-12b-2409``, which needs no download.
+            backend: the engine whose behaviour is matched; see `mmroute.backends`.
+            model_id: the engine's own model string, if it is another than `model`.
+            revision: hub branch, tag or commit.
+            token: hub access token.
+
+        Raises:
+            ModelError: the model cannot be loaded exactly; the message says what to do.
+        """
+        return cls(
+            resolve_model(model, backend=backend, model_id=model_id, revision=revision, token=token)
+        )
+
+    def normalize(  # noqa: PLR0913 - the fields of the engine's own request
+        self,
+        *,
+        messages: Sequence[Message] | None = None,
+        prompt: str | None = None,
+        prompt_token_ids: Sequence[int] | None = None,
+        images: Sequence[ImageSize] = (),
+        add_special_tokens: bool = False,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
+    ) -> Routing:
+        """The token IDs of one request. Nothing a client put into it raises.
+
+        Args:
+            messages: OpenAI chat messages; ``{"type": "image"}`` parts, and links, take
+                `images` in order. Or:
+            prompt: text, placeholders in it. Or:
+            prompt_token_ids: the same as token IDs, not yet expanded.
+            images: sizes of all images, in the order of their placeholders.
+            add_special_tokens: put BOS before text; the completions API does, chats do not.
+            add_generation_prompt: end a chat with the assistant's header.
+            continue_final_message: leave the last message open.
+            chat_template_kwargs: variables for the chat template.
+            tools: OpenAI tool definitions.
+            mm_processor_kwargs: overrides for the image processor.
+
+        >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
+        >>> routing = normalizer.normalize(
+        ...     messages=[{"role": "user", "content": [{"type": "image"}]}],
+        ...     images=[ImageSize(32, 16)],
+        ... )
+        >>> routing.token_ids.tolist()
+        [1, 3, 10, 10, 13, 4]
+        """
+        options = RequestOptions(
+            add_special_tokens=add_special_tokens,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            chat_template_kwargs=chat_template_kwargs or {},
+            tools=tools,
+            mm_processor_kwargs=mm_processor_kwargs or {},
+        )
+        try:
+            prompts = (messages, prompt, prompt_token_ids)
+            if sum(given is not None for given in prompts) != 1:
+                raise Refusal(
+                    Reason.INVALID_REQUEST,
+                    "give exactly one of messages, prompt and prompt_token_ids",
+                )
+            self._check_images(images)
+            ids, placed = self._unexpanded(messages, prompt, prompt_token_ids, images, options)
+            expansion = self._expand(ids, placed, options)
+            self._check_prompt(expansion.token_ids)
+        except Refusal as refusal:
+            return Routing(reason=refusal.reason, message=str(refusal))
+        return Routing(placeholders=expansion.placeholders, _token_ids=expansion.token_ids)
+
+    def _check_images(self, images: Sequence[ImageSize]) -> None:
+        if images and self.model.images is None:
+            raise Refusal(
+                Reason.UNSUPPORTED_MODALITY,
+                f"the engine takes no images for the family {self.model.family.family}",
+            )
+        limit = self.model.backend.max_images
+        if len(images) > limit:
+            raise Refusal(
+                Reason.TOO_MANY_IMAGES,
+                f"{len(images)} images; the engine takes at most {limit} in one prompt",
+            )
+        for image in images:
+            image_size(image.width, image.height, image.uuid)
+
+    def _unexpanded(
+        self,
+        messages: Sequence[Message] | None,
+        prompt: str | None,
+        prompt_token_ids: Sequence[int] | None,
+        images: Sequence[ImageSize],
+        options: RequestOptions,
+    ) -> tuple[Sequence[int], Sequence[ImageSize]]:
+        """The prompt before its images are expanded, and the images in prompt order."""
+        if prompt_token_ids is not None:
+            return self._checked_ids(prompt_token_ids), images
+        text: str | list[int] | None = prompt
+        if messages is not None:
+            rendered = self.model.chat.render(messages, images, options)
+            text, images = rendered.prompt, rendered.images
+        if isinstance(text, list):
+            return text, images
+        return self._encode(text, options.add_special_tokens), images
+
+    def _encode(self, text: object, add_special_tokens: bool) -> list[int]:
+        if not isinstance(text, str):
+            raise Refusal(
+                Reason.INVALID_REQUEST, f"prompt must be a string, found {type(text).__name__}"
+            )
+        limit = self.model.max_model_len * self.model.tokenizer.max_chars_per_token
+        if len(text) > limit:
+            raise Refusal(
+                Reason.PROMPT_TOO_LONG,
+                f"the prompt has {len(text)} characters; more than {limit} cannot fit the context "
+                f"of {self.model.max_model_len} tokens",
+            )
+        try:
+            return self.model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        except ValueError as error:
+            raise Refusal(
+                Reason.INVALID_REQUEST, f"the prompt cannot be encoded: {error}"
+            ) from error
+
+    def _checked_ids(self, ids: Sequence[int]) -> Sequence[int]:
+        highest = self.model.max_token_id
+        for position, token_id in enumerate(ids):
+            if type(token_id) is not int:
+                raise Refusal(
+                    Reason.INVALID_REQUEST,
+                    f"prompt_token_ids[{position}] must be an integer, found {token_id!r}",
+                )
+            if not 0 <= token_id <= highest:
+                raise Refusal(
+                    Reason.TOKEN_OUT_OF_VOCABULARY,
+                    f"prompt_token_ids[{position}] is {token_id}; this model's IDs are 0 to "
+                    f"{highest}",
+                )
+        return ids
+
+    def _expand(
+        self, ids: Sequence[int], images: Sequence[ImageSize], options: RequestOptions
+    ) -> Expansion:
+        rules = self.model.images
+        if not images or rules is None:
+            return Expansion(np.array(ids, dtype=np.uint32), ())
+        geometry = rules.geometry.with_overrides(options)
+        replacements = geometry.replacements(images)
+        limit = max(self.model.backend.min_encoder_cache, rules.geometry.max_embeds)
+        for image, replacement in zip(images, replacements, strict=True):
+            if replacement.num_embeds > limit:
+                raise Refusal(
+                    Reason.ITEM_TOO_LARGE,
+                    f"an image of {image} has {replacement.num_embeds} features; the engine's "
+                    f"encoder cache is sure to hold {limit}",
+                )
+        return rules.placement.expand(ids, replacements)
+
+    def _check_prompt(self, token_ids: TokenIds) -> None:
+        if not len(token_ids):
+            raise Refusal(Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it")
+        # One token of the context is left for the answer.
+        if len(token_ids) >= self.model.max_model_len:
+            raise Refusal(
+                Reason.PROMPT_TOO_LONG,
+                f"the expanded prompt has {len(token_ids)} tokens; the context of "
+                f"{self.model.max_model_len} must also hold one of the answer",
+            )

@@ -1,0 +1,180 @@
+"""Finding placeholders and splicing replacements: the steps all placement rules share.
+
+Source: vLLM 0.33.0 ``multimodal/processing/processor.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from mmroute.errors import Reason, Refusal
+from mmroute.geometry import EmbedRuns, Replacement, TokenIds
+from mmroute.tokenizers import Tokenizer
+
+__all__ = [
+    "Expansion",
+    "Match",
+    "Placement",
+    "PlaceholderRange",
+    "expand_via_text",
+    "find_replacements",
+    "find_sequence",
+    "splice",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholderRange:
+    """Where one item stands in the expanded prompt.
+
+    Attributes:
+        item: the item's number in the request, counted from 0.
+        offset: index of its first token.
+        length: how many tokens.
+        embed_runs: which of them receive features; None if all do.
+        modality: the kind of item.
+    """
+
+    item: int
+    offset: int
+    length: int
+    embed_runs: EmbedRuns | None = None
+    modality: str = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """An expanded prompt.
+
+    Attributes:
+        token_ids: shape (n,).
+        placeholders: one range per item, by position.
+    """
+
+    token_ids: TokenIds
+    placeholders: tuple[PlaceholderRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A placeholder found in an un-expanded prompt: the span, and the item that takes it."""
+
+    item: int
+    start: int
+    stop: int
+
+
+class Placement(Protocol):
+    """A rule by which items take the placeholders of a prompt. Immutable."""
+
+    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+        """Put every item in its place.
+
+        Args:
+            ids: the un-expanded prompt.
+            replacements: one per item, at least one.
+
+        Raises:
+            Refusal: `placeholder_count_mismatch`.
+        """
+
+
+def splice(
+    ids: TokenIds, matches: Sequence[Match], replacements: Sequence[Replacement]
+) -> Expansion:
+    """Put the replacements where the matches are; matches are sorted and do not overlap."""
+    pieces: list[TokenIds] = []
+    placeholders: list[PlaceholderRange] = []
+    end = length = 0
+    for match in matches:
+        replacement = replacements[match.item]
+        length += match.start - end
+        placeholders.append(_range(match.item, length, replacement))
+        pieces += [ids[end : match.start], replacement.token_ids]
+        length += len(replacement.token_ids)
+        end = match.stop
+    pieces.append(ids[end:])
+    return Expansion(np.concatenate(pieces), tuple(placeholders))
+
+
+def find_sequence(ids: TokenIds, sequence: TokenIds, start: int = 0) -> int:
+    """Index of the first occurrence of a non-empty sequence at or after `start`; -1 if none."""
+    last = len(ids) - len(sequence)
+    for at in np.flatnonzero(ids[start : last + 1] == sequence[0]) + start:
+        if np.array_equal(ids[at : at + len(sequence)], sequence):
+            return int(at)
+    return -1
+
+
+def find_replacements(
+    ids: TokenIds, replacements: Sequence[Replacement]
+) -> tuple[PlaceholderRange, ...]:
+    """The ranges of replacements that already stand in a prompt, in their order.
+
+    Raises:
+        Refusal: `placeholder_count_mismatch` if one of them is not found.
+    """
+    placeholders = []
+    at = 0
+    for item, replacement in enumerate(replacements):
+        found = find_sequence(ids, replacement.token_ids, at)
+        if found < 0:
+            raise too_few(item, len(replacements))
+        placeholders.append(_range(item, found, replacement))
+        at = found + len(replacement.token_ids)
+    return tuple(placeholders)
+
+
+def expand_via_text(
+    tokenizer: Tokenizer,
+    ids: TokenIds,
+    replacements: Sequence[Replacement],
+    target_of: Sequence[Sequence[int]],
+) -> TokenIds:
+    """The engine's second attempt, when token IDs show too few placeholders.
+
+    The prompt is decoded, placeholders are replaced as text, and all of it is encoded again.
+
+    Args:
+        tokenizer: the model's.
+        ids: the un-expanded prompt.
+        replacements: one per item.
+        target_of: for each item the token IDs of its placeholder.
+
+    Raises:
+        Refusal: `placeholder_count_mismatch` if the text shows too few as well.
+    """
+    text = tokenizer.decode(ids.tolist())
+    targets = [tokenizer.decode(target) for target in target_of]
+    waiting = list(range(len(replacements)))
+    pieces: list[str] = []
+    end = 0
+    while waiting:
+        # Items with the same placeholder queue up; only the first of each queue is looked for.
+        heads = {targets[item]: item for item in reversed(waiting)}
+        found = [(at, i) for t, i in heads.items() if t and (at := text.find(t, end)) >= 0]
+        if not found:
+            raise too_few(len(replacements) - len(waiting), len(replacements))
+        at, item = min(found)
+        waiting.remove(item)
+        pieces += [text[end:at], tokenizer.decode(replacements[item].token_ids.tolist())]
+        end = at + len(targets[item])
+    pieces.append(text[end:])
+    encoded = tokenizer.encode("".join(pieces), add_special_tokens=False)
+    return np.array(encoded, dtype=np.uint32)
+
+
+def too_few(found: int, wanted: int) -> Refusal:
+    """The refusal for a prompt with fewer placeholders than items."""
+    return Refusal(
+        Reason.PLACEHOLDER_COUNT_MISMATCH,
+        f"the prompt has placeholders for {found} of {wanted} images; the engine refuses it",
+    )
+
+
+def _range(item: int, offset: int, replacement: Replacement) -> PlaceholderRange:
+    return PlaceholderRange(item, offset, len(replacement.token_ids), replacement.embed_runs)

@@ -1,0 +1,44 @@
+"""One token is the placeholder; the k-th of them takes the k-th image, whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmroute.geometry import Replacement
+from mmroute.placement.expansion import (
+    Expansion,
+    Match,
+    expand_via_text,
+    find_replacements,
+    splice,
+)
+from mmroute.tokenizers import Tokenizer
+
+__all__ = ["SingleToken"]
+
+
+@dataclass(frozen=True, slots=True)
+class SingleToken:
+    """Placement by token ID. Placeholders beyond the number of images stay one token.
+
+    Attributes:
+        target_id: the chat placeholder ID.
+        tokenizer: for the engine's second attempt, through the decoded text.
+    """
+
+    target_id: int
+    tokenizer: Tokenizer
+
+    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+        """See `Placement.expand`."""
+        prompt = np.array(ids, dtype=np.uint32)
+        found = np.flatnonzero(prompt == self.target_id)[: len(replacements)].tolist()
+        if len(found) == len(replacements):
+            matches = [Match(item, at, at + 1) for item, at in enumerate(found)]
+            return splice(prompt, matches, replacements)
+        targets = [[self.target_id]] * len(replacements)
+        expanded = expand_via_text(self.tokenizer, prompt, replacements, targets)
+        return Expansion(expanded, find_replacements(expanded, replacements))

@@ -1,0 +1,396 @@
+"""Model files and a family spec to a resolved model, every value with the place it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from mmroute.backends import BackendProfile, find_backend
+from mmroute.chat import Chat, HfChat
+from mmroute.chat.template import ChatTemplate
+from mmroute.errors import ModelError, Reason, SpecError
+from mmroute.family import ContextSpec, FamilySpec, Lookup, TokenLookup, match_family
+from mmroute.geometry import GEOMETRIES, Geometry
+from mmroute.model_files import FieldRef, JsonValue, ModelFiles, find_model
+from mmroute.placement import (
+    MergedBlankLines,
+    NumberedTags,
+    Placement,
+    RenderedByTokenizer,
+    SingleToken,
+)
+from mmroute.request import ImageSize
+from mmroute.tokenizers import Tokenizer
+from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
+
+__all__ = ["ImageRules", "Origin", "ResolvedModel", "resolve_model"]
+
+# What a text-only part of a config may be called, and rules of RoPE that scale no context.
+_TEXT_CONFIGS = ("text_config", "llm_config")
+_LENGTH_PRESERVING_ROPE = frozenset({
+    "default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn",
+    "deepseek_llama_scaling",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One resolved value and where it was found.
+
+    Attributes:
+        name: what it is.
+        value: as JSON.
+        source: ``FILE:FIELD``, or how else it was had.
+    """
+
+    name: str
+    value: JsonValue
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRules:
+    """How the images of a request are counted and placed."""
+
+    geometry: Geometry
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """All that is known of a model before the first request. Immutable.
+
+    Attributes:
+        name: the model as the caller named it.
+        model_id: the engine's own model string, which its image identities cover.
+        commit: the hub commit of the files; None for a directory.
+        family: the matching spec.
+        backend: the engine that is matched.
+        tokenizer: loaded and checked.
+        chat: renders messages.
+        images: None if the engine takes only text for this family.
+        max_model_len: tokens of the longest context.
+        max_token_id: the largest ID the engine accepts.
+        origins: every value above with its place.
+    """
+
+    name: str
+    model_id: str
+    commit: str | None
+    family: FamilySpec
+    backend: BackendProfile
+    tokenizer: Tokenizer
+    chat: Chat
+    images: ImageRules | None
+    max_model_len: int
+    max_token_id: int
+    origins: tuple[Origin, ...]
+
+
+def resolve_model(
+    model: str,
+    *,
+    backend: str = "vllm",
+    model_id: str | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+) -> ResolvedModel:
+    """Find, read and check a model.
+
+    Args:
+        model: directory, hub name, or the embedded model.
+        backend: name of a backend profile.
+        model_id: the engine's model string; default: `model`.
+        revision: hub branch, tag or commit.
+        token: hub access token.
+
+    Raises:
+        ModelError: with the reason, the file and field, and the remedy.
+        SpecError: the family spec is not usable.
+    """
+    profile = find_backend(backend)
+    files = find_model(model, revision=revision, token=token)
+    family = match_family(files)
+    return _Resolver(files, family).resolve(profile, model_id or model)
+
+
+class _Resolver:
+    """Works through one spec, and notes every value it finds."""
+
+    def __init__(self, files: ModelFiles, family: FamilySpec) -> None:
+        self.files = files
+        self.family = family
+        self.origins: list[Origin] = []
+
+    def resolve(self, backend: BackendProfile, model_id: str) -> ResolvedModel:
+        tokenizer = self._tokenizer()
+        tokens = self._tokens(tokenizer)
+        images = self._images(tokenizer, tokens)
+        chat = self._chat(tokenizer, images)
+        self._note("content_format", chat.content_format, "the chat template's syntax tree")
+        self._note_bos(tokenizer)
+        max_model_len = self._context(self.family.context)
+        vocab_size = self._integer("vocab_size", self.family.vocab_size, default=0)
+        max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
+        self._note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
+        return ResolvedModel(
+            name=self.files.name,
+            model_id=model_id,
+            commit=self.files.commit,
+            family=self.family,
+            backend=backend,
+            tokenizer=tokenizer,
+            chat=chat,
+            images=images,
+            max_model_len=max_model_len,
+            max_token_id=max_token_id,
+            origins=tuple(self.origins),
+        )
+
+    def _note(self, name: str, value: Any, source: str) -> None:  # noqa: ANN401 - JSON of any kind
+        self.origins.append(Origin(name, value, source))
+
+    def _note_bos(self, tokenizer: Tokenizer) -> None:
+        added = tokenizer.encode("", add_special_tokens=True)
+        rule = {"bos_token_id": tokenizer.bos_token_id, "added_to_text_prompts": added}
+        self._note("bos", rule, "what the tokenizer puts around an empty text; chats get none")
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.family.tokenizer.format == "huggingface":
+            return load_hf_tokenizer(self.files, self.family.tokenizer.pipelines)
+        # mistral-common is slow to import and only these families need it.
+        from mmroute.tokenizers.mistral import load_mistral_tokenizer  # noqa: PLC0415
+
+        return load_mistral_tokenizer(self.files)
+
+    def _find(self, name: str, lookup: Lookup) -> JsonValue:
+        for ref in lookup.sources:
+            present, value = self.files.lookup(ref)
+            if present:
+                self._note(name, value, str(ref))
+                return value
+        if lookup.default is not None:
+            note = f": {lookup.note}" if lookup.note else ""
+            self._note(name, lookup.default, f"default{note}")
+        value: JsonValue = lookup.default
+        return value
+
+    def _required(self, name: str, lookup: Lookup) -> JsonValue:
+        value = self._find(name, lookup)
+        if value is None:
+            places = " or ".join(map(str, lookup.sources))
+            raise ModelError(
+                Reason.MISSING_CONFIG_FIELD,
+                f"{self.files.name}: {name} of family {self.family.family} is not in {places} "
+                f"(files in {self.files.root}: {', '.join(self.files.names())}).",
+            )
+        return value
+
+    def _integer(self, name: str, lookup: Lookup, *, default: int | None = None) -> int:
+        value = self._find(name, lookup) if default is not None else self._required(name, lookup)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self._invalid(name, value, "a non-negative integer")
+        return value
+
+    def _invalid(self, name: str, value: object, wanted: str) -> ModelError:
+        source = next((o.source for o in reversed(self.origins) if o.name == name), "?")
+        return ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{self.files.name}: {name} (from {source}) must be {wanted}, found {value!r}.",
+        )
+
+    def _tokens(self, tokenizer: Tokenizer) -> dict[str, int]:
+        return {
+            name: self._token(f"{name}_token", lookup, tokenizer)
+            for name, lookup in self.family.tokens.items()
+        }
+
+    def _token(self, name: str, lookup: TokenLookup, tokenizer: Tokenizer) -> int:
+        """Resolve one token, and prove that its text is this one token and nothing else."""
+        if lookup.text is not None:
+            text = self._required(f"{name}_text", lookup.text)
+            if not isinstance(text, str):
+                raise self._invalid(f"{name}_text", text, "a string")
+            found = tokenizer.token_id(text)
+            if found is None:
+                raise self._split(name, text, tokenizer)
+            token_id = found
+            self._note(f"{name}_id", token_id, f"the vocabulary's ID of {text!r}")
+        elif lookup.id is not None:
+            token_id = self._integer(f"{name}_id", lookup.id)
+            text = tokenizer.decode([token_id])
+            self._note(f"{name}_text", text, f"the vocabulary's text of {token_id}")
+        else:
+            raise SpecError(f"{self.family.family}: token {name} has neither `id` nor `text`")
+        # mistral-common never reads special tokens out of text: nothing to prove there.
+        if self.family.tokenizer.format == "huggingface":
+            encoded = tokenizer.encode(text, add_special_tokens=False)
+            if encoded != [token_id]:
+                raise self._split(name, text, tokenizer)
+        for ref in lookup.equals:
+            present, other = self.files.lookup(ref)
+            if present and other != token_id:
+                raise ModelError(
+                    Reason.CONTRADICTORY_CONFIG,
+                    f"{self.files.name}: {name} is {token_id} ({text!r}) in the tokenizer, "
+                    f"but {ref} says {other!r}.",
+                )
+        return token_id
+
+    def _split(self, name: str, text: str, tokenizer: Tokenizer) -> ModelError:
+        encoded = tokenizer.encode(text, add_special_tokens=False)
+        return ModelError(
+            Reason.SPECIAL_TOKEN_SPLIT,
+            f"{self.files.name}: {name} {text!r} must be one token, but the tokenizer makes "
+            f"{encoded} of it. Is it missing from added_tokens of tokenizer.json and from "
+            "added_tokens_decoder of tokenizer_config.json?",
+        )
+
+    def _images(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> ImageRules | None:
+        if self.family.geometry is None or self.family.placeholder is None:
+            self._note("images", "refused", "the engine takes only text for this family")
+            return None
+        geometry = self._geometry(tokenizer, tokens)
+        placement = self._placement(tokenizer, tokens)
+        target = self.family.placeholder.target
+        if target in tokens:
+            self._note("chat_placeholder_id", tokens[target], f"the {target} token")
+        else:
+            self._note("chat_placeholder", self.family.placeholder.chat_text, "family spec")
+        return ImageRules(geometry, placement)
+
+    def _geometry(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Geometry:
+        spec = self.family.geometry
+        if spec is None or spec.name not in GEOMETRIES:
+            raise SpecError(f"{self.family.family}: there is no geometry {spec and spec.name!r}")
+        self._note("geometry", spec.name, "family spec")
+        values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
+        for name, lookup in spec.values.items():
+            values[name] = self._required(name, lookup)
+        for name, text in spec.texts.items():
+            values[name] = tokenizer.encode(text, add_special_tokens=False)
+        try:
+            return TypeAdapter(GEOMETRIES[spec.name]).validate_python(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else spec.name
+            raise self._invalid(name, values.get(name), first["msg"].lower()) from error
+
+    def _placement(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:
+        spec = self.family.placeholder
+        if spec is None:
+            raise SpecError(f"{self.family.family}: a geometry without a placeholder rule")
+        self._note("placement", spec.rule, "family spec")
+        match spec.rule:
+            case "single_token":
+                return SingleToken(tokens[spec.target], tokenizer)
+            case "merged_blank_lines":
+                newlines = tuple(self._newline(tokenizer, "\n" * n) for n in range(1, 5))
+                return MergedBlankLines(tokens[spec.target], newlines, tokenizer)  # type: ignore[arg-type]  # four of them
+            case "numbered_tags":
+                return NumberedTags.build(tokenizer, tokenizer.decode([tokens["image"]]))
+            case "rendered":
+                return RenderedByTokenizer()
+
+    def _newline(self, tokenizer: Tokenizer, text: str) -> int:
+        token_id = tokenizer.token_id(text)
+        if token_id is None:
+            raise self._split("newline", text, tokenizer)
+        return token_id
+
+    def _chat(self, tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
+        if self.family.tokenizer.format == "mistral":
+            return _mistral_chat(tokenizer, images)
+        template, tool_template = self._chat_templates()
+        placeholder = self.family.placeholder
+        return HfChat(
+            template=template,
+            tool_template=tool_template,
+            special_tokens=named_special_tokens(self.files.object("tokenizer_config.json")),
+            chat_placeholder=placeholder.chat_text if placeholder else None,
+        )
+
+    def _chat_templates(self) -> tuple[ChatTemplate | None, ChatTemplate | None]:
+        """The template of requests without tools, and of those with tools.
+
+        The engine takes the processor's first, but only without tools; else the tokenizer's.
+        Source: vLLM 0.33.0 ``renderers/hf.py``; transformers 5.20.2 ``processing_utils.py``
+        and ``tokenization_utils_base.py`` for the files.
+        """
+        jinja = ("chat_template.jinja", None)
+        tokenizer_own = ("tokenizer_config.json", "chat_template")
+        processors = (
+            ("processor_config.json", "chat_template"), ("chat_template.json", "chat_template"), jinja
+        )  # fmt: skip
+        tool_template = self._first_template((jinja, tokenizer_own))
+        template = self._first_template(processors) or tool_template
+        for name, found in (("chat_template", template), ("tool_chat_template", tool_template)):
+            self._note(name, None, found.origin if found else "none")
+        return template, tool_template
+
+    def _first_template(self, places: tuple[tuple[str, str | None], ...]) -> ChatTemplate | None:
+        for file, field in places:
+            if not self.files.has(file):
+                continue
+            if field is None:
+                return ChatTemplate(self.files.text(file), file)
+            value = self.files.object(file).get(field)
+            if isinstance(value, str):
+                return ChatTemplate(value, f"{file}:{field}")
+            if value is not None:
+                raise ModelError(
+                    Reason.INVALID_CONFIG_FIELD,
+                    f"{self.files.path(file)}: {field} must be one template, found "
+                    f"{type(value).__name__}; several named templates are not supported.",
+                )
+        return None
+
+    def _context(self, spec: ContextSpec) -> int:
+        """The longest context, as vLLM 0.33.0 ``config/model.py`` derives it."""
+        length = self._integer("max_position_embeddings", spec.length)
+        present, limit = self.files.lookup(FieldRef("tokenizer_config.json", ("model_max_length",)))
+        if present and isinstance(limit, int | float) and limit < length:
+            length = int(limit)
+            self._note("model_max_length", length, "tokenizer_config.json:model_max_length")
+        if spec.rope_scaling == "applied":
+            length = int(length * self._rope_factor())
+        self._note("max_model_len", length, "the smallest of the above, RoPE scaling applied")
+        return length
+
+    def _rope_factor(self) -> float:
+        config = self.files.object("config.json")
+        text = next((t for n in _TEXT_CONFIGS if isinstance(t := config.get(n), dict)), config)
+        rope = text.get("rope_scaling") or text.get("rope_parameters")
+        if not isinstance(rope, dict):
+            return 1.0
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        factor = rope.get("factor")
+        if kind in _LENGTH_PRESERVING_ROPE or factor is None:
+            return 1.0
+        if not isinstance(factor, int | float):
+            raise self._invalid("rope_scaling.factor", factor, "a number")
+        self._note("rope_scaling_factor", factor, "config.json")
+        return float(factor)
+
+
+def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
+    from mmroute.chat.mistral import MistralChat  # noqa: PLC0415 - imports mistral-common
+    from mmroute.tokenizers.mistral import MistralCommonTokenizer  # noqa: PLC0415
+
+    if not isinstance(tokenizer, MistralCommonTokenizer) or images is None:
+        raise SpecError("a family in Mistral format needs its own tokenizer and a geometry")
+    geometry = images.geometry
+
+    def tokens_of(size: ImageSize) -> list[int]:
+        (replacement,) = geometry.replacements([size])
+        ids: list[int] = replacement.token_ids.tolist()
+        return ids
+
+    tokenizer.answer_images_with(tokens_of)
+    return MistralChat(tokenizer)
+

@@ -1,0 +1,158 @@
+"""``tokenizer.json`` through the `tokenizers` library, put together as the engine does it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tokenizers
+
+from mmroute.errors import ModelError, Reason
+from mmroute.model_files import JsonValue, ModelFiles
+from mmroute.tokenizers.pipelines import PIPELINES
+
+__all__ = ["HfTokenizer", "load_hf_tokenizer", "named_special_tokens"]
+
+_CONFIG = "tokenizer_config.json"
+_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
+          "mask_token")  # fmt: skip
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True, slots=True)
+class HfTokenizer:
+    """A `tokenizers.Tokenizer` behind the protocol of this package."""
+
+    backend: tokenizers.Tokenizer
+    bos_token_id: int | None
+    max_token_id: int
+    max_chars_per_token: int
+    special_tokens: tuple[str, ...]
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """See `Tokenizer.encode`."""
+        try:
+            ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:  # how `tokenizers` reports text that is not valid Unicode
+            raise ValueError("the text holds a lone surrogate, which is not valid Unicode") from None
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `Tokenizer.decode`."""
+        text: str = self.backend.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    def token_id(self, token: str) -> int | None:
+        """See `Tokenizer.token_id`."""
+        found: int | None = self.backend.token_to_id(token)
+        return found
+
+
+def load_hf_tokenizer(files: ModelFiles, pipelines: Mapping[str, str]) -> HfTokenizer:
+    """Load ``tokenizer.json`` with the added tokens of ``tokenizer_config.json`` merged in.
+
+    Args:
+        files: the model.
+        pipelines: tokenizer class -> pipeline name, from the family spec; ``*`` is any class.
+
+    Raises:
+        ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
+            `special_token_split`.
+    """
+    config = files.object(_CONFIG)
+    declared = dict(files.object("tokenizer.json")) or files.json("tokenizer.json")
+    if not isinstance(declared, dict):
+        raise ModelError(
+            Reason.MALFORMED_FILE, f"{files.path('tokenizer.json')} must hold a JSON object."
+        )
+    declared.update(PIPELINES[_pipeline(files, config, pipelines)])
+    declared["truncation"] = declared["padding"] = None
+    try:
+        backend = tokenizers.Tokenizer.from_str(json.dumps(declared))
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise ModelError(
+            Reason.MALFORMED_FILE,
+            f"{files.path('tokenizer.json')} is not a tokenizer that `tokenizers` "
+            f"{tokenizers.__version__} can load: {error}",
+        ) from error
+    _merge_added_tokens(backend, files)
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    bos = named_special_tokens(config).get("bos_token")
+    return HfTokenizer(
+        backend=backend,
+        bos_token_id=backend.token_to_id(bos) if bos is not None else None,
+        max_token_id=max(vocabulary.values()),
+        max_chars_per_token=max(map(len, vocabulary)),
+        special_tokens=_all_special_tokens(config),
+    )
+
+
+def named_special_tokens(config: Mapping[str, JsonValue]) -> dict[str, str]:
+    """`bos_token`, `eos_token`, … of a tokenizer_config.json, as chat templates see them.
+
+    >>> named_special_tokens({"bos_token": {"content": "<s>"}, "eos_token": "</s>"})
+    {'bos_token': '<s>', 'eos_token': '</s>'}
+    """
+    named = {name: _content(config.get(name)) for name in _NAMED}
+    extra = config.get("extra_special_tokens")
+    if isinstance(extra, dict):
+        named |= {name: _content(value) for name, value in extra.items()}
+    return {name: text for name, text in named.items() if text is not None}
+
+
+def _content(value: JsonValue) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _all_special_tokens(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    additional = config.get("additional_special_tokens")
+    listed = additional if isinstance(additional, list) else []
+    texts = [*named_special_tokens(config).values(), *(t for v in listed if (t := _content(v)))]
+    return tuple(dict.fromkeys(texts))
+
+
+def _pipeline(
+    files: ModelFiles, config: Mapping[str, JsonValue], pipelines: Mapping[str, str]
+) -> str:
+    declared = config.get("tokenizer_class")
+    # transformers 5 dropped the suffix: both names load the same class.
+    name = str(declared).removesuffix("Fast") if declared is not None else "*"
+    pipeline = pipelines.get(name, pipelines.get("*"))
+    if pipeline is None:
+        raise ModelError(
+            Reason.TOKENIZER_UNVERIFIED,
+            f"{files.path(_CONFIG)}: tokenizer_class is {declared!r}, and this family was checked "
+            f"only with {', '.join(sorted(pipelines))}. The engine builds each class its own way, "
+            "so the same file could give other IDs.",
+        )
+    return pipeline
+
+
+def _merge_added_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
+    """Add the special tokens that only tokenizer_config.json has, as transformers does.
+
+    Qwen2-VL's ``<|image_pad|>`` is one: by tokenizer.json alone it is six ordinary tokens.
+    """
+    declared = files.object(_CONFIG).get("added_tokens_decoder")
+    if not isinstance(declared, dict):
+        return
+    known = backend.get_added_tokens_decoder()
+    missing = sorted((int(i), t) for i, t in declared.items() if int(i) not in known)
+    for token_id, entry in missing:
+        text = _content(entry)
+        if not isinstance(entry, dict) or text is None:
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{files.path(_CONFIG)}: added_tokens_decoder.{token_id} has no content.",
+            )
+        flags = {flag: bool(entry.get(flag, False)) for flag in _FLAGS}
+        backend.add_tokens([tokenizers.AddedToken(text, **flags)])
+        if backend.token_to_id(text) != token_id:
+            raise ModelError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{files.path(_CONFIG)}: added_tokens_decoder gives {text!r} the ID {token_id}, "
+                f"but added to tokenizer.json it gets {backend.token_to_id(text)}.",
+            )
