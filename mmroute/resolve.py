@@ -220,7 +220,7 @@ class _Resolver:
             if found is None:
                 raise self._split(name, text, tokenizer)
             token_id = found
-            self._note(f"{name}_id", token_id, f"the vocabulary's ID of {text!r}")
+            self._note(f"{name}_id", token_id, self._agreeing(lookup) + f"the vocabulary, {text!r}")
         elif lookup.id is not None:
             token_id = self._integer(f"{name}_id", lookup.id)
             text = tokenizer.decode([token_id])
@@ -241,6 +241,10 @@ class _Resolver:
                     f"but {ref} says {other!r}.",
                 )
         return token_id
+
+    def _agreeing(self, lookup: TokenLookup) -> str:
+        present = [str(ref) for ref in lookup.equals if self.files.lookup(ref)[0]]
+        return f"{', '.join(present)} and " if present else ""
 
     def _split(self, name: str, text: str, tokenizer: Tokenizer) -> ModelError:
         encoded = tokenizer.encode(text, add_special_tokens=False)

@@ -95,6 +95,8 @@ class HfChat:
 def _template_kwargs(options: RequestOptions) -> dict[str, Any]:
     # null and "auto" mean "not set" to the engine, whatever the variable.
     kwargs = {k: v for k, v in options.chat_template_kwargs.items() if v not in (None, "auto")}
+    if kwargs.get("tokenize") is False:  # what the engine does anyway
+        del kwargs["tokenize"]
     refused = _REFUSED_KWARGS & kwargs.keys()
     if refused:
         raise Refusal(

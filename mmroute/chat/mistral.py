@@ -19,6 +19,10 @@ from mmroute.tokenizers.mistral import MistralCommonTokenizer
 __all__ = ["MistralChat"]
 
 _IMAGE_PART_TYPES: Final = frozenset({"image", "image_url"})
+_ENCODER_PARAMETERS: Final = frozenset({
+    "chat_template", "conversation", "max_length", "messages", "padding", "tokenize", "tokenizer",
+    "self", "tools", "truncation",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,12 @@ class MistralChat:
         self, messages: Sequence[Message], images: Sequence[ImageSize], options: RequestOptions
     ) -> ChatPrompt:
         """See `Chat.render`."""
-        if any(value is not None for value in options.chat_template_kwargs.values()):
+        # Template variables have no effect without a template; what steers the encoder has.
+        refused = _ENCODER_PARAMETERS & options.chat_template_kwargs.keys()
+        if refused:
             raise Refusal(
                 Reason.INVALID_REQUEST,
-                "chat_template_kwargs are not supported for models in Mistral format",
+                f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
             )
         if not messages:
             raise Refusal(Reason.INVALID_REQUEST, "messages must not be empty")

@@ -1,0 +1,241 @@
+"""``mmroute``: a thin face. Parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import importlib.metadata
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO, NoReturn
+
+from mmroute.errors import MmrouteError
+from mmroute.family import known_families
+from mmroute.normalizer import Normalizer
+from mmroute.request_lines import answer_line
+from mmroute.resolve import resolve_model
+
+__all__ = ["main"]
+
+_EXIT_FAILURE = 1
+_EXIT_USAGE = 2
+_PROGRESS_EVERY = 1.0  # seconds
+
+_MODEL_HELP = (
+    "model directory, hub name (only configuration and tokenizer files are fetched), or "
+    "pixtral-12b-2409, which needs no download"
+)
+_TOKENS_EPILOG = """\
+one request per input line:
+  {"id": "a", "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text",
+   "text": "What is this?"}]}], "images": [{"width": 640, "height": 480}]}
+instead of "messages": "prompt" (text) or "prompt_token_ids". Also: "add_special_tokens",
+"add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools",
+"mm_processor_kwargs", "cache_salt", "lora".
+
+one answer per output line, in order:
+  {"id": "a", "exact": true, "token_ids": [...], "placeholders": [{"offset": 2, "length": 1230}]}
+  {"id": "b", "exact": false, "reason": "image_refused", "message": "..."}
+
+exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with a suggestion for a mistyped command."""
+
+    def error(self, message: str) -> NoReturn:
+        if "invalid choice" in message:
+            given = message.split("'")[1]
+            near = difflib.get_close_matches(given, ("tokens", "resolve", "families"), n=1)
+            message += f" Did you mean {near[0]!r}?" if near else ""
+        super().error(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the value is the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except MmrouteError as error:
+        print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
+        return _EXIT_FAILURE
+    except BrokenPipeError:
+        # The reader has gone; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_FAILURE
+    except KeyboardInterrupt:
+        print("mmroute: interrupted", file=sys.stderr)
+        return _EXIT_FAILURE
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="mmroute",
+        description="The token IDs an inference engine will hold for a vision-language request, "
+        "from its text and the sizes of its images.",
+    )
+    version = importlib.metadata.version("mmroute")
+    parser.add_argument("--version", action="version", version=f"mmroute {version}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    tokens = _command(
+        commands, "tokens", "requests in (JSON Lines), routing token IDs out", _tokens,
+        epilog=_TOKENS_EPILOG,
+    )  # fmt: skip
+    _model_arguments(tokens)
+    tokens.add_argument("--input", metavar="FILE", default="-", help="requests; - is stdin")
+    tokens.add_argument("--output", metavar="FILE", default="-", help="answers; - is stdout")
+
+    resolve = _command(
+        commands, "resolve", "what was resolved for a model, and from which file and field", _resolve
+    )
+    _model_arguments(resolve)
+
+    _command(commands, "families", "what is supported, checked on what", _families)
+    return parser
+
+
+def _command(commands, name, help_text, run, epilog=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - argparse's own class for this is private
+    parser = commands.add_parser(
+        name,
+        help=help_text,
+        description=help_text[0].upper() + help_text[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=_MODEL_HELP)
+    parser.add_argument("--backend", default="vllm", help="engine to match (default: vllm)")
+    parser.add_argument(
+        "--model-id",
+        metavar="NAME",
+        help="the engine's own model string, which its image identities cover (default: MODEL)",
+    )
+    parser.add_argument("--revision", help="hub branch, tag or commit")
+
+
+def _tokens(arguments: argparse.Namespace) -> int:
+    try:
+        with contextlib.ExitStack() as files:
+            requests = _opened(files, arguments.input, sys.stdin, "r")
+            normalizer = Normalizer.from_pretrained(
+                arguments.model,
+                backend=arguments.backend,
+                model_id=arguments.model_id,
+                revision=arguments.revision,
+            )
+            answers = _opened(files, arguments.output, sys.stdout, "w")
+            for line in _with_progress(requests):
+                answers.write(json.dumps(answer_line(line, normalizer), ensure_ascii=False) + "\n")
+    except UnicodeDecodeError as error:
+        print(f"mmroute: {arguments.input} is not UTF-8: {error}", file=sys.stderr)
+        return _EXIT_FAILURE
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        print(f"mmroute: {error}", file=sys.stderr)
+        return _EXIT_USAGE
+    return 0
+
+
+def _opened(
+    files: contextlib.ExitStack, path: str, standard: IO[str], mode: str
+) -> IO[str]:
+    if path == "-":
+        # Only a line feed ends a line: strings may hold other separators.
+        standard.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]  # a TextIOWrapper
+        return standard
+    return files.enter_context(open(path, mode, encoding="utf-8", newline="\n"))  # noqa: PTH123 - the mode varies
+
+
+def _with_progress(lines: IO[str]) -> Iterator[str]:
+    """The non-blank lines; with a count on stderr while someone watches it."""
+    watched = sys.stderr.isatty() and not sys.stdout.isatty()
+    shown_at = time.monotonic()
+    count = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        yield line
+        count += 1
+        if watched and time.monotonic() - shown_at > _PROGRESS_EVERY:
+            print(f"\r{count} requests", end="", file=sys.stderr)
+            shown_at = time.monotonic()
+    if watched:
+        print(f"\r{count} requests", file=sys.stderr)
+
+
+def _resolve(arguments: argparse.Namespace) -> int:
+    model = resolve_model(
+        arguments.model,
+        backend=arguments.backend,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+    )
+    head = {
+        "model": model.name,
+        "model_id": model.model_id,
+        "commit": model.commit,
+        "family": model.family.family,
+        "backend": f"{model.backend.name} {model.backend.version}",
+    }
+    values = [{"name": o.name, "value": o.value, "source": o.source} for o in model.origins]
+    if arguments.json:
+        print(json.dumps(head | {"values": values}, ensure_ascii=False))
+        return 0
+    for name, value in head.items():
+        if value is not None:
+            print(f"{name:12} {value}")
+    print()
+    rows = [("VALUE", "IS", "FROM")]
+    for origin in model.origins:
+        shown = "" if origin.value is None else json.dumps(origin.value, ensure_ascii=False)
+        limit = 48
+        shown = shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+        rows.append((origin.name, shown, origin.source))
+    _print_table(rows)
+    return 0
+
+
+def _families(arguments: argparse.Namespace) -> int:
+    specs = known_families()
+    if arguments.json:
+        listed = [
+            {
+                "family": spec.family,
+                "title": spec.title,
+                "match": {field: list(values) for field, values in spec.match.items()},
+                "images": spec.geometry is not None,
+                "geometry": spec.geometry.name if spec.geometry else None,
+                "checked": {engine: list(v) for engine, v in spec.checked.items()},
+            }
+            for spec in specs
+        ]
+        print(json.dumps(listed, ensure_ascii=False))
+        return 0
+    rows = [("FAMILY", "MODELS", "GEOMETRY", "CHECKED ON")]
+    for spec in specs:
+        checked = ", ".join(f"{engine} {' '.join(v)}" for engine, v in spec.checked.items())
+        geometry = spec.geometry.name if spec.geometry else "text only"
+        rows.append((spec.family, spec.title, geometry, checked))
+    _print_table(rows)
+    return 0
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
