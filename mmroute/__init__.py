@@ -1,18 +1,18 @@
 """The token IDs an inference engine will hold for a vision-language request, without pixels."""
 
-from mmroute.errors import MmrouteError, ModelError, Reason, Refusal, SpecError
+from mmroute.errors import InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.normalizer import Normalizer, Routing
 from mmroute.placement import PlaceholderRange
 from mmroute.request import ImageSize
 
 __all__ = [
     "ImageSize",
+    "InexactError",
     "MmrouteError",
     "ModelError",
     "Normalizer",
     "PlaceholderRange",
     "Reason",
-    "Refusal",
     "Routing",
     "SpecError",
 ]

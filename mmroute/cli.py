@@ -10,8 +10,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from mmroute.errors import MmrouteError
 from mmroute.family import known_families
@@ -43,6 +43,10 @@ one answer per output line, in order:
 
 exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage
 """
+
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[Any]  # noqa: SLF001 - argparse has no public name for it
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,7 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     tokens.add_argument("--output", metavar="FILE", default="-", help="answers; - is stdout")
 
     resolve = _command(
-        commands, "resolve", "what was resolved for a model, and from which file and field", _resolve
+        commands,
+        "resolve",
+        "what was resolved for a model, and from which file and field",
+        _resolve,
     )
     _model_arguments(resolve)
 
@@ -102,8 +109,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands, name, help_text, run, epilog=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - argparse's own class for this is private
-    parser = commands.add_parser(
+def _command(
+    commands: _Commands,
+    name: str,
+    help_text: str,
+    run: Callable[[argparse.Namespace], int],
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help_text,
         description=help_text[0].upper() + help_text[1:] + ".",
@@ -150,9 +163,7 @@ def _tokens(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(
-    files: contextlib.ExitStack, path: str, standard: IO[str], mode: str
-) -> IO[str]:
+def _opened(files: contextlib.ExitStack, path: str, standard: IO[str], mode: str) -> IO[str]:
     if path == "-":
         # Only a line feed ends a line: strings may hold other separators.
         standard.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]  # a TextIOWrapper

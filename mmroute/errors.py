@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["MmrouteError", "ModelError", "Reason", "Refusal", "SpecError"]
+__all__ = ["InexactError", "MmrouteError", "ModelError", "Reason", "SpecError", "invalid"]
 
 
 class Reason(StrEnum):
@@ -91,9 +91,14 @@ class SpecError(MmrouteError):
         super().__init__(Reason.INVALID_SPEC, message)
 
 
-class Refusal(MmrouteError):
+class InexactError(MmrouteError):
     """One request has no exact answer.
 
     Raised inside the request path and caught at its end, where it becomes an inexact
-    `Routing`; raised to a caller only by reading the token IDs of such a `Routing`.
+    `Routing`. A caller meets it only by reading the token IDs of such a `Routing`.
     """
+
+
+def invalid(message: str) -> InexactError:
+    """The commonest error: the request is not of the form the engine's API accepts."""
+    return InexactError(Reason.INVALID_REQUEST, message)

@@ -21,7 +21,9 @@ __all__ = ["FamilySpec", "Lookup", "TokenLookup", "known_families", "load_spec",
 ENTRY_POINTS = "mmroute.specs"
 """Entry point group of other packages' specs: each names a package that holds ``*.toml``."""
 
-_Ref = Annotated[FieldRef, BeforeValidator(lambda v: FieldRef.parse(v) if isinstance(v, str) else v)]
+_Ref = Annotated[
+    FieldRef, BeforeValidator(lambda v: FieldRef.parse(v) if isinstance(v, str) else v)
+]
 
 
 class _Strict(BaseModel):

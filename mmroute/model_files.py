@@ -12,9 +12,7 @@ from mmroute.errors import ModelError, Reason
 
 __all__ = ["EMBEDDED_MODEL", "FieldRef", "JsonValue", "ModelFiles", "find_model"]
 
-JsonValue: TypeAlias = (
-    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
-)
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 EMBEDDED_MODEL = "pixtral-12b-2409"
 """The model that needs no download: its tokenizer is a file of the mistral-common package."""
@@ -211,8 +209,9 @@ def _from_hub(model: str, revision: str | None, token: str | None) -> ModelFiles
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
             f"{model} is not a directory{_near(Path(model))} and could not be had from the hub: "
-            f"{str(error).strip().splitlines()[0]} (offline: {huggingface_hub.constants.HF_HUB_OFFLINE}; "
-            f"a private or gated model needs HF_TOKEN; `{EMBEDDED_MODEL}` needs no download).",
+            f"{str(error).strip().splitlines()[0]} "
+            f"(offline: {huggingface_hub.constants.HF_HUB_OFFLINE}; a private or gated model needs "
+            f"HF_TOKEN; `{EMBEDDED_MODEL}` needs no download).",
         ) from error
     except OSError as error:
         raise ModelError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmroute.errors import Reason, Refusal
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.placement import Expansion, PlaceholderRange
 from mmroute.request import ImageSize, Message, RequestOptions, image_size
@@ -42,10 +42,10 @@ class Routing:
         """The expanded prompt as the engine stores it: contiguous uint32, shape (n,).
 
         Raises:
-            Refusal: the request is inexact; there are no IDs that could be mistaken for exact.
+            InexactError: the request is inexact; there are no IDs that could be mistaken for exact.
         """
         if self._token_ids is None:
-            raise Refusal(self.reason or Reason.INVALID_REQUEST, self.message)
+            raise InexactError(self.reason or Reason.INVALID_REQUEST, self.message)
         return self._token_ids
 
 
@@ -132,29 +132,24 @@ class Normalizer:
             mm_processor_kwargs=mm_processor_kwargs or {},
         )
         try:
-            prompts = (messages, prompt, prompt_token_ids)
-            if sum(given is not None for given in prompts) != 1:
-                raise Refusal(
-                    Reason.INVALID_REQUEST,
-                    "give exactly one of messages, prompt and prompt_token_ids",
-                )
+            _check_one_given(messages, prompt, prompt_token_ids)
             self._check_images(images)
             ids, placed = self._unexpanded(messages, prompt, prompt_token_ids, images, options)
             expansion = self._expand(ids, placed, options)
             self._check_prompt(expansion.token_ids)
-        except Refusal as refusal:
-            return Routing(reason=refusal.reason, message=str(refusal))
+        except InexactError as inexact:
+            return Routing(reason=inexact.reason, message=str(inexact))
         return Routing(placeholders=expansion.placeholders, _token_ids=expansion.token_ids)
 
     def _check_images(self, images: Sequence[ImageSize]) -> None:
         if images and self.model.images is None:
-            raise Refusal(
+            raise InexactError(
                 Reason.UNSUPPORTED_MODALITY,
                 f"the engine takes no images for the family {self.model.family.family}",
             )
         limit = self.model.backend.max_images
         if len(images) > limit:
-            raise Refusal(
+            raise InexactError(
                 Reason.TOO_MANY_IMAGES,
                 f"{len(images)} images; the engine takes at most {limit} in one prompt",
             )
@@ -182,12 +177,12 @@ class Normalizer:
 
     def _encode(self, text: object, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):
-            raise Refusal(
+            raise InexactError(
                 Reason.INVALID_REQUEST, f"prompt must be a string, found {type(text).__name__}"
             )
         limit = self.model.max_model_len * self.model.tokenizer.max_chars_per_token
         if len(text) > limit:
-            raise Refusal(
+            raise InexactError(
                 Reason.PROMPT_TOO_LONG,
                 f"the prompt has {len(text)} characters; more than {limit} cannot fit the context "
                 f"of {self.model.max_model_len} tokens",
@@ -195,7 +190,7 @@ class Normalizer:
         try:
             return self.model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
         except ValueError as error:
-            raise Refusal(
+            raise InexactError(
                 Reason.INVALID_REQUEST, f"the prompt cannot be encoded: {error}"
             ) from error
 
@@ -203,12 +198,12 @@ class Normalizer:
         highest = self.model.max_token_id
         for position, token_id in enumerate(ids):
             if type(token_id) is not int:
-                raise Refusal(
+                raise InexactError(
                     Reason.INVALID_REQUEST,
                     f"prompt_token_ids[{position}] must be an integer, found {token_id!r}",
                 )
             if not 0 <= token_id <= highest:
-                raise Refusal(
+                raise InexactError(
                     Reason.TOKEN_OUT_OF_VOCABULARY,
                     f"prompt_token_ids[{position}] is {token_id}; this model's IDs are 0 to "
                     f"{highest}",
@@ -226,7 +221,7 @@ class Normalizer:
         limit = max(self.model.backend.min_encoder_cache, rules.geometry.max_embeds)
         for image, replacement in zip(images, replacements, strict=True):
             if replacement.num_embeds > limit:
-                raise Refusal(
+                raise InexactError(
                     Reason.ITEM_TOO_LARGE,
                     f"an image of {image} has {replacement.num_embeds} features; the engine's "
                     f"encoder cache is sure to hold {limit}",
@@ -235,11 +230,20 @@ class Normalizer:
 
     def _check_prompt(self, token_ids: TokenIds) -> None:
         if not len(token_ids):
-            raise Refusal(Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it")
+            raise InexactError(
+                Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it"
+            )
         # One token of the context is left for the answer.
         if len(token_ids) >= self.model.max_model_len:
-            raise Refusal(
+            raise InexactError(
                 Reason.PROMPT_TOO_LONG,
                 f"the expanded prompt has {len(token_ids)} tokens; the context of "
                 f"{self.model.max_model_len} must also hold one of the answer",
             )
+
+
+def _check_one_given(*prompts: object) -> None:
+    if sum(given is not None for given in prompts) != 1:
+        raise InexactError(
+            Reason.INVALID_REQUEST, "give exactly one of messages, prompt and prompt_token_ids"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from mmroute.errors import Reason, Refusal
+from mmroute.errors import InexactError, Reason
 
 __all__ = ["ImageSize", "Message", "RequestOptions", "image_size"]
 
@@ -40,16 +40,16 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
     """Check what a client says of an image.
 
     Raises:
-        Refusal: `invalid_request` for anything but two positive integers and a text.
+        InexactError: `invalid_request` for anything but two positive integers and a text.
     """
     for name, value in (("width", width), ("height", height)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Refusal(
+            raise InexactError(
                 Reason.INVALID_REQUEST,
                 f"image {name} must be a positive integer of pixels, found {value!r}",
             )
     if uuid is not None and not isinstance(uuid, str):
-        raise Refusal(
+        raise InexactError(
             Reason.INVALID_REQUEST, f"image uuid must be a string, found {type(uuid).__name__}"
         )
     return ImageSize(width, height, uuid)  # type: ignore[arg-type]  # both are ints here

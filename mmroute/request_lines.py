@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from mmroute.errors import Reason, Refusal
+from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer, Routing
 from mmroute.request import ImageSize, image_size
 
@@ -22,8 +22,8 @@ def _image(value: object) -> ImageSize:
         raise ValueError("an image must be an object with width and height")  # noqa: TRY004 - pydantic reports ValueErrors
     try:
         return image_size(value.get("width"), value.get("height"), value.get("uuid"))
-    except Refusal as refusal:
-        raise ValueError(str(refusal)) from None
+    except InexactError as inexact:
+        raise ValueError(str(inexact)) from None
 
 
 def _cache_salt(value: object) -> object:
@@ -75,29 +75,31 @@ def parse_line(line: str) -> RequestLine:
     """Read one line.
 
     Raises:
-        Refusal: `invalid_request`, naming each field and what was found in it.
+        InexactError: `invalid_request`, naming each field and what was found in it.
     """
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refusal(Reason.INVALID_REQUEST, f"the line is not JSON: {error}") from error
+        raise InexactError(Reason.INVALID_REQUEST, f"the line is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise Refusal(
+        raise InexactError(
             Reason.INVALID_REQUEST,
             f"the line must be a JSON object, found {type(value).__name__}",
         )
     try:
         return RequestLine.model_validate(value)
     except ValidationError as error:
-        raise Refusal(Reason.INVALID_REQUEST, "; ".join(map(_problem, error.errors()))) from error
+        raise InexactError(
+            Reason.INVALID_REQUEST, "; ".join(map(_problem, error.errors()))
+        ) from error
 
 
 def answer_line(line: str, normalizer: Normalizer) -> dict[str, Any]:
     """The answer to one line, ready for JSON; a bad line is answered too."""
     try:
         request = parse_line(line)
-    except Refusal as refusal:
-        return _inexact(_id_of(line), refusal.reason, str(refusal))
+    except InexactError as inexact:
+        return _inexact(_id_of(line), inexact.reason, str(inexact))
     routing = request.route(normalizer)
     if routing.reason is not None:
         return _inexact(request.id, routing.reason, routing.message)

@@ -11,10 +11,11 @@ from pydantic import TypeAdapter, ValidationError
 from mmroute.backends import BackendProfile, find_backend
 from mmroute.chat import Chat, HfChat
 from mmroute.chat.template import ChatTemplate
+from mmroute.context_length import longest_context
 from mmroute.errors import ModelError, Reason, SpecError
-from mmroute.family import ContextSpec, FamilySpec, Lookup, TokenLookup, match_family
+from mmroute.family import FamilySpec, Lookup, TokenLookup, match_family
 from mmroute.geometry import GEOMETRIES, Geometry
-from mmroute.model_files import FieldRef, JsonValue, ModelFiles, find_model
+from mmroute.model_files import JsonValue, ModelFiles, find_model
 from mmroute.placement import (
     MergedBlankLines,
     NumberedTags,
@@ -27,13 +28,6 @@ from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
 
 __all__ = ["ImageRules", "Origin", "ResolvedModel", "resolve_model"]
-
-# What a text-only part of a config may be called, and rules of RoPE that scale no context.
-_TEXT_CONFIGS = ("text_config", "llm_config")
-_LENGTH_PRESERVING_ROPE = frozenset({
-    "default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn",
-    "deepseek_llama_scaling",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,13 @@ class _Resolver:
         chat = self._chat(tokenizer, images)
         self._note("content_format", chat.content_format, "the chat template's syntax tree")
         self._note_bos(tokenizer)
-        max_model_len = self._context(self.family.context)
+        context = self.family.context
+        max_model_len = longest_context(
+            self.files,
+            self._integer("max_position_embeddings", context.length),
+            scale=context.rope_scaling == "applied",
+        )
+        self._note("max_model_len", max_model_len, "after tokenizer limit and RoPE scaling")
         vocab_size = self._integer("vocab_size", self.family.vocab_size, default=0)
         max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
         self._note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
@@ -172,11 +172,11 @@ class _Resolver:
             if present:
                 self._note(name, value, str(ref))
                 return value
-        if lookup.default is not None:
+        default: JsonValue = lookup.default
+        if default is not None:
             note = f": {lookup.note}" if lookup.note else ""
-            self._note(name, lookup.default, f"default{note}")
-        value: JsonValue = lookup.default
-        return value
+            self._note(name, default, f"default{note}")
+        return default
 
     def _required(self, name: str, lookup: Lookup) -> JsonValue:
         value = self._find(name, lookup)
@@ -328,9 +328,8 @@ class _Resolver:
         """
         jinja = ("chat_template.jinja", None)
         tokenizer_own = ("tokenizer_config.json", "chat_template")
-        processors = (
-            ("processor_config.json", "chat_template"), ("chat_template.json", "chat_template"), jinja
-        )  # fmt: skip
+        legacy = ("chat_template.json", "chat_template")
+        processors = (("processor_config.json", "chat_template"), legacy, jinja)
         tool_template = self._first_template((jinja, tokenizer_own))
         template = self._first_template(processors) or tool_template
         for name, found in (("chat_template", template), ("tool_chat_template", tool_template)):
@@ -354,33 +353,6 @@ class _Resolver:
                 )
         return None
 
-    def _context(self, spec: ContextSpec) -> int:
-        """The longest context, as vLLM 0.33.0 ``config/model.py`` derives it."""
-        length = self._integer("max_position_embeddings", spec.length)
-        present, limit = self.files.lookup(FieldRef("tokenizer_config.json", ("model_max_length",)))
-        if present and isinstance(limit, int | float) and limit < length:
-            length = int(limit)
-            self._note("model_max_length", length, "tokenizer_config.json:model_max_length")
-        if spec.rope_scaling == "applied":
-            length = int(length * self._rope_factor())
-        self._note("max_model_len", length, "the smallest of the above, RoPE scaling applied")
-        return length
-
-    def _rope_factor(self) -> float:
-        config = self.files.object("config.json")
-        text = next((t for n in _TEXT_CONFIGS if isinstance(t := config.get(n), dict)), config)
-        rope = text.get("rope_scaling") or text.get("rope_parameters")
-        if not isinstance(rope, dict):
-            return 1.0
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        factor = rope.get("factor")
-        if kind in _LENGTH_PRESERVING_ROPE or factor is None:
-            return 1.0
-        if not isinstance(factor, int | float):
-            raise self._invalid("rope_scaling.factor", factor, "a number")
-        self._note("rope_scaling_factor", factor, "config.json")
-        return float(factor)
-
 
 def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
     from mmroute.chat.mistral import MistralChat  # noqa: PLC0415 - imports mistral-common
@@ -397,4 +369,3 @@ def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
 
     tokenizer.answer_images_with(tokens_of)
     return MistralChat(tokenizer)
-

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ImageQueue, check_message, normalize_tools, parse_conversation
+from mmroute.chat.messages import ImageQueue, check_message, parse_conversation
 from mmroute.chat.prompt import ChatPrompt
 from mmroute.chat.template import ChatTemplate
-from mmroute.errors import Reason, Refusal
+from mmroute.chat.tools import normalize_tools
+from mmroute.errors import InexactError, Reason
 from mmroute.request import ImageSize, Message, RequestOptions
 
 __all__ = ["HfChat"]
@@ -56,14 +57,14 @@ class HfChat:
         template = self.template if tools is None else self.tool_template
         if template is None:
             with_tools = "" if tools is None else " that is used when a request has tools"
-            raise Refusal(
+            raise InexactError(
                 Reason.CHAT_TEMPLATE_MISSING,
                 f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
             )
         if not messages:
-            raise Refusal(Reason.INVALID_REQUEST, "messages must not be empty")
+            raise InexactError(Reason.INVALID_REQUEST, "messages must not be empty")
         if options.continue_final_message and options.add_generation_prompt:
-            raise Refusal(
+            raise InexactError(
                 Reason.INVALID_REQUEST,
                 "continue_final_message and add_generation_prompt exclude each other; "
                 "set add_generation_prompt to false",
@@ -99,7 +100,7 @@ def _template_kwargs(options: RequestOptions) -> dict[str, Any]:
         del kwargs["tokenize"]
     refused = _REFUSED_KWARGS & kwargs.keys()
     if refused:
-        raise Refusal(
+        raise InexactError(
             Reason.INVALID_REQUEST,
             f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
         )
@@ -111,7 +112,7 @@ def _documents(kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the
     if documents is not None and not (
         isinstance(documents, list) and all(isinstance(d, dict) for d in documents)
     ):
-        raise Refusal(
+        raise InexactError(
             Reason.INVALID_REQUEST, "chat_template_kwargs.documents must be a list of objects"
         )
     return documents

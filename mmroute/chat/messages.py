@@ -6,16 +6,16 @@ and ``renderers/chat_utils/chat_message.py`` (what it makes of it).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.errors import Reason, Refusal
-from mmroute.request import ImageSize, Message
+from mmroute.chat.tools import check_tool_calls, with_parsed_arguments
+from mmroute.errors import InexactError, Reason, invalid
+from mmroute.request import ImageSize
 
-__all__ = ["ImageQueue", "check_message", "normalize_tools", "parse_conversation"]
+__all__ = ["ImageQueue", "check_message", "parse_conversation"]
 
 # Roles whose message type in the OpenAI schema checks every content part.
 _STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
@@ -52,20 +52,19 @@ class ImageQueue:
         """Give an image part its image, and return its number, counted from 1.
 
         Raises:
-            Refusal: `image_size_unknown`; `image_count_mismatch` if none is left.
+            InexactError: `image_size_unknown`; `image_count_mismatch` if none is left.
         """
         if len(self.taken) >= len(self._images):
             url = part.get("image_url")
             if url is not None:
-                raise Refusal(
+                raise InexactError(
                     Reason.IMAGE_SIZE_UNKNOWN,
                     f"image part {len(self.taken) + 1} is a link or a file, and `images` has no "
                     'size for it; give its {"width", "height"} in `images`',
                 )
-            raise Refusal(
+            raise InexactError(
                 Reason.IMAGE_COUNT_MISMATCH,
-                f"the messages have more image parts than `images` has sizes "
-                f"({len(self._images)})",
+                f"the messages have more image parts than `images` has sizes ({len(self._images)})",
             )
         self.taken.append(self._images[len(self.taken)])
         return len(self.taken)
@@ -74,10 +73,10 @@ class ImageQueue:
         """All images, once every one of them was taken.
 
         Raises:
-            Refusal: `image_count_mismatch` if some are left over.
+            InexactError: `image_count_mismatch` if some are left over.
         """
         if len(self.taken) < len(self._images):
-            raise Refusal(
+            raise InexactError(
                 Reason.IMAGE_COUNT_MISMATCH,
                 f"`images` has {len(self._images)} sizes, the messages have only "
                 f'{len(self.taken)} image parts; add a {{"type": "image"}} part for each image',
@@ -109,24 +108,24 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     """One message as the API accepts it, copied as far as later steps change it.
 
     Raises:
-        Refusal: `invalid_request`.
+        InexactError: `invalid_request`.
     """
     where = f"messages[{index}]"
     if not isinstance(message, Mapping):
-        raise _invalid(f"{where} must be an object, found {type(message).__name__}")
+        raise invalid(f"{where} must be an object, found {type(message).__name__}")
     checked = dict(message)
     role = checked.get("role")
     if not isinstance(role, str):
-        raise _invalid(f"{where}.role must be a string, found {role!r}")
+        raise invalid(f"{where}.role must be a string, found {role!r}")
     reasoning = checked.pop("reasoning_content", None)
     if reasoning is not None and checked.get("reasoning") is None:
         checked["reasoning"] = reasoning
     for name in ("name", "tool_call_id"):
         if checked.get(name) is not None and not isinstance(checked[name], str):
-            raise _invalid(f"{where}.{name} must be a string, found {checked[name]!r}")
+            raise invalid(f"{where}.{name} must be a string, found {checked[name]!r}")
     _check_content(checked, role, where)
     if checked.get("tool_calls") is not None:
-        checked["tool_calls"] = _check_tool_calls(checked["tool_calls"], where)
+        checked["tool_calls"] = check_tool_calls(checked["tool_calls"], where)
     return checked
 
 
@@ -148,7 +147,7 @@ def parse_conversation(
             models that get none.
 
     Raises:
-        Refusal: `invalid_request`, `unsupported_modality`, `image_size_unknown`,
+        InexactError: `invalid_request`, `unsupported_modality`, `image_size_unknown`,
             `image_count_mismatch`, `placeholder_count_mismatch`.
     """
     conversation = []
@@ -163,71 +162,20 @@ def parse_conversation(
     return conversation
 
 
-def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
-    """Tool definitions as the template gets them.
-
-    Source: vLLM 0.33.0 ``ChatCompletionToolsParam`` and ``FunctionDefinition``: known fields
-    only, absent descriptions and parameters as null.
-
-    Raises:
-        Refusal: `invalid_request`.
-    """
-    if tools is None:
-        return None
-    if not isinstance(tools, list) or not tools:
-        raise _invalid("tools must be a non-empty list of tool definitions, or absent")
-    return [_normalize_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
-
-
-def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
-    if not isinstance(tool, Mapping) or tool.get("type", "function") != "function":
-        raise _invalid(f'{where} must be an object of "type": "function"')
-    function = tool.get("function")
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise _invalid(f"{where}.function.name must be a string")
-    kinds: tuple[tuple[str, type], ...] = (
-        ("description", str), ("parameters", dict), ("strict", bool), ("defer_loading", bool),
-    )  # fmt: skip
-    for name, kind in kinds:
-        if function.get(name) is not None and not isinstance(function[name], kind):
-            raise _invalid(f"{where}.function.{name} must be of type {kind.__name__}")
-    deferred = tool.get("defer_loading")
-    if deferred is not None and not isinstance(deferred, bool):
-        raise _invalid(f"{where}.defer_loading must be true or false")
-    normalized: dict[str, Any] = {
-        "name": function["name"],
-        "description": function.get("description"),
-        "parameters": function.get("parameters"),
-    }
-    if function.get("strict") is not None:
-        normalized["strict"] = function["strict"]
-    inner_deferred = function.get("defer_loading")
-    if inner_deferred is None:
-        inner_deferred = deferred
-    if inner_deferred is not None:
-        normalized["defer_loading"] = inner_deferred
-    outer: dict[str, Any] = {"type": "function", "function": normalized}
-    return outer if deferred is None else outer | {"defer_loading": deferred}
-
-
-def _invalid(message: str) -> Refusal:
-    return Refusal(Reason.INVALID_REQUEST, message)
-
-
 def _check_content(message: dict[str, Any], role: str, where: str) -> None:
     if "content" not in message:
         return
     content = message["content"]
     if content is None:
         if role not in _NULL_CONTENT_ROLES:
-            raise _invalid(f"{where}.content must be a string or a list of parts, found null")
+            raise invalid(f"{where}.content must be a string or a list of parts, found null")
     elif isinstance(content, list):
         if role in _STRICT_ROLES and content and not any(map(_is_well_formed, content)):
-            raise _invalid(
+            raise invalid(
                 f"{where}.content has no part of a known form; the first is {content[0]!r}"
             )
     elif not isinstance(content, str):
-        raise _invalid(
+        raise invalid(
             f"{where}.content must be a string or a list of parts, found {type(content).__name__}"
         )
 
@@ -250,24 +198,6 @@ def _is_well_formed(part: object) -> bool:
     return well_formed or ("uuid" in part and isinstance(part["uuid"], str | None))
 
 
-def _check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
-    if not isinstance(calls, list):
-        raise _invalid(f"{where}.tool_calls must be a list, found {type(calls).__name__}")
-    return [_check_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
-
-
-def _check_tool_call(call: object, where: str) -> dict[str, Any]:
-    if not isinstance(call, Mapping) or call.get("type") != "function":
-        raise _invalid(f'{where} must be an object of "type": "function"')
-    function = call.get("function")
-    if not isinstance(call.get("id"), str) or not isinstance(function, Mapping):
-        raise _invalid(f"{where} must have an `id` and a `function` object")
-    for name in ("name", "arguments"):
-        if not isinstance(function.get(name), str):
-            raise _invalid(f"{where}.function.{name} must be a string")
-    return dict(call) | {"function": dict(function)}
-
-
 def _parts(message: Mapping[str, Any], images: ImageQueue) -> Iterator[_Part]:
     content = message.get("content")
     if content is None:
@@ -286,28 +216,28 @@ def _parse_part(part: object, images: ImageQueue) -> _Part | None:
     if isinstance(part, str):
         return _Text(part, {})
     if not isinstance(part, Mapping):
-        raise _invalid(f"a content part must be an object, found {type(part).__name__}")
+        raise invalid(f"a content part must be an object, found {type(part).__name__}")
     kind = part.get("type")
     if (kind is None or part.get("uuid") is not None) and kind not in _IMAGE_TYPES:
         # As the engine does: without a type, or with a uuid, the keys tell what a part is.
         kind = next((k for k in ("image_url", *_OTHER_MEDIA, "tool_reference") if k in part), None)
-    if kind in _TEXT_FIELD:
+    if isinstance(kind, str) and kind in _TEXT_FIELD:
         text = part.get(_TEXT_FIELD[kind])
         if text is None and kind in ("text", "refusal"):
             return None
         if not isinstance(text, str):
-            raise _invalid(f"a part of type {kind!r} has {type(text).__name__} for its text")
+            raise invalid(f"a part of type {kind!r} has {type(text).__name__} for its text")
         return _Text(text, _extra_keys(part))
     if kind in _IMAGE_TYPES:
         return _Image(images.take(part), {} if kind == "image" else _extra_keys(part))
     if kind == "tool_reference":
         return _ToolReference(part.get("name"))
     if kind in _OTHER_MEDIA:
-        raise Refusal(
+        raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
             f"a content part of type {kind!r}: only text and images are covered",
         )
-    raise _invalid(
+    raise invalid(
         f"unknown content part type {kind!r}; known are text, image, image_url, refusal, thinking"
     )
 
@@ -352,7 +282,7 @@ def _as_text(parts: Sequence[_Part], chat_placeholder: str | None) -> str:
     for placeholder, count in wanted.items():
         left = count - text.count(placeholder)
         if left < 0:
-            raise Refusal(
+            raise InexactError(
                 Reason.PLACEHOLDER_COUNT_MISMATCH,
                 f"the text has {placeholder!r} {count - left} times, but only {count} images",
             )
@@ -364,7 +294,7 @@ def _text_of(part: _Text | _ToolReference) -> str:
     if isinstance(part, _Text):
         return part.text
     if part.name is not None and not isinstance(part.name, str):
-        raise _invalid(f"a tool_reference part has {part.name!r} for its name")
+        raise invalid(f"a tool_reference part has {part.name!r} for its name")
     return part.name or ""
 
 
@@ -375,7 +305,7 @@ def _conversation_message(
     result: dict[str, Any] = {"role": role, "content": content}
     if role == "assistant":
         if message.get("tool_calls"):
-            result["tool_calls"] = [_with_parsed_arguments(c) for c in message["tool_calls"]]
+            result["tool_calls"] = [with_parsed_arguments(c) for c in message["tool_calls"]]
         if message.get("reasoning") is not None:
             result["reasoning"] = result["reasoning_content"] = message["reasoning"]
     elif role == "tool":
@@ -389,13 +319,3 @@ def _conversation_message(
     if role == "developer":
         result["tools"] = message.get("tools")
     return result
-
-
-def _with_parsed_arguments(call: Message) -> dict[str, Any]:
-    function = dict(call["function"])
-    try:
-        arguments = json.loads(function["arguments"]) if function["arguments"] else {}
-    except ValueError:
-        arguments = {}
-    function["arguments"] = arguments if isinstance(arguments, dict) else {}
-    return dict(call) | {"function": function}

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ImageQueue, check_message, normalize_tools, parse_conversation
+from mmroute.chat.messages import ImageQueue, check_message, parse_conversation
 from mmroute.chat.prompt import ChatPrompt
-from mmroute.errors import Reason, Refusal
+from mmroute.chat.tools import normalize_tools
+from mmroute.errors import InexactError, Reason
 from mmroute.request import ImageSize, Message, RequestOptions
 from mmroute.tokenizers.mistral import MistralCommonTokenizer
 
@@ -43,20 +44,18 @@ class MistralChat:
         # Template variables have no effect without a template; what steers the encoder has.
         refused = _ENCODER_PARAMETERS & options.chat_template_kwargs.keys()
         if refused:
-            raise Refusal(
+            raise InexactError(
                 Reason.INVALID_REQUEST,
                 f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
             )
         if not messages:
-            raise Refusal(Reason.INVALID_REQUEST, "messages must not be empty")
+            raise InexactError(Reason.INVALID_REQUEST, "messages must not be empty")
         checked = [check_message(message, i) for i, message in enumerate(messages)]
         _check_end(checked[-1]["role"], options)
         queue = ImageQueue(images)
         # The engine parses the messages first, for their images and tool calls, and then
         # hands the originals on, with the parsed tool arguments in them.
-        parsed = parse_conversation(
-            checked, queue, content_format="string", chat_placeholder=None
-        )
+        parsed = parse_conversation(checked, queue, content_format="string", chat_placeholder=None)
         taken = queue.finish()
         for message, result in zip(checked, parsed, strict=True):
             if "tool_calls" in result:
@@ -71,18 +70,18 @@ class MistralChat:
 
 def _check_end(last_role: str, options: RequestOptions) -> None:
     if options.add_generation_prompt and options.continue_final_message:
-        raise Refusal(
+        raise InexactError(
             Reason.INVALID_REQUEST,
             "continue_final_message and add_generation_prompt exclude each other; "
             "set add_generation_prompt to false",
         )
     if options.add_generation_prompt and last_role == "assistant":
-        raise Refusal(
+        raise InexactError(
             Reason.INVALID_REQUEST,
             "add_generation_prompt cannot follow an assistant message; use continue_final_message",
         )
     if options.continue_final_message and last_role != "assistant":
-        raise Refusal(
+        raise InexactError(
             Reason.INVALID_REQUEST,
             "continue_final_message needs an assistant message at the end for this model",
         )

@@ -38,5 +38,5 @@ class Chat(Protocol):
         """Render a conversation.
 
         Raises:
-            Refusal: the engine would not accept it, or it cannot be rendered exactly.
+            InexactError: the engine would not accept it, or it cannot be rendered exactly.
         """

@@ -21,7 +21,7 @@ import jinja2.sandbox
 from jinja2 import nodes
 
 from mmroute.chat.content_format import detect_content_format
-from mmroute.errors import ModelError, Reason, Refusal
+from mmroute.errors import InexactError, ModelError, Reason
 
 __all__ = ["ChatTemplate"]
 
@@ -126,7 +126,7 @@ class ChatTemplate:
             continue_final_message: cut the text where the last message's content ends.
 
         Raises:
-            Refusal: `chat_template_failed`.
+            InexactError: `chat_template_failed`.
         """
         final: str | None = None
         if continue_final_message:
@@ -135,8 +135,8 @@ class ChatTemplate:
             text = self._compiled.render(
                 messages=conversation, add_generation_prompt=add_generation_prompt, **variables
             )
-        except Exception as error:  # noqa: BLE001 - a template can raise anything its input makes it
-            raise Refusal(
+        except Exception as error:  # a template can raise whatever its input makes it
+            raise InexactError(
                 Reason.CHAT_TEMPLATE_FAILED, f"the chat template refuses the messages: {error}"
             ) from error
         return text if final is None else _cut_at_tag(text, final)
@@ -171,5 +171,5 @@ def _cut_at_tag(text: str, final: str) -> str:
     return text[:at].rstrip()
 
 
-def _cannot_continue(why: str) -> Refusal:
-    return Refusal(Reason.CHAT_TEMPLATE_FAILED, f"continue_final_message is set, but {why}")
+def _cannot_continue(why: str) -> InexactError:
+    return InexactError(Reason.CHAT_TEMPLATE_FAILED, f"continue_final_message is set, but {why}")

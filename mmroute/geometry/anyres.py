@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from mmroute.errors import Reason, Refusal
 from mmroute.geometry import overrides
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
 from mmroute.geometry.replacement import Replacement, fill
@@ -34,6 +33,7 @@ class AnyRes:
         select_strategy: see `FixedGrid`.
         pinpoints: possible resolutions, each (height, width) in pixels.
         max_tiles: shrink the patches to about this many encoder inputs; None: never.
+        ignored_size: what a request's ``size`` may hold, besides height and width.
     """
 
     image_token_id: int
@@ -43,6 +43,7 @@ class AnyRes:
     select_strategy: SelectStrategy
     pinpoints: tuple[tuple[int, int], ...]
     max_tiles: int | None = None
+    ignored_size: Literal["shortest_edge"] | None = None
 
     @property
     def max_embeds(self) -> int:
@@ -51,7 +52,7 @@ class AnyRes:
 
     def with_overrides(self, options: RequestOptions) -> AnyRes:
         """See `Geometry.with_overrides`; the engine counts by the model's own config."""
-        overrides.refuse_unproved(options.mm_processor_kwargs)
+        overrides.check_ignored(options.mm_processor_kwargs, edge=self.ignored_size)
         return self
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
@@ -59,23 +60,14 @@ class AnyRes:
         return [fill(self.image_token_id, self.count(image)) for image in images]
 
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens.
-
-        Raises:
-            Refusal: `image_refused` if no resolution keeps a single pixel of the image.
-        """
+        """The number of image tokens."""
         grid = self.image_size // self.patch_size
         base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
-        resolution = best_resolution(image, self.pinpoints)
-        if resolution is None:
-            raise Refusal(
-                Reason.IMAGE_REFUSED,
-                f"the engine refuses {image}: scaled to any of the model's resolutions, "
-                "one side has no pixel left",
-            )
-        height, width = resolution
+        height, width = best_resolution(image, self.pinpoints)
         rows, columns = unpadded_grid(
-            image, rows=grid * (height // self.image_size), columns=grid * (width // self.image_size)
+            image,
+            rows=grid * (height // self.image_size),
+            columns=grid * (width // self.image_size),
         )
         if self.max_tiles is not None:
             ratio = math.sqrt(rows * columns / (self.max_tiles * grid**2))
@@ -84,23 +76,23 @@ class AnyRes:
         return rows * columns + rows + base
 
 
-def best_resolution(
-    image: ImageSize, pinpoints: Sequence[tuple[int, int]]
-) -> tuple[int, int] | None:
-    """The (height, width) that keeps most of the image's pixels, then wastes least.
+def best_resolution(image: ImageSize, pinpoints: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The (height, width) that keeps most of the image's pixels, then wastes least; else the first.
+
+    An image so thin that no resolution keeps a pixel of it is not refused: the smallest is taken.
 
     >>> best_resolution(ImageSize(640, 480), [(336, 672), (672, 336), (672, 672)])
     (672, 672)
     """
-    best, most_effective, least_wasted = None, 0, math.inf
-    for height, width in pinpoints:
+
+    def fit(resolution: tuple[int, int]) -> tuple[int, int]:
+        height, width = resolution
         scale = min(width / image.width, height / image.height)
         scaled = int(image.width * scale) * int(image.height * scale)
-        effective = min(scaled, image.width * image.height)
-        wasted = width * height - effective
-        if (effective, -wasted) > (most_effective, -least_wasted) and effective > 0:
-            best, most_effective, least_wasted = (height, width), effective, wasted
-    return best
+        kept = min(scaled, image.width * image.height)
+        return kept, kept - width * height
+
+    return max(pinpoints, key=fit)
 
 
 def unpadded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, int]:

@@ -49,7 +49,7 @@ class FixedGrid:
 
     def with_overrides(self, options: RequestOptions) -> FixedGrid:
         """See `Geometry.with_overrides`; the engine counts by the model's own config."""
-        overrides.refuse_unproved(options.mm_processor_kwargs)
+        overrides.check_ignored(options.mm_processor_kwargs, edge="shortest_edge")
         return self
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.errors import Reason, Refusal
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import overrides
 from mmroute.geometry.replacement import Replacement, fill
 from mmroute.request import ImageSize, RequestOptions
@@ -53,11 +53,11 @@ class HdTransform:
         """The number of image tokens.
 
         Raises:
-            Refusal: `image_refused` if padding leaves a side without a pixel.
+            InexactError: `image_refused` if padding leaves a side without a pixel.
         """
         width, height = padded_size(image, self.num_crops)
         if width == 0 or height == 0:
-            raise Refusal(
+            raise InexactError(
                 Reason.IMAGE_REFUSED,
                 f"the engine refuses {image}: scaled to {self.num_crops} tiles, the short side "
                 "has no pixel left",

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mmroute.errors import Reason, Refusal
-from mmroute.geometry import overrides
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import overrides as request_overrides
 from mmroute.geometry.replacement import Replacement, rows
 from mmroute.request import ImageSize, RequestOptions
 
@@ -32,7 +32,8 @@ class PatchRows:
         patch_size: side of a patch, in pixels.
         merge_size: patches along one side of a token.
         rounding: of scaled sides: ``down``, or ``half_even`` with at least one pixel.
-        limit_override: whether ``size.longest_edge`` of a request replaces ``max_side``.
+        overrides: of a request's processor kwargs: ``ignored``; ``checked`` by the processor,
+            to no effect; or ``size``: its ``longest_edge`` replaces ``max_side``.
     """
 
     image_token_id: int
@@ -42,7 +43,7 @@ class PatchRows:
     patch_size: int
     merge_size: int = 1
     rounding: Literal["down", "half_even"] = "down"
-    limit_override: bool = False
+    overrides: Literal["ignored", "checked", "size"] = "checked"
 
     @property
     def max_embeds(self) -> int:
@@ -52,7 +53,7 @@ class PatchRows:
 
     def with_overrides(self, options: RequestOptions) -> PatchRows:
         """See `Geometry.with_overrides`."""
-        return overrides.patch_rows(self, options.mm_processor_kwargs)
+        return request_overrides.patch_rows(self, options.mm_processor_kwargs)
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
         """See `Geometry.replacements`."""
@@ -62,7 +63,7 @@ class PatchRows:
         """The replacement of one image.
 
         Raises:
-            Refusal: `image_refused`.
+            InexactError: `image_refused`.
         """
         columns, count = self.grid(image)
         return rows(
@@ -77,7 +78,7 @@ class PatchRows:
         """Columns and rows of image tokens.
 
         Raises:
-            Refusal: `image_refused` if a scaled side has no pixel left.
+            InexactError: `image_refused` if a scaled side has no pixel left.
         """
         width, height = image.width, image.height
         ratio = max(width / self.max_side, height / self.max_side)
@@ -86,7 +87,7 @@ class PatchRows:
         elif ratio > 1:
             width, height = math.floor(width / ratio), math.floor(height / ratio)
             if width == 0 or height == 0:
-                raise Refusal(
+                raise InexactError(
                     Reason.IMAGE_REFUSED,
                     f"the engine refuses {image}: scaled to {self.max_side} pixels, the short "
                     "side has no pixel left",

@@ -54,14 +54,14 @@ class Geometry(Protocol):
         """The geometry under the request's ``mm_processor_kwargs``.
 
         Raises:
-            Refusal: `unsupported_processor_kwargs`.
+            InexactError: `unsupported_processor_kwargs`.
         """
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
         """One replacement for each image.
 
         Raises:
-            Refusal: `image_refused`.
+            InexactError: `image_refused`.
         """
 
 

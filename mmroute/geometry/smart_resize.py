@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mmroute.errors import Reason, Refusal
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import overrides
 from mmroute.geometry.replacement import Replacement, fill
 from mmroute.request import ImageSize, RequestOptions
@@ -59,7 +59,7 @@ class SmartResize:
         """The number of image tokens.
 
         Raises:
-            Refusal: `image_refused`.
+            InexactError: `image_refused`.
         """
         factor = self.patch_size * self.merge_size
         height, width = image.height, image.width
@@ -68,7 +68,7 @@ class SmartResize:
                 height, width, factor=factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels
             )
         elif height % factor or width % factor:
-            raise Refusal(
+            raise InexactError(
                 Reason.IMAGE_REFUSED,
                 f"with do_resize false both sides must be multiples of {factor}, found {image}",
             )
@@ -91,10 +91,10 @@ def smart_resize(
     (704, 1280)
 
     Raises:
-        Refusal: `image_refused` if one side is more than 200 times the other.
+        InexactError: `image_refused` if one side is more than 200 times the other.
     """
     if max(height, width) / min(height, width) > _MAX_ASPECT:
-        raise Refusal(
+        raise InexactError(
             Reason.IMAGE_REFUSED,
             f"the engine refuses {width}x{height}: one side is more than {_MAX_ASPECT} times "
             "the other",

@@ -90,6 +90,4 @@ class SoftTokens:
             runs += [(False, len(opening)), (True, len(soft_tokens))]
             opening = [self.end_token_id, *text, self.start_token_id]
         closing = opening[:-1]
-        return Replacement(
-            np.array(ids + closing, dtype=np.uint32), (*runs, (False, len(closing)))
-        )
+        return Replacement(np.array(ids + closing, dtype=np.uint32), (*runs, (False, len(closing))))

@@ -11,15 +11,15 @@ from typing import Protocol
 
 import numpy as np
 
-from mmroute.errors import Reason, Refusal
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import EmbedRuns, Replacement, TokenIds
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
     "Expansion",
     "Match",
-    "Placement",
     "PlaceholderRange",
+    "Placement",
     "expand_via_text",
     "find_replacements",
     "find_sequence",
@@ -79,7 +79,7 @@ class Placement(Protocol):
             replacements: one per item, at least one.
 
         Raises:
-            Refusal: `placeholder_count_mismatch`.
+            InexactError: `placeholder_count_mismatch`.
         """
 
 
@@ -116,7 +116,7 @@ def find_replacements(
     """The ranges of replacements that already stand in a prompt, in their order.
 
     Raises:
-        Refusal: `placeholder_count_mismatch` if one of them is not found.
+        InexactError: `placeholder_count_mismatch` if one of them is not found.
     """
     placeholders = []
     at = 0
@@ -146,7 +146,7 @@ def expand_via_text(
         target_of: for each item the token IDs of its placeholder.
 
     Raises:
-        Refusal: `placeholder_count_mismatch` if the text shows too few as well.
+        InexactError: `placeholder_count_mismatch` if the text shows too few as well.
     """
     text = tokenizer.decode(ids.tolist())
     targets = [tokenizer.decode(target) for target in target_of]
@@ -168,9 +168,9 @@ def expand_via_text(
     return np.array(encoded, dtype=np.uint32)
 
 
-def too_few(found: int, wanted: int) -> Refusal:
+def too_few(found: int, wanted: int) -> InexactError:
     """The refusal for a prompt with fewer placeholders than items."""
-    return Refusal(
+    return InexactError(
         Reason.PLACEHOLDER_COUNT_MISMATCH,
         f"the prompt has placeholders for {found} of {wanted} images; the engine refuses it",
     )

@@ -35,7 +35,9 @@ class HfTokenizer:
         try:
             ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         except TypeError:  # how `tokenizers` reports text that is not valid Unicode
-            raise ValueError("the text holds a lone surrogate, which is not valid Unicode") from None
+            raise ValueError(
+                "the text holds a lone surrogate, which is not valid Unicode"
+            ) from None
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ from mistral_common.tokens.tokenizers.image import ImageEncoding
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-from mmroute.errors import ModelError, Reason, Refusal
+from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.model_files import ModelFiles
 from mmroute.request import ImageSize
 
@@ -47,7 +47,7 @@ class _SizedImageEncoder:
 class MistralCommonTokenizer:
     """mistral-common behind the protocol of this package."""
 
-    backend: MistralTokenizer
+    backend: MistralTokenizer[Any, Any, Any, Any, Any]
     tekken: Tekkenizer
     bos_token_id: int
     max_token_id: int
@@ -68,7 +68,7 @@ class MistralCommonTokenizer:
 
     def answer_images_with(self, tokens_of: Callable[[ImageSize], list[int]]) -> None:
         """Give the chat encoder its image tokens; once, while the model is loaded."""
-        self.backend.instruct_tokenizer.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[attr-defined]  # declared by its implementation, not by its protocol
+        self.backend.instruct_tokenizer.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else
 
     @staticmethod
     def image_part(size: ImageSize) -> dict[str, Any]:
@@ -85,19 +85,20 @@ class MistralCommonTokenizer:
         """Token IDs of a conversation, image tokens included.
 
         Raises:
-            Refusal: `chat_template_failed`, with mistral-common's own words.
+            InexactError: `chat_template_failed`, with mistral-common's own words.
         """
         try:
             request = ChatCompletionRequest.from_openai(
                 messages=messages, tools=tools, continue_final_message=continue_final_message
             )
-            return self.backend.encode_chat_completion(request).tokens
-        except Refusal:
+            tokens: list[int] = self.backend.encode_chat_completion(request).tokens
+        except InexactError:
             raise
-        except Exception as error:  # noqa: BLE001 - it asserts, and raises as its input makes it
-            raise Refusal(
+        except Exception as error:  # it asserts, and raises whatever its input makes it
+            raise InexactError(
                 Reason.CHAT_TEMPLATE_FAILED, f"mistral-common refuses the messages: {error!r}"
             ) from error
+        return tokens
 
 
 def load_mistral_tokenizer(files: ModelFiles) -> MistralCommonTokenizer:

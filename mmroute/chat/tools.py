@@ -1,0 +1,101 @@
+"""Tool definitions and tool calls, as vLLM checks them and hands them to templates.
+
+Source: vLLM 0.33.0 ``ChatCompletionToolsParam``, ``FunctionDefinition`` and
+``renderers/chat_utils/chat_message.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mmroute.errors import invalid
+
+__all__ = ["check_tool_calls", "normalize_tools", "with_parsed_arguments"]
+
+
+def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
+    """Tool definitions as the template gets them.
+
+    Known fields only; absent descriptions and parameters as null.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    if tools is None:
+        return None
+    if not isinstance(tools, list) or not tools:
+        raise invalid("tools must be a non-empty list of tool definitions, or absent")
+    return [_normalize_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+
+
+def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
+    if not isinstance(tool, Mapping) or tool.get("type", "function") != "function":
+        raise invalid(f'{where} must be an object of "type": "function"')
+    function = tool.get("function")
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise invalid(f"{where}.function.name must be a string")
+    kinds: tuple[tuple[str, type], ...] = (
+        ("description", str), ("parameters", dict), ("strict", bool), ("defer_loading", bool),
+    )  # fmt: skip
+    for name, kind in kinds:
+        if function.get(name) is not None and not isinstance(function[name], kind):
+            raise invalid(f"{where}.function.{name} must be of type {kind.__name__}")
+    deferred = tool.get("defer_loading")
+    if deferred is not None and not isinstance(deferred, bool):
+        raise invalid(f"{where}.defer_loading must be true or false")
+    normalized: dict[str, Any] = {
+        "name": function["name"],
+        "description": function.get("description"),
+        "parameters": function.get("parameters"),
+    }
+    if function.get("strict") is not None:
+        normalized["strict"] = function["strict"]
+    inner_deferred = function.get("defer_loading")
+    if inner_deferred is None:
+        inner_deferred = deferred
+    if inner_deferred is not None:
+        normalized["defer_loading"] = inner_deferred
+    outer: dict[str, Any] = {"type": "function", "function": normalized}
+    return outer if deferred is None else outer | {"defer_loading": deferred}
+
+
+def check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
+    """The tool calls of an assistant message, copied as far as later steps change them.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    if not isinstance(calls, list):
+        raise invalid(f"{where}.tool_calls must be a list, found {type(calls).__name__}")
+    return [_check_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+
+
+def _check_tool_call(call: object, where: str) -> dict[str, Any]:
+    if not isinstance(call, Mapping) or call.get("type") != "function":
+        raise invalid(f'{where} must be an object of "type": "function"')
+    function = call.get("function")
+    if not isinstance(call.get("id"), str) or not isinstance(function, Mapping):
+        raise invalid(f"{where} must have an `id` and a `function` object")
+    for name in ("name", "arguments"):
+        if not isinstance(function.get(name), str):
+            raise invalid(f"{where}.function.{name} must be a string")
+    # The API's schema puts its own fields first, and a template may print the whole call.
+    ordered = _with_first(function, "arguments", "name")
+    return _with_first(call, "id", "function", "type") | {"function": ordered}
+
+
+def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool call with its arguments as an object; what is no JSON object becomes an empty one."""
+    function = dict(call["function"])
+    try:
+        arguments = json.loads(function["arguments"]) if function["arguments"] else {}
+    except ValueError:
+        arguments = {}
+    function["arguments"] = arguments if isinstance(arguments, dict) else {}
+    return dict(call) | {"function": function}
+
+
+def _with_first(mapping: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: mapping[name] for name in names} | dict(mapping)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_models import SMALL_MODELS, Files, write_model
+
+from mmroute import Normalizer
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The directory of a small model, written once."""
+    root = tmp_path_factory.mktemp("models")
+
+    def directory(name: str) -> Path:
+        path = root / name
+        return path if path.is_dir() else write_model(SMALL_MODELS[name](), path)
+
+    return directory
+
+
+@pytest.fixture(scope="session")
+def normalizer(small_model: Callable[[str], Path]) -> Callable[[str], Normalizer]:
+    """A loaded model by name: small, or the embedded one."""
+    loaded: dict[str, Normalizer] = {}
+
+    def load(name: str) -> Normalizer:
+        if name not in loaded:
+            model = str(small_model(name)) if name in SMALL_MODELS else name
+            loaded[name] = Normalizer.from_pretrained(model)
+        return loaded[name]
+
+    return load
+
+
+@pytest.fixture
+def changed_model(tmp_path: Path) -> Callable[..., Path]:
+    """A small model with some of its files changed by a function, or left out."""
+
+    def write(name: str, change: Callable[[Files], object]) -> Path:
+        files = SMALL_MODELS[name]()
+        change(files)
+        return write_model(files, tmp_path / name)
+
+    return write
+
+
+def real_models() -> Path | None:
+    """Real model directories, where there are any; then every one that is used must exist."""
+    root = os.environ.get("MMROUTE_MODELS")
+    if not root:
+        return None
+    path = Path(root)
+    if not path.is_dir():
+        pytest.exit(f"MMROUTE_MODELS is {root}, which is not a directory", returncode=2)
+    return path

@@ -1,0 +1,84 @@
+"""vLLM's own answers, case by case.
+
+``tests/vectors`` holds answers for small models that this repository builds itself, and for the
+embedded model. Vectors of real models run where MMROUTE_VECTORS names their directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conformance import difference, read_vectors
+from conftest import real_models
+from small_models import SMALL_MODELS, fingerprint
+
+from mmroute import Normalizer
+from mmroute.model_files import EMBEDDED_MODEL, find_model
+
+OWN_VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
+
+
+def test_every_small_model_has_vectors() -> None:
+    assert {path.stem for path in OWN_VECTORS} == {*SMALL_MODELS, EMBEDDED_MODEL}
+
+
+@pytest.mark.parametrize("path", OWN_VECTORS, ids=lambda path: path.stem)
+def test_own_vectors(path: Path, normalizer: Callable[[str], Normalizer]) -> None:
+    meta, cases = read_vectors(path)
+    assert meta["fingerprint"] == _fingerprint(path.stem), "the vectors are of other files"
+    model = normalizer(path.stem)
+    assert meta["backend_version"] in model.model.family.checked["vllm"]
+    wrong = {c["id"]: d for c in cases if (d := difference(model, c)) is not None}
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_vectors_cover_exact_answers_and_refusals() -> None:
+    """A set of vectors that is all of one kind would prove little."""
+    for path in OWN_VECTORS:
+        _, cases = read_vectors(path)
+        refused = sum("refused" in case["expect"] for case in cases)
+        assert refused > 10, path.stem
+        assert len(cases) - refused > 50, path.stem
+
+
+def _fingerprint(name: str) -> str:
+    if name == EMBEDDED_MODEL:
+        return hashlib.sha256(find_model(name).path("tekken.json").read_bytes()).hexdigest()
+    return fingerprint(SMALL_MODELS[name]())
+
+
+def _real_vectors() -> Iterator[Path]:
+    root = os.environ.get("MMROUTE_VECTORS")
+    if root:
+        found = sorted(Path(root).glob("*.jsonl"))
+        assert found, f"MMROUTE_VECTORS is {root}, which holds no vectors"
+        yield from found
+
+
+REAL_VECTORS = list(_real_vectors())
+
+if REAL_VECTORS:
+
+    @pytest.mark.parametrize("path", REAL_VECTORS, ids=lambda path: path.stem)
+    def test_real_vectors(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        models = real_models()
+        assert models is not None, "MMROUTE_VECTORS needs MMROUTE_MODELS"
+        directory = models / path.stem
+        assert directory.is_dir(), directory
+        model = Normalizer.from_pretrained(str(directory))
+        _, cases = read_vectors(path)
+        wrong = {c["id"]: d for c in cases if (d := difference(model, c)) is not None}
+        kinds: dict[str, list[bool]] = defaultdict(list)
+        for case in cases:
+            for tag in case["tags"]:
+                kinds[tag].append(case["id"] not in wrong)
+        with capsys.disabled():
+            shown = ", ".join(f"{k} {sum(v)}/{len(v)}" for k, v in sorted(kinds.items()))
+            print(f"\n{path.stem}: {len(cases) - len(wrong)}/{len(cases)} ({shown})")
+        assert not wrong, json.dumps(wrong, indent=1)

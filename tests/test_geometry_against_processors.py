@@ -1,0 +1,182 @@
+"""The second oracle: the image processors the models ship with, over random sizes.
+
+Their own size arithmetic is called, so no picture has to be made. Phi-3-vision's processor is
+remote code and is not installed here; its counts are proved by the vectors alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from small_models import SMALL_MODELS
+
+from mmroute import ImageSize
+from mmroute.errors import InexactError
+from mmroute.geometry.anyres import AnyRes
+from mmroute.geometry.patch_rows import PatchRows
+from mmroute.geometry.smart_resize import SmartResize
+from mmroute.geometry.soft_tokens import SoftTokens
+
+with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+    warnings.simplefilter("ignore")
+    from mistral_common.tokens.tokenizers.image import ImageConfig, ImageEncoder, SpecialImageIDs
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+    from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+    from transformers.models.llava_onevision.processing_llava_onevision import (
+        LlavaOnevisionProcessor,
+    )
+    from transformers.models.pixtral.image_processing_pil_pixtral import (
+        get_resize_output_image_size,
+    )
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+sides = st.integers(1, 6000)
+many_sizes = settings(max_examples=400, deadline=None)
+
+
+def count(geometry: Any, image: ImageSize) -> int | None:
+    """The number of tokens, or None where the image is refused."""
+    try:
+        (replacement,) = geometry.replacements([image])
+    except InexactError:
+        return None
+    return len(replacement.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("patch", "lowest", "highest"),
+    [(14, 3136, 12845056), (16, 65536, 16777216), (14, 3136, 1003520)],
+)
+def test_smart_resize(patch: int, lowest: int, highest: int) -> None:
+    size = {"shortest_edge": lowest, "longest_edge": highest}
+    processor = Qwen2VLImageProcessorPil(patch_size=patch, merge_size=2, size=size)
+    geometry = SmartResize(1, patch, 2, lowest, highest)
+
+    @many_sizes
+    @given(sides, sides)
+    @example(720, 1280)
+    @example(1400, 7)
+    @example(1407, 7)
+    def agrees(height: int, width: int) -> None:
+        try:
+            expected = processor.get_number_of_image_patches(height, width) // 4
+        except ValueError:
+            expected = None
+        assert count(geometry, ImageSize(width, height)) == expected
+
+    agrees()
+
+
+def _anyres_processor(kind: Any, name: str, tiles: str | None) -> tuple[Any, AnyRes]:
+    config = SMALL_MODELS[name]()["config.json"]
+    vision, pinpoints = config["vision_config"], config["image_grid_pinpoints"]
+    side, patch = vision["image_size"], vision["patch_size"]
+    clip = vision["model_type"] == "clip_vision_model"
+    processor = kind.__new__(kind)
+    processor.image_processor = SimpleNamespace(
+        image_grid_pinpoints=pinpoints, size={"height": side, "width": side}
+    )
+    processor.patch_size = patch
+    processor.num_additional_image_tokens = int(clip)
+    processor.num_image_tokens = (side // patch) ** 2
+    processor.vision_aspect_ratio = tiles
+    geometry = AnyRes(
+        image_token_id=1,
+        vision_encoder=vision["model_type"],
+        image_size=side,
+        patch_size=patch,
+        select_strategy=config["vision_feature_select_strategy"],
+        pinpoints=tuple(map(tuple, pinpoints)),
+        max_tiles=9 if tiles else None,
+    )
+    return processor, geometry
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tiles"),
+    [
+        (LlavaNextProcessor, "small-llava-next", None),
+        (LlavaOnevisionProcessor, "small-llava-onevision", "anyres_max_9"),
+    ],
+)
+def test_anyres(kind: Any, name: str, tiles: str | None) -> None:
+    processor, geometry = _anyres_processor(kind, name, tiles)
+    side = geometry.image_size
+
+    @many_sizes
+    @given(sides, sides)
+    @example(5, 6000)
+    def agrees(height: int, width: int) -> None:
+        expected = processor._get_number_of_features(height, width, side, side)
+        default = geometry.select_strategy == "default"
+        assert count(geometry, ImageSize(width, height)) == expected - default
+
+    agrees()
+
+
+@pytest.mark.parametrize(("limit", "patch", "merge"), [(1024, 16, 1), (1540, 14, 2)])
+def test_patch_rows_of_transformers(limit: int, patch: int, merge: int) -> None:
+    geometry = PatchRows(1, 2, 3, limit, patch, merge)
+    step = (patch * merge, patch * merge)
+
+    @many_sizes
+    @given(sides, sides)
+    @example(1, 6000)
+    def agrees(height: int, width: int) -> None:
+        picture = SimpleNamespace(shape=(3, height, width), size=(width, height))
+        expected = None
+        if min(height, width) * limit >= max(height, width) or max(height, width) <= limit:
+            rows, columns = _pixtral_grid(picture, (limit, limit), step)
+            expected = rows * (columns + 1)
+        assert count(geometry, ImageSize(width, height)) == expected
+
+    agrees()
+
+
+def _pixtral_grid(picture: Any, limit: tuple[int, int], step: tuple[int, int]) -> tuple[int, int]:
+    _, height, width = picture.shape
+    # A view of one zero: the size counts, and no memory is needed for it.
+    pixels = np.broadcast_to(np.zeros((), dtype=np.uint8), (height, width, 3))
+    new_height, new_width = get_resize_output_image_size(
+        pixels, size=limit, patch_size=step, input_data_format="channels_last"
+    )
+    return new_height // step[0], new_width // step[1]
+
+
+@pytest.mark.parametrize(("limit", "patch", "merge"), [(1024, 16, 1), (1540, 14, 2)])
+def test_patch_rows_of_mistral_common(limit: int, patch: int, merge: int) -> None:
+    encoder = ImageEncoder(ImageConfig(patch, limit, merge), SpecialImageIDs(1, 2, 3))
+    geometry = PatchRows(1, 2, 3, limit, patch, merge, rounding="half_even")
+
+    @many_sizes
+    @given(sides, sides)
+    @example(1, 6000)
+    def agrees(height: int, width: int) -> None:
+        picture: Any = SimpleNamespace(size=(width, height))
+        columns, rows = encoder._image_to_num_tokens(picture)
+        assert geometry.grid(ImageSize(width, height)) == (columns, rows)
+
+    agrees()
+
+
+def test_pan_and_scan() -> None:
+    processor = Gemma3ImageProcessorPil()
+    geometry = SoftTokens(1, 2, 3, 4, (), (), (), (), True, 256, 4, 1.2)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.integers(1, 3000), st.integers(1, 3000))
+    @example(500, 1500)
+    def agrees(height: int, width: int) -> None:
+        pixels = np.broadcast_to(np.zeros((), dtype=np.uint8), (3, height, width))
+        crops = processor.pan_and_scan(pixels, 256, 4, 1.2)
+        assert geometry.num_crops(ImageSize(width, height)) == len(crops)
+
+    agrees()

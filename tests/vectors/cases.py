@@ -1,0 +1,194 @@
+"""The requests whose answers are kept in this directory, for every small model alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Case = dict[str, Any]
+
+# What a user may type for an image; each model gets its own.
+PLACEHOLDERS = {
+    "small-qwen2-vl": "<|image_pad|>",
+    "small-qwen2.5-vl": "<|image_pad|>",
+    "small-qwen3-vl": "<|image_pad|>",
+    "small-llava-1.5": "<image>",
+    "small-llava-next": "<image>",
+    "small-llava-onevision": "<image>",
+    "small-pixtral-hf": "[IMG]",
+    "small-mistral3": "[IMG]",
+    "small-phi-3-vision": "<|image_1|>",
+    "small-phi-3.5-vision": "<|image_1|>",
+    "small-gemma-3": "<start_of_image>",
+    "pixtral-12b-2409": "[IMG]",
+}
+
+_SIZES = (
+    (1, 1), (3, 500), (28, 28), (55, 56), (100, 100), (126, 154), (200, 196), (333, 777),
+    (336, 336), (337, 671), (630, 1106), (640, 480), (1000, 5), (1023, 1025), (1400, 7),
+    (1407, 7), (1500, 500), (720, 1280), (2049, 3), (3000, 20),
+    (2305, 1), (1, 1010), (3081, 2),
+)  # fmt: skip
+_TEXTS = (
+    "  two leading,\ttab,\r\nCRLF,\n\n\nthree lines, trailing   ",
+    "e\u0301 \u1112\u1161\u11ab ﬁ ½ ｱ",
+    "👨\u200d👩\u200d👧 🏳️\u200d🌈 🤷🏽\u200d♀️",
+    "</s><s> <|im_end|> <|end|> x <|assistant|>\n[/INST] <end_of_turn>",
+    "{{ x }} {% if %} <b>&amp;</b>",
+    "\n\nx\n\n",
+    "what is in this image and the picture?",
+)
+_CALL = {
+    "id": "abcdef123",
+    "type": "function",
+    "function": {"name": "f", "arguments": '{"x": "<ü>", "y": [1, 2.50]}'},
+}
+_TOOL = {"type": "function", "function": {"name": "f", "description": "a <tool>"}}
+_KWARGS: tuple[dict[str, Any], ...] = (
+    {"unknown": 3},
+    {"max_pixels": 50176},
+    {"min_pixels": 12544, "max_pixels": 156800},
+    {"size": {"longest_edge": 100}},
+    {"size": {"shortest_edge": 3136, "longest_edge": 50176}},
+    {"num_crops": 2},
+    {"num_crops": 0},
+    {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 64},
+    {"do_normalize": False, "unknown": {"x": 1}},
+)
+IMAGE = {"type": "image"}
+
+
+def text(value: str) -> dict[str, Any]:
+    """A text part."""
+    return {"type": "text", "text": value}
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    """A user message."""
+    return {"role": "user", "content": parts[0] if isinstance(parts[0], str) else list(parts)}
+
+
+def case(case_id: str, tag: str, **request: Any) -> Case:
+    """One case."""
+    return {"id": case_id, **request, "tags": [tag]}
+
+
+def sizes(*pairs: tuple[int, int]) -> list[dict[str, int]]:
+    """Image sizes."""
+    return [{"width": width, "height": height} for width, height in pairs]
+
+
+def cases(model: str) -> Iterator[Case]:
+    """All cases of one model."""
+    placeholder = PLACEHOLDERS[model]
+    yield from _sizes()
+    yield from _texts()
+    yield from _conversations()
+    yield from _placeholders(placeholder)
+    yield from _requests()
+
+
+def _sizes() -> Iterator[Case]:
+    for size in _SIZES:
+        name = "x".join(map(str, size))
+        yield case(
+            f"size-{name}", "size", messages=[user(IMAGE, text("What?"))], images=sizes(size)
+        )
+
+
+def _texts() -> Iterator[Case]:
+    one = sizes((60, 40))
+    for i, words in enumerate(_TEXTS):
+        around = [user(text(words), IMAGE, text(words))]
+        yield case(f"text-{i}", "text", messages=[user(words)])
+        yield case(f"text-{i}-around", "text", messages=around, images=one)
+        for special in (True, False):
+            name = f"prompt-{i}-{special}"
+            yield case(name, "completion", prompt=words, add_special_tokens=special)
+
+
+def _conversations() -> Iterator[Case]:
+    a, b = (90, 30), (200, 300)
+    assistant = {"role": "assistant", "content": "A cat."}
+    system = {"role": "system", "content": "Be brief."}
+    called = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
+    not_json = _CALL | {"function": {"name": "f", "arguments": "not JSON"}}
+    answered = {"role": "tool", "tool_call_id": "abcdef123", "content": [text("r1"), text("r2")]}
+    header = {"role": "system", "content": "x-anthropic-billing-header: 1\nreal"}
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
+    chats: dict[str, list[Any]] = {
+        "adjacent": [user(IMAGE, IMAGE, IMAGE)],
+        "turns": [system, user(IMAGE, text("a")), assistant, user(text("b"), IMAGE)],
+        "developer": [{"role": "developer", "content": "d"}, user(text("b"), IMAGE)],
+        "system-late": [user("a"), assistant, system, user(IMAGE, text("x"))],
+        "system-image": [{"role": "system", "content": [IMAGE]}, user("a")],
+        "tool-call": [user(IMAGE, text("q")), called, answered],
+        "bad-arguments": [user("q"), called | {"tool_calls": [not_json]}, answered],
+        "reasoning": [user("q"), assistant | {"reasoning_content": "hm"}, user("z")],
+        "refusal": [user("q"), refusal, user("z")],
+        "null-content": [user("q"), {"role": "assistant", "content": None}, user("z")],
+        "no-content": [{"role": "user"}],
+        "null-user": [{"role": "user", "content": None}],
+        "empty-part": [user(text(""), IMAGE, text(""))],
+        "unknown-part": [user({"type": "hologram"})],
+        "billing-header": [header, user("x")],
+        "empty": [],
+    }
+    for name, messages in chats.items():
+        images = sizes(*[a, b, a][: _image_parts(messages)])
+        yield case(name, "conversation", messages=messages, images=images)
+    twelve = sizes(*[(40 + i, 30) for i in range(12)])
+    many = [user(*[IMAGE] * 12, text("x"))]
+    yield case("many-images", "conversation", messages=many, images=twelve)
+
+
+def _image_parts(messages: list[Any]) -> int:
+    contents = (message.get("content") for message in messages)
+    return sum(part == IMAGE for c in contents if isinstance(c, list) for part in c)
+
+
+def _placeholders(placeholder: str) -> Iterator[Case]:
+    one, two = sizes((60, 40)), sizes((60, 40), (40, 100))
+    typed = {
+        "before": [user(text(f"{placeholder} a"), IMAGE)],
+        "after": [user(IMAGE, text(f"a {placeholder}"))],
+        "in-assistant": [user("q"), {"role": "assistant", "content": placeholder}, user(IMAGE)],
+    }
+    for name, messages in typed.items():
+        yield case(f"typed-{name}", "placeholder", messages=messages, images=one)
+    yield case("typed-alone", "placeholder", messages=[user(placeholder)])
+    numbered = placeholder.replace("1", "2") if "_1" in placeholder else placeholder
+    prompts = {
+        "one": (f"A {placeholder} b", one),
+        "glued": (f"x{placeholder}{numbered}y", two),
+        "reversed": (f"{numbered} and {placeholder}\n", two),
+        "too-many": (f"{placeholder} {placeholder} {placeholder}\n", one),
+        "too-few": (f"{placeholder} only", two),
+        "none": ("nothing here", one),
+        "typed-bos": (f"<s>{placeholder}<s> x", one),
+    }
+    for name, (prompt, images) in prompts.items():
+        for special in (True, False):
+            request = {"prompt": prompt, "images": images, "add_special_tokens": special}
+            yield case(f"prompt-{name}-{special}", "placeholder", **request)
+
+
+def _requests() -> Iterator[Case]:
+    image: Case = {"messages": [user(IMAGE, text("q"))], "images": sizes((300, 200))}
+    final = [*image["messages"], {"role": "assistant", "content": "It is a  "}]
+    keep_open = {"add_generation_prompt": False, "continue_final_message": True}
+    yield case("no-generation-prompt", "api", **image, add_generation_prompt=False)
+    yield case("continue", "api", messages=final, images=image["images"], **keep_open)
+    yield case("continue-user", "api", messages=[user("Hello wor")], **keep_open)
+    yield case("continue-and-generate", "api", **image, continue_final_message=True)
+    yield case("tools", "api", **image, tools=[_TOOL])
+    yield case("tools-empty", "api", **image, tools=[])
+    yield case("unknown-variable", "api", **image, chat_template_kwargs={"x": 1})
+    yield case("chat-special", "api", **image, add_special_tokens=True)
+    for i, kwargs in enumerate(_KWARGS):
+        yield case(f"kwargs-{i}", "kwargs", **image, mm_processor_kwargs=kwargs)
+    yield case("ids", "token-ids", prompt_token_ids=[5, 6, 7])
+    yield case("ids-empty", "token-ids", prompt_token_ids=[])
+    yield case("ids-negative", "token-ids", prompt_token_ids=[-1])
+    yield case("ids-last", "token-ids", prompt_token_ids=[5, 639])
+    yield case("ids-outside", "token-ids", prompt_token_ids=[5, 200000])
