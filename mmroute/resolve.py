@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -276,10 +277,13 @@ class _Resolver:
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
         for name, lookup in spec.values.items():
             values[name] = self._required(name, lookup)
+            if type(values[name]) in (int, float) and values[name] <= 0:
+                raise self._invalid(name, values[name], "positive")
         for name, text in spec.texts.items():
             values[name] = tokenizer.encode(text, add_special_tokens=False)
         try:
-            return TypeAdapter(GEOMETRIES[spec.name]).validate_python(values)
+            # As JSON, so that a list may become a tuple, and strictly otherwise.
+            return TypeAdapter(GEOMETRIES[spec.name]).validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else spec.name

@@ -1,0 +1,152 @@
+"""Chat templates: which one, in which format, rendered how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import Files
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from mmroute import ImageSize, Normalizer, Reason
+from mmroute.chat.template import ChatTemplate
+from mmroute.request import RequestOptions
+
+LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"
+NESTED = "{% for m in MESSAGES %}{% for p in PARTS %}{{ p }}{% endfor %}{% endfor %}"
+MACRO = "{% macro show(c) %}{% for p in c %}{{ p }}{% endfor %}{% endmacro %}"
+
+
+def nested(messages: str, parts: str, before: str = "") -> str:
+    return before + NESTED.replace("MESSAGES", messages).replace("PARTS", parts)
+
+
+def macro(call: str) -> str:
+    return MACRO + "{% for m in messages %}{{ " + call + " }}{% endfor %}"
+
+
+OPENAI = [
+    nested("messages", "m['content']"),
+    nested("messages", "m.content"),
+    nested("messages", "m.content | selectattr('type', 'eq', 'text')"),
+    nested("messages", "m.content[1:]"),
+    nested("rest", "m.content", before="{% set rest = messages[1:] %}"),
+    nested("ns.rest", "m.content", before="{% set ns = namespace(rest=messages) %}"),
+    nested("messages", "content", before="{% set content = 1 %}"),
+    macro("show(m.content)"),
+    macro("show(c=m.content)"),
+]
+STRING = [
+    LOOP,
+    "{{ messages }}",
+    "{% for m in messages %}{{ m['content'] | trim }}{% endfor %}",
+    nested("messages", "m.parts"),
+    nested("other", "m.content"),
+    nested("messages", "m.content").replace("for p in", "for k, v in"),
+    macro("show(m.role)"),
+]
+
+
+@pytest.mark.parametrize("source", OPENAI)
+def test_templates_that_loop_over_parts(source: str) -> None:
+    assert ChatTemplate(source, "a test").content_format == "openai"
+
+
+@pytest.mark.parametrize("source", STRING)
+def test_templates_that_do_not(source: str) -> None:
+    assert ChatTemplate(source, "a test").content_format == "string"
+
+
+def render(source: str, messages: list[Any], **options: Any) -> str:
+    options = {"add_generation_prompt": False, "continue_final_message": False, **options}
+    variables = options.pop("variables", {})
+    return ChatTemplate(source, "a test").render(messages, variables=variables, **options)
+
+
+def test_the_environment_is_transformers_own() -> None:
+    """Every extension and filter that model templates use, against transformers itself."""
+    source = (
+        "{%- for m in messages %}\n  {%- if loop.index > 1 %}{% break %}{% endif %}\n"
+        "{% generation %}{{ m.content | tojson }}{% endgeneration %}\n{% endfor %}"
+        "{{ tools | tojson(indent=2) }} {{ x | default('none') }}\n"
+    )
+    messages = [{"role": "user", "content": "<ü> & 'q'"}, {"role": "user", "content": "no"}]
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    ((expected,), _) = render_jinja_template([messages], tools=tools, chat_template=source)
+    assert render(source, messages, variables={"tools": tools}) == expected
+
+
+@pytest.mark.parametrize("content", ["It is a", "It is a  ", " lead", "dup dup", "a\n"])
+@pytest.mark.parametrize("trim", ["", " | trim"])
+def test_continuing_the_final_message(content: str, trim: str) -> None:
+    source = "{% for m in messages %}<{{ m.content" + trim + " }}>\n{% endfor %}"
+    messages = [{"role": "user", "content": "dup"}, {"role": "assistant", "content": content}]
+    ((expected,), _) = render_jinja_template(
+        [messages], chat_template=source, continue_final_message=True
+    )
+    assert render(source, messages, continue_final_message=True) == expected
+
+
+def ask(model: Path, **request: Any) -> str:
+    normalizer = Normalizer.from_pretrained(str(model))
+    messages = [{"role": "user", "content": "x"}]
+    routing = normalizer.normalize(messages=messages, **request)
+    if not routing.exact:
+        return str(routing.reason)
+    return normalizer.model.tokenizer.decode(routing.token_ids.tolist())
+
+
+TOOL = [{"type": "function", "function": {"name": "f"}}]
+
+
+def test_template_precedence(changed_model: Callable[..., Path]) -> None:
+    """The processor's templates come first, but not for requests with tools."""
+
+    def change(files: Files) -> None:
+        files.pop("chat_template.json")
+        files["tokenizer_config.json"]["chat_template"] = "tokenizer"
+
+    assert ask(changed_model("small-qwen2.5-vl", change)) == "tokenizer"
+
+    def legacy(files: Files) -> None:
+        change(files)
+        files["chat_template.json"] = {"chat_template": "processor"}
+
+    path = changed_model("small-qwen2.5-vl", legacy)
+    assert ask(path) == "processor"
+    assert ask(path, tools=TOOL) == "tokenizer"
+
+    def both(files: Files) -> None:
+        legacy(files)
+        files["chat_template.jinja"] = "jinja"
+
+    path = changed_model("small-qwen2.5-vl", both)
+    assert ask(path) == "processor"
+    assert ask(path, tools=TOOL) == "jinja"
+
+    def inline(files: Files) -> None:
+        both(files)
+        files["processor_config.json"] = {"chat_template": "inline"}
+
+    assert ask(changed_model("small-qwen2.5-vl", inline)) == "inline"
+
+
+def test_no_template_is_a_reason(changed_model: Callable[..., Path]) -> None:
+    path = changed_model("small-qwen2.5-vl", lambda files: files.pop("chat_template.json"))
+    assert ask(path) == Reason.CHAT_TEMPLATE_MISSING
+
+
+def test_string_templates_get_placeholders_in_front(changed_model: Callable[..., Path]) -> None:
+    def change(files: Files) -> None:
+        files["chat_template.json"] = {"chat_template": LOOP}
+
+    normalizer = Normalizer.from_pretrained(str(changed_model("small-llava-onevision", change)))
+    parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    rendered = normalizer.model.chat.render(
+        [{"role": "user", "content": parts}],
+        [ImageSize(8, 8)],
+        RequestOptions(),
+    )
+    assert rendered.prompt == "<image>\na\nb"

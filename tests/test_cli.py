@@ -1,0 +1,117 @@
+"""The command line as checks and routers call it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmroute.cli import main
+from mmroute.model_files import EMBEDDED_MODEL
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "requests.jsonl"
+
+
+def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mmroute", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
+def answers(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def test_every_line_is_answered_in_order() -> None:
+    lines = [
+        '{"id": "a", "prompt": "x"}',
+        "not JSON",
+        '{"id": 5, "messages": [{"role": "user", "content": "hi"}]}',
+        '["a list"]',
+        '{"id": "c", "images": [{"width": -1, "height": 2}], "prompt": "x"}',
+        '{"id": "d", "add_special_tokens": "yes", "prompt": "x"}',
+        '{"id": "e", "prompt": "x", "cache_salt": "a/b"}',
+        "",
+        '{"id": "\u2028", "prompt": "a\u2028b\u0085c", "unknown": 1}',
+    ]
+    result = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines))
+    assert result.returncode == 0
+    assert result.stderr == ""
+    found = answers(result.stdout)
+    assert [a["id"] for a in found] == ["a", None, 5, None, "c", "d", "e", "\u2028"]
+    assert [a["exact"] for a in found] == [True, False, True, False, False, False, False, True]
+    reasons = {a["reason"] for a in found if not a["exact"]}
+    assert reasons == {"invalid_request"}
+    assert "width must be a positive integer" in found[4]["message"]
+    assert "add_special_tokens" in found[5]["message"]
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    output = tmp_path / "answers.jsonl"
+    status = main(["tokens", EMBEDDED_MODEL, "--input", str(EXAMPLES), "--output", str(output)])
+    assert status == 0
+    one, two, text, forgotten = answers(output.read_text(encoding="utf-8"))
+    assert one["placeholders"][0]["length"] == 15
+    assert len(two["placeholders"]) == 2
+    assert text["placeholders"] == []
+    assert forgotten["reason"] == "image_count_mismatch"
+    readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert json.dumps(one) in readme, "the README shows another answer"
+
+
+def test_resolve_shows_values_and_places(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(small_model("small-gemma-3"))
+    assert main(["resolve", model, "--json"]) == 0
+    resolved = json.loads(capsys.readouterr().out)
+    assert resolved["family"] == "gemma-3"
+    values = {v["name"]: v for v in resolved["values"]}
+    assert values["tokens_per_image"]["source"] == "processor_config.json:image_seq_length"
+    assert main(["resolve", model, "--model-id", "org/name"]) == 0
+    shown = capsys.readouterr().out
+    assert "org/name" in shown
+    assert "processor_config.json:image_seq_length" in shown
+
+
+def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["families", "--json"]) == 0
+    listed = {f["family"]: f for f in json.loads(capsys.readouterr().out)}
+    assert listed["qwen3-vl"]["checked"]["vllm"] == ["0.33.0"]
+    assert listed["llava-next-video"]["images"] is False
+    assert main(["families"]) == 0
+    assert "qwen3-vl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["tokns"], 2, "Did you mean 'tokens'?"),
+        ([], 2, "COMMAND"),
+        (["tokens"], 2, "MODEL"),
+        (["tokens", EMBEDDED_MODEL, "--input", "/nowhere/x.jsonl"], 2, "/nowhere/x.jsonl"),
+        (["resolve", "/nowhere/model"], 1, "model_not_found"),
+        (["tokens", EMBEDDED_MODEL, "--backend", "vlm"], 1, "Did you mean 'vllm'?"),
+    ],
+)
+def test_mistakes_are_told(arguments: list[str], status: int, words: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == status
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_input_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes(b'{"prompt": "\xe9"}\n')
+    result = run("tokens", EMBEDDED_MODEL, "--input", str(path))
+    assert result.returncode == 1
+    assert "not UTF-8" in result.stderr
+
+
+def test_version() -> None:
+    assert run("--version").stdout.startswith("mmroute ")

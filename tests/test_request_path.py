@@ -1,0 +1,221 @@
+"""What users rely on in an answer, whatever the model: shapes, ranges, reasons, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import SMALL_MODELS
+
+from mmroute import ImageSize, InexactError, Normalizer, Reason
+from mmroute.geometry import Replacement
+from mmroute.placement import RenderedByTokenizer
+from mmroute.placement.expansion import Match, find_sequence, splice
+
+ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
+SIZE = ImageSize(640, 480)
+IMAGE_FAMILIES = sorted(SMALL_MODELS)
+
+
+@pytest.mark.parametrize("name", IMAGE_FAMILIES)
+def test_ranges_tile_the_prompt(name: str, normalizer: Callable[[str], Normalizer]) -> None:
+    """Ranges are in the prompt, sorted, and hold as many embeddings as the geometry counts."""
+    model = normalizer(name)
+    images = [ImageSize(100, 60), ImageSize(333, 777)]
+    parts = [{"type": "text", "text": "a "}, {"type": "image"}, {"type": "image"}]
+    routing = model.normalize(messages=[{"role": "user", "content": parts}], images=images)
+    assert routing.exact
+    assert routing.reason is None
+    assert routing.token_ids.dtype == np.uint32
+    assert routing.token_ids.flags["C_CONTIGUOUS"]
+    offsets = [p.offset for p in routing.placeholders]
+    assert offsets == sorted(offsets)
+    rules = model.model.images
+    assert rules is not None
+    replacements = rules.geometry.replacements(images)
+    for place in routing.placeholders:
+        assert place.modality == "image"
+        assert place.length == len(replacements[place.item].token_ids)
+        assert place.offset + place.length <= len(routing.token_ids)
+        if place.embed_runs:
+            assert sum(n for _, n in place.embed_runs) == place.length
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=30), st.data())
+def test_splice_only_replaces(ids: list[int], data: st.DataObject) -> None:
+    """Outside the ranges the prompt is what it was; inside are the replacements."""
+    positions = [i for i, token in enumerate(ids) if token == 0]
+    lengths = [data.draw(st.integers(1, 5)) for _ in positions]
+    replacements = [Replacement(np.full(n, 9, dtype=np.uint32)) for n in lengths]
+    matches = [Match(item, at, at + 1) for item, at in enumerate(positions)]
+    expansion = splice(np.array(ids, dtype=np.uint32), matches, replacements)
+    rebuilt: list[int] = []
+    end = 0
+    for place in expansion.placeholders:
+        rebuilt += [*expansion.token_ids[end : place.offset].tolist(), 0]
+        end = place.offset + place.length
+        assert set(expansion.token_ids[place.offset : end].tolist()) == {9}
+    rebuilt += expansion.token_ids[end:].tolist()
+    assert rebuilt == ids
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), min_size=1, max_size=3)
+)
+def test_find_sequence_finds_the_first(ids: list[int], wanted: list[int]) -> None:
+    places = [i for i in range(len(ids)) if ids[i : i + len(wanted)] == wanted]
+    arrays = (np.array(ids, dtype=np.uint32), np.array(wanted, dtype=np.uint32))
+    assert find_sequence(*arrays) == (places[0] if places else -1)
+
+
+def test_images_already_in_the_prompt_are_found_in_order() -> None:
+    one = Replacement(np.array([7, 8], dtype=np.uint32))
+    expansion = RenderedByTokenizer().expand([1, 7, 8, 2, 7, 8], [one, one])
+    assert [(p.offset, p.length) for p in expansion.placeholders] == [(1, 2), (4, 2)]
+
+
+def test_inexact_answers_have_no_ids(normalizer: Callable[[str], Normalizer]) -> None:
+    routing = normalizer("small-qwen2.5-vl").normalize(messages=ASK)
+    assert not routing.exact
+    assert routing.placeholders == ()
+    with pytest.raises(InexactError) as caught:
+        _ = routing.token_ids
+    assert caught.value.reason is routing.reason is Reason.IMAGE_COUNT_MISMATCH
+
+
+def user(*parts: Any) -> list[Any]:
+    return [{"role": "user", "content": list(parts)}]
+
+
+IMAGE = {"type": "image"}
+LINK = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
+    "nothing": ({}, Reason.INVALID_REQUEST),
+    "two prompts": ({"prompt": "a", "messages": ASK}, Reason.INVALID_REQUEST),
+    "no messages": ({"messages": []}, Reason.INVALID_REQUEST),
+    "a message that is text": ({"messages": ["hi"]}, Reason.INVALID_REQUEST),
+    "no role": ({"messages": [{"content": "hi"}]}, Reason.INVALID_REQUEST),
+    "null content": ({"messages": [{"role": "user", "content": None}]}, Reason.INVALID_REQUEST),
+    "unknown part": ({"messages": user({"type": "hologram"})}, Reason.INVALID_REQUEST),
+    "a video": (
+        {"messages": user({"type": "video_url", "video_url": {"url": "x"}})},
+        Reason.UNSUPPORTED_MODALITY,
+    ),
+    "a link without a size": ({"messages": user(LINK)}, Reason.IMAGE_SIZE_UNKNOWN),
+    "fewer images than parts": (
+        {"messages": user(IMAGE, IMAGE), "images": [SIZE]},
+        Reason.IMAGE_COUNT_MISMATCH,
+    ),
+    "more images than parts": (
+        {"messages": user(IMAGE), "images": [SIZE, SIZE]},
+        Reason.IMAGE_COUNT_MISMATCH,
+    ),
+    "no placeholder": ({"prompt": "a", "images": [SIZE]}, Reason.PLACEHOLDER_COUNT_MISMATCH),
+    "width 0": ({"messages": ASK, "images": [ImageSize(0, 5)]}, Reason.INVALID_REQUEST),
+    "negative height": ({"messages": ASK, "images": [ImageSize(5, -1)]}, Reason.INVALID_REQUEST),
+    "a float": ({"messages": ASK, "images": [ImageSize(5.0, 5)]}, Reason.INVALID_REQUEST),  # type: ignore[arg-type]  # what a caller may do
+    "too thin": ({"messages": ASK, "images": [ImageSize(2010, 10)]}, Reason.IMAGE_REFUSED),
+    "1000 images": (
+        {"messages": user(*[IMAGE] * 1000), "images": [SIZE] * 1000},
+        Reason.TOO_MANY_IMAGES,
+    ),
+    "an ID above the vocabulary": (
+        {"prompt_token_ids": [1, 10**6]},
+        Reason.TOKEN_OUT_OF_VOCABULARY,
+    ),
+    "a text for an ID": ({"prompt_token_ids": ["1"]}, Reason.INVALID_REQUEST),
+    "an empty prompt": ({"prompt": ""}, Reason.EMPTY_PROMPT),
+    "too long": ({"prompt_token_ids": [1] * 32768}, Reason.PROMPT_TOO_LONG),
+    "too long a text": ({"prompt": "a" * 10**7}, Reason.PROMPT_TOO_LONG),
+    "a lone surrogate": ({"prompt": "a\ud800"}, Reason.INVALID_REQUEST),
+    "empty tools": ({"messages": ASK, "images": [SIZE], "tools": []}, Reason.INVALID_REQUEST),
+    "a nameless tool": (
+        {"messages": ASK, "images": [SIZE], "tools": [{"type": "function", "function": {}}]},
+        Reason.INVALID_REQUEST,
+    ),
+    "a template of the client's": (
+        {"messages": ASK, "images": [SIZE], "chat_template_kwargs": {"chat_template": "x"}},
+        Reason.INVALID_REQUEST,
+    ),
+    "unproved processor kwargs": (
+        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"return_tensors": "np"}},
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+    ),
+    "a limit above the encoder cache": (
+        {
+            "messages": ASK,
+            "images": [ImageSize(6000, 6000)],
+            "mm_processor_kwargs": {"max_pixels": 10**8},
+        },
+        Reason.ITEM_TOO_LARGE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_requests_are_answered_with_a_reason(
+    name: str, normalizer: Callable[[str], Normalizer]
+) -> None:
+    request, reason = REFUSED[name]
+    routing = normalizer("small-qwen2.5-vl").normalize(**request)
+    assert routing.reason is reason, routing.message
+    assert len(routing.message) > 15
+
+
+def test_a_prompt_may_leave_one_token_for_the_answer(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer("small-qwen2.5-vl")
+    longest = model.model.max_model_len - 1
+    assert model.normalize(prompt_token_ids=[1] * longest).exact
+    assert not model.normalize(prompt_token_ids=[1] * (longest + 1)).exact
+
+
+def test_large_requests_are_answered(normalizer: Callable[[str], Normalizer]) -> None:
+    """500 images and a prompt near the limit: an answer, not a crash."""
+    model = normalizer("small-phi-3-vision")
+    many = model.normalize(messages=user(*[IMAGE] * 500), images=[ImageSize(9, 9)] * 500)
+    assert many.reason is Reason.PROMPT_TOO_LONG
+    qwen = normalizer("small-qwen2.5-vl")
+    many = qwen.normalize(messages=user(*[IMAGE] * 500), images=[ImageSize(9, 9)] * 500)
+    assert len(many.placeholders) == 500
+
+
+def test_a_template_that_raises_is_a_reason(
+    changed_model: Callable[..., Any],
+) -> None:
+    def change(files: dict[str, Any]) -> None:
+        files["chat_template.json"] = {"chat_template": "{{ raise_exception('only cats') }}"}
+
+    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
+    routing = model.normalize(messages=[{"role": "user", "content": "dog"}])
+    assert routing.reason is Reason.CHAT_TEMPLATE_FAILED
+    assert "only cats" in routing.message
+
+
+def test_a_template_cannot_reach_python(changed_model: Callable[..., Any]) -> None:
+    def change(files: dict[str, Any]) -> None:
+        source = "{{ messages.__class__.__mro__[1].__subclasses__() }}"
+        files["chat_template.json"] = {"chat_template": source}
+
+    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
+    routing = model.normalize(messages=[{"role": "user", "content": "x"}])
+    assert not routing.exact or not len(routing.token_ids)
+
+
+def test_one_model_serves_many_threads(normalizer: Callable[[str], Normalizer]) -> None:
+    model = normalizer("pixtral-12b-2409")
+    sizes = [ImageSize(16 * n, 16) for n in range(1, 40)]
+
+    def ask(size: ImageSize) -> int:
+        return len(model.normalize(messages=ASK, images=[size]).token_ids)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, sizes)) == [ask(size) for size in sizes]
