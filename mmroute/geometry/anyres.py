@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mmroute.geometry import overrides
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
+from mmroute.geometry.processor_kwargs import check_ignored
 from mmroute.geometry.replacement import Replacement, fill
 from mmroute.request import ImageSize, RequestOptions
 
@@ -52,7 +52,7 @@ class AnyRes:
 
     def with_overrides(self, options: RequestOptions) -> AnyRes:
         """See `Geometry.with_overrides`; the engine counts by the model's own config."""
-        overrides.check_ignored(options.mm_processor_kwargs, edge=self.ignored_size)
+        check_ignored(options.mm_processor_kwargs, edge=self.ignored_size)
         return self
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:

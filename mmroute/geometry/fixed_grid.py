@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mmroute.geometry import overrides
+from mmroute.geometry.processor_kwargs import check_ignored
 from mmroute.geometry.replacement import Replacement, fill
 from mmroute.request import ImageSize, RequestOptions
 
@@ -49,7 +49,7 @@ class FixedGrid:
 
     def with_overrides(self, options: RequestOptions) -> FixedGrid:
         """See `Geometry.with_overrides`; the engine counts by the model's own config."""
-        overrides.check_ignored(options.mm_processor_kwargs, edge="shortest_edge")
+        check_ignored(options.mm_processor_kwargs, edge="shortest_edge")
         return self
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:

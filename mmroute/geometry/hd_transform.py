@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import overrides
+from mmroute.geometry.processor_kwargs import check_unread, positive_count
 from mmroute.geometry.replacement import Replacement, fill
 from mmroute.request import ImageSize, RequestOptions
 
@@ -43,7 +43,9 @@ class HdTransform:
 
     def with_overrides(self, options: RequestOptions) -> HdTransform:
         """See `Geometry.with_overrides`."""
-        return overrides.hd_transform(self, options.mm_processor_kwargs)
+        kwargs = options.mm_processor_kwargs
+        check_unread(kwargs)
+        return replace(self, num_crops=positive_count(kwargs, "num_crops", self.num_crops))
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
         """See `Geometry.replacements`."""

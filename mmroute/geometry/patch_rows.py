@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import overrides as request_overrides
+from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwargs
 from mmroute.geometry.replacement import Replacement, rows
 from mmroute.request import ImageSize, RequestOptions
 
@@ -53,7 +53,13 @@ class PatchRows:
 
     def with_overrides(self, options: RequestOptions) -> PatchRows:
         """See `Geometry.with_overrides`."""
-        return request_overrides.patch_rows(self, options.mm_processor_kwargs)
+        if self.overrides == "ignored":
+            check_unread(options.mm_processor_kwargs)
+            return self
+        size = check_size(read_kwargs(options.mm_processor_kwargs, "size"), edge="longest_edge")
+        if self.overrides == "checked" or "longest_edge" not in size:
+            return self
+        return replace(self, max_side=size["longest_edge"])
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
         """See `Geometry.replacements`."""

@@ -7,12 +7,12 @@ vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``. Checked with both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import overrides
+from mmroute.geometry.processor_kwargs import is_count, positive_count, read_kwargs, refused
 from mmroute.geometry.replacement import Replacement, fill
 from mmroute.request import ImageSize, RequestOptions
 
@@ -32,6 +32,7 @@ class SmartResize:
         min_pixels: smallest area after the resize, in pixels.
         max_pixels: largest area.
         resize: whether images are resized at all.
+        keeps_partial_size: whether a request's ``size`` may give only one limit.
     """
 
     image_token_id: int
@@ -48,8 +49,41 @@ class SmartResize:
         return self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, options: RequestOptions) -> SmartResize:
-        """See `Geometry.with_overrides`."""
-        return overrides.smart_resize(self, options.mm_processor_kwargs)
+        """See `Geometry.with_overrides`: limits, patches, or no resize at all."""
+        given = read_kwargs(
+            options.mm_processor_kwargs,
+            "min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize",
+        )  # fmt: skip
+        lowest, highest = self._limits(given)
+        resize = given.get("do_resize", self.resize)
+        if resize is not None and not isinstance(resize, bool):
+            raise refused("do_resize", resize, "true or false")
+        return replace(
+            self,
+            min_pixels=lowest,
+            max_pixels=highest,
+            patch_size=positive_count(given, "patch_size", self.patch_size),
+            merge_size=positive_count(given, "merge_size", self.merge_size),
+            resize=bool(resize),
+        )
+
+    def _limits(self, given: Mapping[str, Any]) -> tuple[int, int]:
+        """Smallest and largest area: ``min_pixels`` and ``max_pixels`` win over ``size``."""
+        limits: dict[str, Any] = {
+            "shortest_edge": self.min_pixels,
+            "longest_edge": self.max_pixels,
+        }
+        if "size" in given:
+            size = given["size"]
+            if not isinstance(size, Mapping) or not size or not size.keys() <= limits.keys():
+                raise refused("size", size, 'an object of "shortest_edge" and "longest_edge"')
+            limits = {**(limits if self.keeps_partial_size else {}), **size}
+        for edge, alias in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels")):
+            if alias in given:
+                limits[edge] = given[alias]
+            if not is_count(limits.get(edge)):
+                raise refused(alias, limits.get(edge), f"a positive integer (or size.{edge})")
+        return limits["shortest_edge"], limits["longest_edge"]
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
         """See `Geometry.replacements`."""
@@ -73,10 +107,6 @@ class SmartResize:
                 f"with do_resize false both sides must be multiples of {factor}, found {image}",
             )
         return (height // factor) * (width // factor)
-
-    def with_limits(self, min_pixels: int, max_pixels: int) -> SmartResize:
-        """The same under other limits."""
-        return replace(self, min_pixels=min_pixels, max_pixels=max_pixels)
 
 
 def smart_resize(

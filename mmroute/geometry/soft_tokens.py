@@ -8,16 +8,35 @@ transformers 5.20.2 ``models/gemma3/processing_gemma3.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
-from mmroute.geometry import overrides
+from mmroute.geometry.processor_kwargs import (
+    check_size,
+    is_count,
+    is_switch,
+    read_kwargs,
+    refused,
+)
 from mmroute.geometry.replacement import Replacement
 from mmroute.request import ImageSize, RequestOptions
 
 __all__ = ["SoftTokens"]
+
+
+# Name in a request -> field, and the values that were seen to be accepted.
+_PAN_AND_SCAN: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "do_pan_and_scan": ("pan_and_scan", is_switch),
+    "pan_and_scan_min_crop_size": ("min_crop_size", is_count),
+    "pan_and_scan_max_num_crops": ("max_num_crops", is_count),
+    "pan_and_scan_min_ratio_to_activate": (
+        "min_ratio",
+        lambda value: type(value) is float and value > 0,
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +79,15 @@ class SoftTokens:
 
     def with_overrides(self, options: RequestOptions) -> SoftTokens:
         """See `Geometry.with_overrides`."""
-        return overrides.soft_tokens(self, options.mm_processor_kwargs)
+        given = read_kwargs(options.mm_processor_kwargs, "size", *_PAN_AND_SCAN)
+        check_size(given, edge="shortest_edge")
+        changes: dict[str, Any] = {}
+        for name, (field, accepts) in _PAN_AND_SCAN.items():
+            if name in given:
+                if not accepts(given[name]):
+                    raise refused(name, given[name], f"of the kind that {field} is")
+                changes[field] = given[name]
+        return replace(self, **changes)
 
     def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
         """See `Geometry.replacements`."""

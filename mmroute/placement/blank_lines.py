@@ -17,10 +17,10 @@ import numpy as np
 from mmroute.geometry import Replacement, TokenIds
 from mmroute.placement.expansion import (
     Expansion,
-    Match,
     PlaceholderRange,
     expand_via_text,
     find_replacements,
+    match_token,
     splice,
 )
 from mmroute.tokenizers import Tokenizer
@@ -45,9 +45,8 @@ class MergedBlankLines:
     def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
         """See `Placement.expand`."""
         prompt = np.array(ids, dtype=np.uint32)
-        found = np.flatnonzero(prompt == self.target_id)[: len(replacements)].tolist()
-        if len(found) == len(replacements):
-            matches = [Match(item, at, at + 1) for item, at in enumerate(found)]
+        matches = match_token(prompt, self.target_id, len(replacements))
+        if len(matches) == len(replacements):
             expanded = self._merge(splice(prompt, matches, replacements).token_ids)
         else:
             targets = [[self.target_id]] * len(replacements)

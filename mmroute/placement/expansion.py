@@ -23,6 +23,7 @@ __all__ = [
     "expand_via_text",
     "find_replacements",
     "find_sequence",
+    "match_token",
     "splice",
 ]
 
@@ -66,6 +67,12 @@ class Match:
     item: int
     start: int
     stop: int
+
+
+def match_token(ids: TokenIds, token_id: int, count: int) -> list[Match]:
+    """The first `count` placeholders of one token; the k-th takes the k-th item."""
+    found = np.flatnonzero(ids == token_id)[:count].tolist()
+    return [Match(item, at, at + 1) for item, at in enumerate(found)]
 
 
 class Placement(Protocol):

@@ -10,9 +10,9 @@ import numpy as np
 from mmroute.geometry import Replacement
 from mmroute.placement.expansion import (
     Expansion,
-    Match,
     expand_via_text,
     find_replacements,
+    match_token,
     splice,
 )
 from mmroute.tokenizers import Tokenizer
@@ -35,9 +35,8 @@ class SingleToken:
     def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
         """See `Placement.expand`."""
         prompt = np.array(ids, dtype=np.uint32)
-        found = np.flatnonzero(prompt == self.target_id)[: len(replacements)].tolist()
-        if len(found) == len(replacements):
-            matches = [Match(item, at, at + 1) for item, at in enumerate(found)]
+        matches = match_token(prompt, self.target_id, len(replacements))
+        if len(matches) == len(replacements):
             return splice(prompt, matches, replacements)
         targets = [[self.target_id]] * len(replacements)
         expanded = expand_via_text(self.tokenizer, prompt, replacements, targets)

@@ -1,0 +1,183 @@
+"""Reading the `mm_processor_kwargs` of a request.
+
+The engine hands them to the model's image processor. Which of them change a count, which are
+ignored and which make a processor fail was observed for each family with vLLM 0.33.0 and
+transformers 5.20.2. What was not observed is refused, never guessed. What a name changes is the
+business of the geometry that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mmroute.errors import InexactError, Reason
+
+__all__ = [
+    "check_ignored",
+    "check_size",
+    "check_unread",
+    "is_count",
+    "is_switch",
+    "positive_count",
+    "read_kwargs",
+    "refused",
+]
+
+
+def is_switch(value: object) -> bool:
+    """Whether a value is true or false."""
+    return isinstance(value, bool)
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a positive integer."""
+    return type(value) is int and value > 0
+
+
+def _is_box(value: object) -> bool:
+    return is_count(value) or (
+        isinstance(value, Mapping)
+        and value.keys() == {"height", "width"}
+        and all(map(is_count, value.values()))
+    )
+
+
+def _is_per_channel(value: object) -> bool:
+    channels = 3
+    return (
+        isinstance(value, list) and len(value) == channels and all(type(v) is float for v in value)
+    )
+
+
+# Fields of transformers' image processors that were seen to leave the count alone, with the
+# values that were seen to be accepted; a processor validates them, and fails on others.
+_HARMLESS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "crop_size": _is_box,
+    "data_format": lambda value: value == "channels_first",
+    "default_to_square": is_switch,
+    "device": lambda value: value == "cpu",
+    "disable_grouping": is_switch,
+    "do_center_crop": is_switch,
+    "do_convert_rgb": is_switch,
+    "do_normalize": is_switch,
+    "do_pad": is_switch,
+    "do_rescale": is_switch,
+    "do_resize": lambda value: value is True,
+    "image_mean": _is_per_channel,
+    "image_std": _is_per_channel,
+    "resample": lambda value: type(value) is int and 0 <= value <= 5,  # noqa: PLR2004 - Pillow's filters
+    "rescale_factor": lambda value: type(value) is float,
+    "return_tensors": lambda value: value == "pt",
+}
+# Harmless as well, but not known to every processor, so not accepted inside images_kwargs.
+_HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
+    **_HARMLESS,
+    "patch_size": is_count,
+    "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
+    "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
+}
+# Names that were seen to break a processor or to change what it returns.
+_HARMFUL: Final = frozenset({
+    "common_kwargs", "image_grid_pinpoints", "images", "input_data_format", "size", "text",
+    "text_kwargs",
+})  # fmt: skip
+_SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
+
+
+def read_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The kwargs of these names, those inside ``images_kwargs`` winning over flat ones.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` if any other was not seen to be ignored.
+    """
+    scoped = kwargs.get("images_kwargs") or {}
+    if not isinstance(scoped, Mapping):
+        raise refused("images_kwargs", scoped, "an object")
+    for name, value in scoped.items():
+        if name not in names and not (name in _HARMLESS and _HARMLESS[name](value)):
+            raise refused(f"images_kwargs.{name}", value, "absent")
+    for name, value in kwargs.items():
+        if name not in names and name != "images_kwargs":
+            _check_flat(name, value)
+    return {name: value for name, value in {**kwargs, **scoped}.items() if name in names}
+
+
+def check_ignored(kwargs: Mapping[str, Any], *, edge: str | None = None) -> None:
+    """For processors of transformers none of whose fields changes the count.
+
+    Args:
+        kwargs: of the request.
+        edge: what a ``size`` may hold, besides height and width, for this processor.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for what was not seen to be ignored.
+    """
+    check_size(read_kwargs(kwargs, "size"), edge=edge)
+
+
+def check_size(given: Mapping[str, Any], *, edge: str | None) -> Mapping[str, int]:
+    """The ``size`` among some kwargs, which may be absent.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for a form the processor refuses.
+    """
+    size = given.get("size", {"height": 1, "width": 1})
+    known = isinstance(size, Mapping) and (
+        size.keys() == {"height", "width"} or (edge in size and size.keys() <= _SIZE_EDGES)
+    )
+    if known and all(map(is_count, size.values())):
+        checked: Mapping[str, int] = size
+        return checked
+    also = f', or of "{edge}"' if edge else ""
+    raise refused("size", size, f'an object of "height" and "width"{also}')
+
+
+def check_unread(kwargs: Mapping[str, Any]) -> None:
+    """For processors that read only names of their own.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for what breaks even them.
+    """
+    for name, value in kwargs.items():
+        if name in ("images", "text"):
+            raise refused(name, value, "absent")
+        if name != "images_kwargs":
+            _check_nesting(name, value)
+
+
+def positive_count(given: Mapping[str, Any], name: str, default: int) -> int:
+    """A positive integer among some kwargs, or the default.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for anything else.
+    """
+    value: int = given.get(name, default)
+    if not is_count(value):
+        raise refused(name, value, "a positive integer")
+    return value
+
+
+def refused(name: str, value: object, wanted: str) -> InexactError:
+    """The error for a value that the engine refuses, or that was not observed."""
+    return InexactError(
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+        f"mm_processor_kwargs.{name}: found {value!r}, must be {wanted}",
+    )
+
+
+def _check_flat(name: str, value: object) -> None:
+    if name in _HARMFUL:
+        raise refused(name, value, "absent for this model")
+    if name not in _HARMLESS_WHEN_FLAT:
+        _check_nesting(name, value)
+    elif not _HARMLESS_WHEN_FLAT[name](value):
+        raise refused(name, value, "of a kind the image processor accepts")
+
+
+def _check_nesting(name: str, value: object) -> None:
+    """The engine caches processors by their kwargs, and hashes one level of nesting."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list) and any(isinstance(v, Mapping | list) for v in value):
+        raise refused(name, value, "nested no deeper than one level")
