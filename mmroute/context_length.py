@@ -1,6 +1,7 @@
 """The longest prompt an engine takes for a model, if its server does not lower it.
 
-Source: vLLM 0.33.0 ``config/model.py`` (`_get_and_verify_max_len`).
+Source: vLLM 0.33.0 ``config/model.py`` (`_get_and_verify_max_len`) and
+``transformers_utils/model_arch_config_convertor.py``.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from mmroute.errors import ModelError, Reason
-from mmroute.model_files import FieldRef, JsonValue, ModelFiles
+from mmroute.model_files import JsonValue, ModelFiles
 
 __all__ = ["longest_context"]
 
-_TOKENIZER_LIMIT: Final = FieldRef.parse("tokenizer_config.json:model_max_length")
+_OTHER_LIMITS: Final = (
+    "n_positions", "max_seq_len", "seq_length", "max_target_positions", "max_sequence_length",
+    "max_seq_length", "seq_len",
+)  # fmt: skip
 # RoPE rules whose factor is not one of length, or is in max_position_embeddings already.
 _LENGTH_PRESERVING_ROPE: Final = frozenset({
     "default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn",
@@ -32,16 +36,22 @@ def longest_context(files: ModelFiles, positions: int, *, scale: bool) -> int:
     Raises:
         ModelError: `invalid_config_field`.
     """
-    present, limit = files.lookup(_TOKENIZER_LIMIT)
-    if present and isinstance(limit, int | float):
-        positions = int(min(positions, limit))
-    return int(positions * _rope_factor(files)) if scale else positions
+    text = _text_config(files)
+    limits = [value for name in _OTHER_LIMITS if isinstance(value := text.get(name), int)]
+    length = min([positions, *limits])
+    if isinstance(own := text.get("model_max_length"), int) and own:
+        length = own
+    return int(length * _rope_factor(files)) if scale else length
+
+
+def _text_config(files: ModelFiles) -> Mapping[str, JsonValue]:
+    config = files.object("config.json")
+    text = config.get("text_config")
+    return text if isinstance(text, dict) else config
 
 
 def _rope_factor(files: ModelFiles) -> float:
-    config = files.object("config.json")
-    text = config.get("text_config")
-    rope = _rope(text if isinstance(text, dict) else config)
+    rope = _rope(_text_config(files))
     kind = rope.get("rope_type", rope.get("type", "default"))
     factor = rope.get("factor")
     if kind in _LENGTH_PRESERVING_ROPE or factor is None:

@@ -30,6 +30,9 @@ _WANTED = (
     "processor_config.json",
     "chat_template.json",
     "chat_template.jinja",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "additional_chat_templates/*.jinja",
 )
 
 _MISSING = object()
@@ -60,6 +63,10 @@ class FieldRef:
 
     def __str__(self) -> str:
         return f"{self.file}:{'.'.join(self.path)}"
+
+
+_PREPROCESSOR = "preprocessor_config.json"
+_NESTED_PREPROCESSOR = FieldRef("processor_config.json", ("image_processor",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,16 @@ class ModelFiles:
             )
         return value
 
+    def effective(self, ref: FieldRef) -> FieldRef:
+        """The place where a field is really read.
+
+        An image processor that stands in processor_config.json replaces the whole of
+        preprocessor_config.json. Source: transformers 5.20.2 ``image_processing_base.py``.
+        """
+        if ref.file == _PREPROCESSOR and isinstance(self.lookup(_NESTED_PREPROCESSOR)[1], dict):
+            return FieldRef(_NESTED_PREPROCESSOR.file, (*_NESTED_PREPROCESSOR.path, *ref.path))
+        return ref
+
     def lookup(self, ref: FieldRef) -> tuple[bool, JsonValue]:
         """Whether a field is there with a value other than null, and the value."""
         value: object = self.object(ref.file)
@@ -149,7 +166,8 @@ class ModelFiles:
 
     def names(self) -> list[str]:
         """The files of the kinds mmroute reads that are present."""
-        return [file for file in _WANTED if self.has(file)]
+        found = (path for pattern in _WANTED for path in self.root.glob(pattern))
+        return [*self.renamed, *(str(path.relative_to(self.root)) for path in found)]
 
 
 def find_model(model: str, *, revision: str | None = None, token: str | None = None) -> ModelFiles:

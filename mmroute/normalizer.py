@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, invalid
 from mmroute.geometry import TokenIds
 from mmroute.placement import Expansion, PlaceholderRange
 from mmroute.request import ImageSize, Message, RequestOptions, image_size
@@ -155,6 +155,7 @@ class Normalizer:
             )
         for image in images:
             image_size(image.width, image.height, image.uuid)
+        _check_uuids(images)
 
     def _unexpanded(
         self,
@@ -247,3 +248,13 @@ def _check_one_given(*prompts: object) -> None:
         raise InexactError(
             Reason.INVALID_REQUEST, "give exactly one of messages, prompt and prompt_token_ids"
         )
+
+
+def _check_uuids(images: Sequence[ImageSize]) -> None:
+    """The engine caches by uuid: under one name the second image gets the first one's tokens."""
+    seen: dict[str, ImageSize] = {}
+    for image in images:
+        if image.uuid is not None and seen.setdefault(image.uuid, image) != image:
+            raise invalid(
+                f"the uuid {image.uuid!r} names images of two sizes, {seen[image.uuid]} and {image}"
+            )

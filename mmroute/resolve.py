@@ -31,6 +31,9 @@ from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
 __all__ = ["ImageRules", "Origin", "ResolvedModel", "resolve_model"]
 
 
+_NAMED_TEMPLATES = "additional_chat_templates/"
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """One resolved value and where it was found.
@@ -133,7 +136,7 @@ class _Resolver:
             self._integer("max_position_embeddings", context.length),
             scale=context.rope_scaling == "applied",
         )
-        self._note("max_model_len", max_model_len, "after tokenizer limit and RoPE scaling")
+        self._note("max_model_len", max_model_len, "after other limits and RoPE scaling")
         vocab_size = self._integer("vocab_size", self.family.vocab_size, default=0)
         max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
         self._note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
@@ -168,7 +171,7 @@ class _Resolver:
         return load_mistral_tokenizer(self.files)
 
     def _find(self, name: str, lookup: Lookup) -> JsonValue:
-        for ref in lookup.sources:
+        for ref in map(self.files.effective, lookup.sources):
             present, value = self.files.lookup(ref)
             if present:
                 self._note(name, value, str(ref))
@@ -334,6 +337,13 @@ class _Resolver:
         tokenizer_own = ("tokenizer_config.json", "chat_template")
         legacy = ("chat_template.json", "chat_template")
         processors = (("processor_config.json", "chat_template"), legacy, jinja)
+        named = [name for name in self.files.names() if name.startswith(_NAMED_TEMPLATES)]
+        if named:
+            raise ModelError(
+                Reason.INVALID_CONFIG_FIELD,
+                f"{self.files.name}: several named chat templates are not supported: "
+                f"{', '.join(named)}. Give a directory with one template.",
+            )
         tool_template = self._first_template((jinja, tokenizer_own))
         template = self._first_template(processors) or tool_template
         for name, found in (("chat_template", template), ("tool_chat_template", tool_template)):

@@ -151,6 +151,26 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         "small-qwen2.5-vl", edit("tokenizer_config.json", tokenizer_class="FooTokenizer"),
         Reason.TOKENIZER_UNVERIFIED, "FooTokenizer",
     ),
+    "a class with another option": (
+        "small-qwen2.5-vl", edit("tokenizer_config.json", add_prefix_space=True),
+        Reason.TOKENIZER_UNVERIFIED, "add_prefix_space",
+    ),
+    "a named token that is nowhere": (
+        "small-llava-1.5", edit("tokenizer_config.json", pad_token="[PAD]"),
+        Reason.TOKENIZER_UNVERIFIED, "[PAD]",
+    ),
+    "a token with other flags": (
+        "small-qwen2.5-vl",
+        lambda files: next(
+            iter(files["tokenizer_config.json"]["added_tokens_decoder"].values())
+        ).update(lstrip=True),
+        Reason.TOKENIZER_UNVERIFIED, "lstrip",
+    ),
+    "several chat templates": (
+        "small-qwen2.5-vl",
+        edit("tokenizer_config.json", chat_template=[{"name": "default", "template": "x"}]),
+        Reason.INVALID_CONFIG_FIELD, "chat_template",
+    ),
     "files of two formats": (
         "small-mistral3", lambda files: files.update({"params.json": {}, "tekken.json": {}}),
         Reason.CONTRADICTORY_CONFIG, "params.json",
@@ -237,3 +257,34 @@ def test_public_names_exist() -> None:
 def test_every_reason_is_documented() -> None:
     documented = (Path(__file__).parents[1] / "docs" / "reasons.md").read_text(encoding="utf-8")
     assert all(f"| `{reason}` |" in documented for reason in Reason)
+
+
+def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[..., Path]) -> None:
+    """transformers 5 writes it into processor_config.json, and then reads it only there."""
+
+    def change(files: Files) -> None:
+        nested = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 200704}
+        files["processor_config.json"] = {"image_processor": nested}
+
+    model = resolve_model(str(changed_model("small-qwen2.5-vl", change)))
+    places = {o.name: (o.value, o.source) for o in model.origins}
+    assert places["max_pixels"] == (200704, "processor_config.json:image_processor.max_pixels")
+    assert places["min_pixels"][1].startswith("default")
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        ({}, 32768),
+        ({"max_seq_len": 1000}, 1000),
+        ({"n_positions": 222}, 222),
+        ({"model_max_length": 50000}, 50000),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, 65536),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 32768),
+    ],
+)
+def test_context_length(
+    fields: dict[str, Any], length: int, changed_model: Callable[..., Path]
+) -> None:
+    path = changed_model("small-qwen2.5-vl", edit("config.json", **fields))
+    assert resolve_model(str(path)).max_model_len == length

@@ -219,3 +219,37 @@ def test_one_model_serves_many_threads(normalizer: Callable[[str], Normalizer]) 
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, sizes)) == [ask(size) for size in sizes]
+
+
+def test_one_uuid_names_one_image(normalizer: Callable[[str], Normalizer]) -> None:
+    """The engine caches by uuid, so a second size under one uuid has no answer of its own."""
+    model = normalizer("small-qwen2.5-vl")
+    same = [ImageSize(100, 100, "u"), ImageSize(100, 100, "u")]
+    assert model.normalize(messages=user(IMAGE, IMAGE), images=same).exact
+    other = [ImageSize(100, 100, "u"), ImageSize(400, 300, "u")]
+    routing = model.normalize(messages=user(IMAGE, IMAGE), images=other)
+    assert routing.reason is Reason.INVALID_REQUEST
+    assert "'u'" in routing.message
+
+
+MALFORMED: dict[str, list[Any]] = {
+    "a null name": [{"role": "user", "content": "hi", "name": None}],
+    "tools that are text": [{"role": "developer", "content": "d", "tools": "f"}],
+    "reasoning that is a number": [{"role": "assistant", "content": "a", "reasoning": 5}],
+    "another API's message": [{"role": "user", "content": "x", "author": {"role": "user"}}],
+    "a breakpoint": user({"type": "text", "text": "x", "prompt_cache_breakpoint": None}),
+    "a part closed by null": user({"type": "thinking", "thinking": "x", "closed": None}),
+    "a bare link": user({"type": "image_url", "image_url": "https://example.com/a.png"}),
+    "a link of another scheme": user({"type": "image_url", "image_url": {"url": "ftp://a/b"}}),
+    "an unknown detail": user(
+        {"type": "image_url", "image_url": {"url": "https://a/b", "detail": "best"}}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_messages_the_api_refuses(name: str, normalizer: Callable[[str], Normalizer]) -> None:
+    messages = MALFORMED[name]
+    images = [SIZE] if "link" in name or "detail" in name else []
+    routing = normalizer("small-qwen2.5-vl").normalize(messages=messages, images=images)
+    assert routing.reason is Reason.INVALID_REQUEST, routing.message

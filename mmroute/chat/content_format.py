@@ -35,20 +35,19 @@ class _UnpackingLoopError(Exception):
 
 def _loops_over_content(root: nodes.Template) -> bool:
     message_names = [_target_name(loop) for loop in _message_loops(root)]
-    macros = list(root.find_all(nodes.Macro))
-    macro_of_loop = {id(loop): macro for macro in macros for loop in macro.find_all(nodes.For)}
-    content_parameters = {id(m): _content_parameters(root, m, message_names) for m in macros}
+    in_macro: set[int] = set()
+    parameters_for: dict[int, set[str]] = {}
+    for macro in root.find_all(nodes.Macro):
+        parameters = _content_parameters(root, macro, message_names)
+        for loop in macro.find_all(nodes.For):
+            in_macro.add(id(loop))
+            if parameters:  # of nested macros the innermost that has any
+                parameters_for[id(loop)] = parameters
     for loop in root.find_all(nodes.For):
-        if any(_is_access(loop.iter, name, "content") for name in message_names):
-            _target_name(loop)
-            return True
-        if not isinstance(loop.iter, nodes.Name):
-            continue
-        macro = macro_of_loop.get(id(loop))
-        if macro is None:
-            over_content = loop.iter.name == "content"
-        else:
-            over_content = loop.iter.name in content_parameters[id(macro)]
+        over_content = any(_is_access(loop.iter, name, "content") for name in message_names)
+        if not over_content and isinstance(loop.iter, nodes.Name):
+            names = parameters_for.get(id(loop), set() if id(loop) in in_macro else {"content"})
+            over_content = loop.iter.name in names
         if over_content:
             _target_name(loop)
             return True

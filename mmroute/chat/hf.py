@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ImageQueue, check_message, parse_conversation
+from mmroute.chat.messages import ImageQueue, parse_conversation
 from mmroute.chat.prompt import ChatPrompt
+from mmroute.chat.schema import check_message
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import InexactError, Reason

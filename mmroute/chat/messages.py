@@ -1,7 +1,6 @@
-"""OpenAI chat messages, checked and taken apart as vLLM does it before any template.
+"""OpenAI chat messages, taken apart as vLLM does it before any template.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py`` (what the API accepts)
-and ``renderers/chat_utils/chat_message.py`` (what it makes of it).
+Source: vLLM 0.33.0 ``renderers/chat_utils/chat_message.py``.
 """
 
 from __future__ import annotations
@@ -11,27 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.tools import check_tool_calls, with_parsed_arguments
+from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD, is_link
+from mmroute.chat.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.request import ImageSize
 
-__all__ = ["ImageQueue", "check_message", "parse_conversation"]
+__all__ = ["ImageQueue", "parse_conversation"]
 
-# Roles whose message type in the OpenAI schema checks every content part.
-_STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
-_NULL_CONTENT_ROLES: Final = frozenset({"assistant", "function"})
-_TEXT_FIELD: Final[Mapping[str, str]] = {
-    "text": "text",
-    "input_text": "text",
-    "output_text": "text",
-    "refusal": "refusal",
-    "thinking": "thinking",
-}
-_IMAGE_TYPES: Final = frozenset({"image", "image_url", "input_image"})
-_OTHER_MEDIA: Final = (
-    "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil",
-    "audio_url", "input_audio", "video_url", "file",
-)  # fmt: skip
+_IMAGE_TYPES: Final = frozenset({"image", "image_url"})
 # Keys the content part types define; every other key of a part reaches the template.
 _PART_KEYS: Final = frozenset({
     "audio_embeds", "audio_url", "closed", "data", "file", "image_embeds", "image_pil",
@@ -104,31 +90,6 @@ class _ToolReference:
 _Part = _Text | _Image | _ToolReference
 
 
-def check_message(message: object, index: int) -> dict[str, Any]:
-    """One message as the API accepts it, copied as far as later steps change it.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
-    where = f"messages[{index}]"
-    if not isinstance(message, Mapping):
-        raise invalid(f"{where} must be an object, found {type(message).__name__}")
-    checked = dict(message)
-    role = checked.get("role")
-    if not isinstance(role, str):
-        raise invalid(f"{where}.role must be a string, found {role!r}")
-    reasoning = checked.pop("reasoning_content", None)
-    if reasoning is not None and checked.get("reasoning") is None:
-        checked["reasoning"] = reasoning
-    for name in ("name", "tool_call_id"):
-        if checked.get(name) is not None and not isinstance(checked[name], str):
-            raise invalid(f"{where}.{name} must be a string, found {checked[name]!r}")
-    _check_content(checked, role, where)
-    if checked.get("tool_calls") is not None:
-        checked["tool_calls"] = check_tool_calls(checked["tool_calls"], where)
-    return checked
-
-
 def parse_conversation(
     messages: Sequence[dict[str, Any]],
     images: ImageQueue,
@@ -162,42 +123,6 @@ def parse_conversation(
     return conversation
 
 
-def _check_content(message: dict[str, Any], role: str, where: str) -> None:
-    if "content" not in message:
-        return
-    content = message["content"]
-    if content is None:
-        if role not in _NULL_CONTENT_ROLES:
-            raise invalid(f"{where}.content must be a string or a list of parts, found null")
-    elif isinstance(content, list):
-        if role in _STRICT_ROLES and content and not any(map(_is_well_formed, content)):
-            raise invalid(
-                f"{where}.content has no part of a known form; the first is {content[0]!r}"
-            )
-    elif not isinstance(content, str):
-        raise invalid(
-            f"{where}.content must be a string or a list of parts, found {type(content).__name__}"
-        )
-
-
-def _is_well_formed(part: object) -> bool:
-    """Whether a part alone would pass the API's schema.
-
-    One part that does makes the schema accept the whole message as it is; then each part is
-    read leniently. If none does, the message is refused.
-    """
-    if not isinstance(part, Mapping):
-        return False
-    kind = part.get("type")
-    if kind in ("text", "refusal", "thinking"):
-        well_formed = isinstance(part.get(_TEXT_FIELD[kind]), str)
-    elif kind == "tool_reference":
-        well_formed = True
-    else:
-        well_formed = kind == "image" or any(key in part for key in ("image_url", *_OTHER_MEDIA))
-    return well_formed or ("uuid" in part and isinstance(part["uuid"], str | None))
-
-
 def _parts(message: Mapping[str, Any], images: ImageQueue) -> Iterator[_Part]:
     content = message.get("content")
     if content is None:
@@ -217,22 +142,14 @@ def _parse_part(part: object, images: ImageQueue) -> _Part | None:
         return _Text(part, {})
     if not isinstance(part, Mapping):
         raise invalid(f"a content part must be an object, found {type(part).__name__}")
-    kind = part.get("type")
-    if (kind is None or part.get("uuid") is not None) and kind not in _IMAGE_TYPES:
-        # As the engine does: without a type, or with a uuid, the keys tell what a part is.
-        kind = next((k for k in ("image_url", *_OTHER_MEDIA, "tool_reference") if k in part), None)
-    if isinstance(kind, str) and kind in _TEXT_FIELD:
-        text = part.get(_TEXT_FIELD[kind])
-        if text is None and kind in ("text", "refusal"):
-            return None
-        if not isinstance(text, str):
-            raise invalid(f"a part of type {kind!r} has {type(text).__name__} for its text")
-        return _Text(text, _extra_keys(part))
+    kind = _kind(part)
+    if kind in TEXT_FIELD:
+        return _parse_text(part, kind)
     if kind in _IMAGE_TYPES:
-        return _Image(images.take(part), {} if kind == "image" else _extra_keys(part))
+        return _parse_image(part, kind, images)
     if kind == "tool_reference":
         return _ToolReference(part.get("name"))
-    if kind in _OTHER_MEDIA:
+    if kind in OTHER_MEDIA:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
             f"a content part of type {kind!r}: only text and images are covered",
@@ -240,6 +157,34 @@ def _parse_part(part: object, images: ImageQueue) -> _Part | None:
     raise invalid(
         f"unknown content part type {kind!r}; known are text, image, image_url, refusal, thinking"
     )
+
+
+def _kind(part: Mapping[str, Any]) -> str:
+    kind = part.get("type")
+    if (kind is None or part.get("uuid") is not None) and kind not in _IMAGE_TYPES:
+        # As the engine does: without a type, or with a uuid, the keys tell what a part is.
+        kind = next((k for k in ("image_url", *OTHER_MEDIA, "tool_reference") if k in part), None)
+    return kind if isinstance(kind, str) else repr(kind)
+
+
+def _parse_text(part: Mapping[str, Any], kind: str) -> _Text | None:
+    text = part.get(TEXT_FIELD[kind])
+    if text is None and kind in ("text", "refusal"):
+        return None
+    if not isinstance(text, str):
+        raise invalid(f"a part of type {kind!r} has {type(text).__name__} for its text")
+    return _Text(text, _extra_keys(part))
+
+
+def _parse_image(part: Mapping[str, Any], kind: str, images: ImageQueue) -> _Image:
+    if kind == "image_url" and not is_link(part.get("image_url")):
+        raise invalid(
+            'an image_url part must hold {"url": "..."} with a data: or http(s): URL, found '
+            f"{part.get('image_url')!r:.80}"
+        )
+    if "prompt_cache_breakpoint" in part:
+        raise invalid("prompt_cache_breakpoint is not covered")
+    return _Image(images.take(part), {} if kind == "image" else _extra_keys(part))
 
 
 def _extra_keys(part: Mapping[str, Any]) -> dict[str, Any]:

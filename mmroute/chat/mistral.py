@@ -6,20 +6,22 @@ Source: vLLM 0.33.0 ``renderers/mistral.py`` and ``tokenizers/mistral.py``, tran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ImageQueue, check_message, parse_conversation
+from mmroute.chat.messages import ImageQueue, parse_conversation
 from mmroute.chat.prompt import ChatPrompt
+from mmroute.chat.schema import check_message
 from mmroute.chat.tools import normalize_tools
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, invalid
 from mmroute.request import ImageSize, Message, RequestOptions
 from mmroute.tokenizers.mistral import MistralCommonTokenizer
 
 __all__ = ["MistralChat"]
 
 _IMAGE_PART_TYPES: Final = frozenset({"image", "image_url"})
+_IMAGE_URL_KEYS: Final = frozenset({"url", "detail"})
 _ENCODER_PARAMETERS: Final = frozenset({
     "chat_template", "conversation", "max_length", "messages", "padding", "tokenize", "tokenizer",
     "self", "tools", "truncation",
@@ -97,9 +99,7 @@ def _with_sizes(
         content = message.get("content")
         if isinstance(content, list):
             parts = [
-                MistralCommonTokenizer.image_part(next(sizes))
-                if isinstance(part, dict) and part.get("type") in _IMAGE_PART_TYPES
-                else part
+                _sized(part, sizes)
                 for part in content
                 # Parts without a type are dropped by the engine's adapter.
                 if not isinstance(part, dict) or part.get("type")
@@ -107,3 +107,12 @@ def _with_sizes(
             message = message | {"content": parts}  # noqa: PLW2901 - a changed copy of it
         result.append(message)
     return result
+
+
+def _sized(part: Any, sizes: Iterator[ImageSize]) -> Any:  # noqa: ANN401 - whatever the client sent
+    if not isinstance(part, dict) or part.get("type") not in _IMAGE_PART_TYPES:
+        return part
+    unknown = part.get("image_url", {}).keys() - _IMAGE_URL_KEYS
+    if unknown:
+        raise invalid(f"image_url has keys that mistral-common refuses: {', '.join(unknown)}")
+    return MistralCommonTokenizer.image_part(next(sizes))

@@ -15,7 +15,7 @@ from mmroute.errors import invalid
 __all__ = ["check_tool_calls", "normalize_tools", "with_parsed_arguments"]
 
 
-def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
+def normalize_tools(tools: object, *, where: str = "tools") -> list[dict[str, Any]] | None:
     """Tool definitions as the template gets them.
 
     Known fields only; absent descriptions and parameters as null.
@@ -26,8 +26,8 @@ def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
     if tools is None:
         return None
     if not isinstance(tools, list) or not tools:
-        raise invalid("tools must be a non-empty list of tool definitions, or absent")
-    return [_normalize_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+        raise invalid(f"{where} must be a non-empty list of tool definitions, or absent")
+    return [_normalize_tool(tool, f"{where}[{i}]") for i, tool in enumerate(tools)]
 
 
 def _normalize_tool(tool: object, where: str) -> dict[str, Any]:

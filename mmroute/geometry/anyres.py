@@ -33,6 +33,8 @@ class AnyRes:
         select_strategy: see `FixedGrid`.
         pinpoints: possible resolutions, each (height, width) in pixels.
         max_tiles: shrink the patches to about this many encoder inputs; None: never.
+        largest: (width, height) in pixels of the image the engine plans its memory with; None:
+            the best of the resolutions.
         ignored_size: what a request's ``size`` may hold, besides height and width.
     """
 
@@ -43,11 +45,14 @@ class AnyRes:
     select_strategy: SelectStrategy
     pinpoints: tuple[tuple[int, int], ...]
     max_tiles: int | None = None
+    largest: tuple[int, int] | None = None
     ignored_size: Literal["shortest_edge"] | None = None
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: an image that fills one of the resolutions."""
+        """See `Geometry.max_embeds`."""
+        if self.largest is not None:
+            return self.count(ImageSize(*self.largest))
         return max(self.count(ImageSize(width, height)) for height, width in self.pinpoints)
 
     def with_overrides(self, options: RequestOptions) -> AnyRes:

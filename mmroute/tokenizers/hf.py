@@ -10,14 +10,15 @@ import tokenizers
 
 from mmroute.errors import ModelError, Reason
 from mmroute.model_files import JsonValue, ModelFiles
-from mmroute.tokenizers.pipelines import PIPELINES
+from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = ["HfTokenizer", "load_hf_tokenizer", "named_special_tokens"]
 
 _CONFIG = "tokenizer_config.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
           "mask_token")  # fmt: skip
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_MATCHING_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+_FLAGS = (*_MATCHING_FLAGS, "special")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def load_hf_tokenizer(files: ModelFiles, pipelines: Mapping[str, str]) -> HfToke
         raise ModelError(
             Reason.MALFORMED_FILE, f"{files.path('tokenizer.json')} must hold a JSON object."
         )
-    declared.update(PIPELINES[_pipeline(files, config, pipelines)])
+    declared.update(_pipeline(files, config, pipelines).overwrites)
     declared["truncation"] = declared["padding"] = None
     try:
         backend = tokenizers.Tokenizer.from_str(json.dumps(declared))
@@ -79,6 +80,7 @@ def load_hf_tokenizer(files: ModelFiles, pipelines: Mapping[str, str]) -> HfToke
             f"{tokenizers.__version__} can load: {error}",
         ) from error
     _merge_added_tokens(backend, files)
+    _check_named_tokens(backend, files)
     vocabulary = backend.get_vocab(with_added_tokens=True)
     bos = named_special_tokens(config).get("bos_token")
     return HfTokenizer(
@@ -118,19 +120,34 @@ def _all_special_tokens(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
 
 def _pipeline(
     files: ModelFiles, config: Mapping[str, JsonValue], pipelines: Mapping[str, str]
-) -> str:
+) -> Pipeline:
     declared = config.get("tokenizer_class")
     # transformers 5 dropped the suffix: both names load the same class.
     name = str(declared).removesuffix("Fast") if declared is not None else "*"
-    pipeline = pipelines.get(name, pipelines.get("*"))
-    if pipeline is None:
-        raise ModelError(
-            Reason.TOKENIZER_UNVERIFIED,
-            f"{files.path(_CONFIG)}: tokenizer_class is {declared!r}, and this family was checked "
-            f"only with {', '.join(sorted(pipelines))}. The engine builds each class its own way, "
-            "so the same file could give other IDs.",
+    chosen = pipelines.get(name, pipelines.get("*"))
+    if chosen is None:
+        raise _unverified(
+            files,
+            f"tokenizer_class is {declared!r}, and this family was checked only with "
+            f"{', '.join(sorted(pipelines))}",
         )
+    pipeline = PIPELINES[chosen]
+    for field, allowed in pipeline.assumes.items():
+        if config.get(field) not in allowed:
+            raise _unverified(
+                files,
+                f"{declared} with {field} {config.get(field)!r} was not checked, only "
+                f"{' or '.join(map(repr, allowed))}",
+            )
     return pipeline
+
+
+def _unverified(files: ModelFiles, why: str) -> ModelError:
+    return ModelError(
+        Reason.TOKENIZER_UNVERIFIED,
+        f"{files.path(_CONFIG)}: {why}. The engine builds the tokenizer from this, so the same "
+        "tokenizer.json could give other IDs.",
+    )
 
 
 def _merge_added_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
@@ -138,23 +155,65 @@ def _merge_added_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> Non
 
     Qwen2-VL's ``<|image_pad|>`` is one: by tokenizer.json alone it is six ordinary tokens.
     """
-    declared = files.object(_CONFIG).get("added_tokens_decoder")
-    if not isinstance(declared, dict):
-        return
     known = backend.get_added_tokens_decoder()
-    missing = sorted((int(i), t) for i, t in declared.items() if int(i) not in known)
-    for token_id, entry in missing:
-        text = _content(entry)
-        if not isinstance(entry, dict) or text is None:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{files.path(_CONFIG)}: added_tokens_decoder.{token_id} has no content.",
-            )
-        flags = {flag: bool(entry.get(flag, False)) for flag in _FLAGS}
-        backend.add_tokens([tokenizers.AddedToken(text, **flags)])
-        if backend.token_to_id(text) != token_id:
+    for token_id, token in _added_tokens(files):
+        if token_id in known:
+            _check_same_flags(files, known[token_id], token)
+            continue
+        backend.add_tokens([token])
+        if backend.token_to_id(token.content) != token_id:
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,
-                f"{files.path(_CONFIG)}: added_tokens_decoder gives {text!r} the ID {token_id}, "
-                f"but added to tokenizer.json it gets {backend.token_to_id(text)}.",
+                f"{files.path(_CONFIG)}: added_tokens_decoder gives {token.content!r} the ID "
+                f"{token_id}, but added to tokenizer.json it gets "
+                f"{backend.token_to_id(token.content)}.",
             )
+
+
+def _added_tokens(files: ModelFiles) -> list[tuple[int, tokenizers.AddedToken]]:
+    declared = files.object(_CONFIG).get("added_tokens_decoder") or {}
+    if not isinstance(declared, dict):
+        raise _malformed(files, "added_tokens_decoder must be an object")
+    tokens = []
+    for key, entry in declared.items():
+        text = _content(entry)
+        if not key.isdecimal() or not isinstance(entry, dict) or text is None:
+            raise _malformed(files, f"added_tokens_decoder.{key} must be a token under its ID")
+        flags = {flag: bool(entry.get(flag, False)) for flag in _FLAGS}
+        tokens.append((int(key), tokenizers.AddedToken(text, **flags)))
+    return sorted(tokens, key=lambda pair: pair[0])
+
+
+def _check_same_flags(
+    files: ModelFiles, known: tokenizers.AddedToken, declared: tokenizers.AddedToken
+) -> None:
+    for flag in ("content", *_MATCHING_FLAGS):
+        if getattr(known, flag) != getattr(declared, flag):
+            raise _unverified(
+                files,
+                f"added_tokens_decoder gives {declared.content!r} another {flag} than "
+                f"tokenizer.json gives {known.content!r}",
+            )
+
+
+def _check_named_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
+    """Every token a configuration names must be in the vocabulary.
+
+    transformers adds the others to its end, in an order that no file says. Without an
+    added_tokens_decoder it reads two more files for them.
+    """
+    config = files.object(_CONFIG)
+    named = dict.fromkeys(_all_special_tokens(config), _CONFIG)
+    if "added_tokens_decoder" not in config:
+        also = files.object("special_tokens_map.json")
+        if named_special_tokens(also).items() - named_special_tokens(config).items():
+            raise _unverified(files, "special_tokens_map.json names other special tokens")
+        named |= dict.fromkeys(_all_special_tokens(also), "special_tokens_map.json")
+        named |= dict.fromkeys(files.object("added_tokens.json"), "added_tokens.json")
+    for text, file in named.items():
+        if backend.token_to_id(text) is None:
+            raise _unverified(files, f"{file} names the token {text!r}, which tokenizer.json lacks")
+
+
+def _malformed(files: ModelFiles, why: str) -> ModelError:
+    return ModelError(Reason.MALFORMED_FILE, f"{files.path(_CONFIG)}: {why}.")

@@ -3,7 +3,8 @@
 transformers 5 has tokenizer classes that take only vocabulary and merges from the file and
 write the rest of the pipeline themselves. For such a class the file's own normalizer,
 pre-tokenizer or decoder is not what the engine runs. Each entry is the part of the JSON that
-the class overwrites.
+the class overwrites, and the fields of ``tokenizer_config.json`` that steer what it writes, with
+the values for which this is it.
 
 Sources: transformers 5.20.2, ``models/qwen2/tokenization_qwen2.py``,
 ``models/gemma/tokenization_gemma.py``, ``models/llama/tokenization_llama.py`` (legacy), and
@@ -13,80 +14,101 @@ Sources: transformers 5.20.2, ``models/qwen2/tokenization_qwen2.py``,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from mmroute.model_files import JsonValue
 
-__all__ = ["PIPELINES"]
+__all__ = ["PIPELINES", "Pipeline"]
 
 _QWEN2_SPLIT: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-PIPELINES: Final[Mapping[str, Mapping[str, JsonValue]]] = {
-    "file": {},
-    "qwen2": {
-        "normalizer": {"type": "NFC"},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                {
-                    "type": "Split",
-                    "pattern": {"Regex": _QWEN2_SPLIT},
-                    "behavior": "Isolated",
-                    "invert": False,
-                },
-                {
-                    "type": "ByteLevel",
-                    "add_prefix_space": False,
-                    "trim_offsets": True,
-                    "use_regex": False,
-                },
-            ],
-        },
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": True,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What a tokenizer class makes of ``tokenizer.json``.
+
+    Attributes:
+        overwrites: top-level parts of the file, and what the class puts there.
+        assumes: fields of ``tokenizer_config.json``, and the values this holds for.
+    """
+
+    overwrites: Mapping[str, JsonValue] = field(default_factory=dict)
+    assumes: Mapping[str, tuple[JsonValue, ...]] = field(default_factory=dict)
+
+
+_QWEN2: Final[Mapping[str, JsonValue]] = {
+    "normalizer": {"type": "NFC"},
+    "pre_tokenizer": {
+        "type": "Sequence",
+        "pretokenizers": [
+            {
+                "type": "Split",
+                "pattern": {"Regex": _QWEN2_SPLIT},
+                "behavior": "Isolated",
+                "invert": False,
+            },
+            {
+                "type": "ByteLevel",
+                "add_prefix_space": False,
+                "trim_offsets": True,
+                "use_regex": False,
+            },
+        ],
     },
-    "gemma": {
-        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-        "pre_tokenizer": {
-            "type": "Split",
-            "pattern": {"String": " "},
-            "behavior": "MergedWithPrevious",
-            "invert": False,
-        },
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-            ],
-        },
-    },
-    # Unlike the file's Prepend normalizer, Metaspace adds no second mark before a space.
-    "llama-legacy": {
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": "▁",
-            "prepend_scheme": "always",
-            "split": False,
-        },
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            ],
-        },
+    "decoder": {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": True,
+        "use_regex": True,
     },
 }
-"""Name of a pipeline -> the top-level parts of ``tokenizer.json`` it overwrites."""
+_GEMMA: Final[Mapping[str, JsonValue]] = {
+    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    "pre_tokenizer": {
+        "type": "Split",
+        "pattern": {"String": " "},
+        "behavior": "MergedWithPrevious",
+        "invert": False,
+    },
+    "decoder": {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ],
+    },
+}
+# Unlike the file's Prepend normalizer, Metaspace adds no second mark before a space.
+_LLAMA_LEGACY: Final[Mapping[str, JsonValue]] = {
+    "normalizer": None,
+    "pre_tokenizer": {
+        "type": "Metaspace",
+        "replacement": "▁",
+        "prepend_scheme": "always",
+        "split": False,
+    },
+    "decoder": {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ],
+    },
+}
+
+PIPELINES: Final[Mapping[str, Pipeline]] = {
+    "file": Pipeline(),
+    "qwen2": Pipeline(_QWEN2, assumes={"add_prefix_space": (None, False)}),
+    "gemma": Pipeline(_GEMMA),
+    "llama-legacy": Pipeline(
+        _LLAMA_LEGACY, assumes={"legacy": (True,), "add_prefix_space": (None, True)}
+    ),
+}
+"""The pipelines by the names that family specs use."""

@@ -1,0 +1,135 @@
+"""Which chat messages the engine's API accepts.
+
+vLLM validates a message against several types at once and takes the one that fits best, so a
+part that would fail one type may pass with another. These are the outcomes, not the types.
+
+Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py`` and
+``renderers/chat_utils/types.py``, observed with pydantic 2.14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mmroute.chat.tools import check_tool_calls, normalize_tools
+from mmroute.errors import invalid
+
+__all__ = ["OTHER_MEDIA", "TEXT_FIELD", "check_message", "is_link"]
+
+TEXT_FIELD: Final[Mapping[str, str]] = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+"""Part types that are text -> the key that holds it."""
+
+OTHER_MEDIA: Final = (
+    "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil",
+    "audio_url", "input_audio", "video_url", "file",
+)  # fmt: skip
+"""Part types, and keys of parts without a type, that are neither text nor an image."""
+
+# Roles whose message type in the OpenAI schema checks every content part.
+_STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
+_NULL_CONTENT_ROLES: Final = frozenset({"assistant", "function"})
+_CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
+# With one of these only the assistant's own type fits, and it checks every part.
+_ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
+_DETAILS: Final = frozenset({"auto", "low", "high", "original"})
+_SCHEMES: Final = ("data:", "http://", "https://")
+
+
+def check_message(message: object, index: int) -> dict[str, Any]:
+    """One message as the API accepts it, copied as far as later steps change it.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    where = f"messages[{index}]"
+    if not isinstance(message, Mapping):
+        raise invalid(f"{where} must be an object, found {type(message).__name__}")
+    checked = dict(message)
+    role = checked.get("role")
+    if not isinstance(role, str):
+        raise invalid(f"{where}.role must be a string, found {role!r}")
+    reasoning = checked.pop("reasoning_content", None)
+    if reasoning is not None and checked.get("reasoning") is None:
+        checked["reasoning"] = reasoning
+    _check_fields(checked, where)
+    _check_content(checked, role, where)
+    if checked.get("tool_calls") is not None:
+        checked["tool_calls"] = check_tool_calls(checked["tool_calls"], where)
+    return checked
+
+
+def is_link(image_url: object) -> bool:
+    """Whether the value of ``image_url`` is one the engine can fetch."""
+    if not isinstance(image_url, Mapping) or not isinstance(image_url.get("url"), str):
+        return False
+    detail = image_url.get("detail", "auto")
+    known = isinstance(detail, str) and detail in _DETAILS
+    return known and image_url["url"].startswith(_SCHEMES)
+
+
+def _check_fields(message: Mapping[str, Any], where: str) -> None:
+    for name in ("tool_call_id", "reasoning", "task"):
+        if message.get(name) is not None and not isinstance(message[name], str):
+            raise invalid(f"{where}.{name} must be a string, found {message[name]!r}")
+    # The API's schema knows a name that is absent, but none that is null.
+    if "name" in message and not isinstance(message["name"], str):
+        raise invalid(f"{where}.name must be a string or absent, found {message['name']!r}")
+    if message.get("tools") is not None:
+        normalize_tools(message["tools"], where=f"{where}.tools")
+    if "author" in message:
+        raise invalid(f"{where}.author: the engine takes such a message for one of another API")
+
+
+def _check_content(message: dict[str, Any], role: str, where: str) -> None:
+    if "content" not in message:
+        return
+    content = message["content"]
+    if content is None:
+        if role not in _NULL_CONTENT_ROLES:
+            raise invalid(f"{where}.content must be a string or a list of parts, found null")
+    elif isinstance(content, list):
+        _check_parts(message, content, role, where)
+    elif not isinstance(content, str):
+        raise invalid(
+            f"{where}.content must be a string or a list of parts, found {type(content).__name__}"
+        )
+
+
+def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
+    if role in _STRICT_ROLES and parts and not any(map(_is_well_formed, parts)):
+        raise invalid(f"{where}.content has no part of a known form; the first is {parts[0]!r:.80}")
+    if role == "assistant" and _ASSISTANT_FIELDS & message.keys():
+        allowed = ("text", "refusal")
+        if not all(_is_well_formed(part) and part.get("type") in allowed for part in parts):
+            raise invalid(f"{where}.content may only hold text beside the message's other fields")
+
+
+def _is_well_formed(part: object) -> bool:
+    """Whether a part alone would pass the API's schema.
+
+    One part that does makes the schema accept the whole message as it is; then each part is
+    read leniently. If none does, the message is refused.
+    """
+    if not isinstance(part, Mapping) or "prompt_cache_breakpoint" in part:
+        return False
+    match part.get("type"):
+        case "text" | "refusal" | "thinking" as kind:
+            closed = part.get("closed", True) if kind == "thinking" else True
+            return isinstance(closed, bool) and isinstance(part.get(TEXT_FIELD[kind]), str)
+        case "tool_reference":
+            return isinstance(part.get("name", ""), str)
+        case "image_url":
+            return is_link(part.get("image_url"))
+        case str(kind) if kind == "image" or kind in OTHER_MEDIA:
+            return True  # media of another kind is refused where it is read, with a better reason
+        case _:
+            # Typed by a key of their own, these accept any other key, and a null link.
+            own = [key for key in ("image_url", "audio_url", "video_url", "uuid") if key in part]
+            return bool(own) and all(isinstance(part[key], str | None) for key in own)
