@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
 from enum import StrEnum
 
-__all__ = ["InexactError", "MmrouteError", "ModelError", "Reason", "SpecError", "invalid"]
+__all__ = ["InexactError", "MmrouteError", "ModelError", "Reason", "SpecError", "invalid", "shown"]
 
 
 class Reason(StrEnum):
@@ -54,6 +55,8 @@ class Reason(StrEnum):
     accepts)."""
     CHAT_TEMPLATE_MISSING = "chat_template_missing"
     """The model directory has no chat template that this request could use."""
+    CHAT_TEMPLATE_NOT_REPRODUCIBLE = "chat_template_not_reproducible"
+    """The chat template reads the clock or draws at random: two renderings may differ."""
     CHAT_TEMPLATE_FAILED = "chat_template_failed"
     """The chat template refused the messages, or could not render them."""
     UNSUPPORTED_PROCESSOR_KWARGS = "unsupported_processor_kwargs"
@@ -102,3 +105,20 @@ class InexactError(MmrouteError):
 def invalid(message: str) -> InexactError:
     """The commonest error: the request is not of the form the engine's API accepts."""
     return InexactError(Reason.INVALID_REQUEST, message)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel = 3
+
+
+def shown(value: object) -> str:
+    """A value for an error message: recognisable, and short whatever a client sent.
+
+    >>> shown("x" * 1000)[:8], len(shown("x" * 1000))
+    ("'xxxxxxx", 80)
+    """
+    try:
+        return _SHORT.repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
+        return f"a {type(value).__name__}"

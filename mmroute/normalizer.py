@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason, invalid
+from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import TokenIds
 from mmroute.placement import Expansion, PlaceholderRange
 from mmroute.request import ImageSize, Message, RequestOptions, image_size
@@ -178,9 +178,7 @@ class Normalizer:
 
     def _encode(self, text: object, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):
-            raise InexactError(
-                Reason.INVALID_REQUEST, f"prompt must be a string, found {type(text).__name__}"
-            )
+            raise invalid(f"prompt must be a string, found {type(text).__name__}")
         limit = self.model.max_model_len * self.model.tokenizer.max_chars_per_token
         if len(text) > limit:
             raise InexactError(
@@ -191,17 +189,14 @@ class Normalizer:
         try:
             return self.model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
         except ValueError as error:
-            raise InexactError(
-                Reason.INVALID_REQUEST, f"the prompt cannot be encoded: {error}"
-            ) from error
+            raise invalid(f"the prompt cannot be encoded: {error}") from error
 
     def _checked_ids(self, ids: Sequence[int]) -> Sequence[int]:
         highest = self.model.max_token_id
         for position, token_id in enumerate(ids):
             if type(token_id) is not int:
-                raise InexactError(
-                    Reason.INVALID_REQUEST,
-                    f"prompt_token_ids[{position}] must be an integer, found {token_id!r}",
+                raise invalid(
+                    f"prompt_token_ids[{position}] must be an integer, found {shown(token_id)}",
                 )
             if not 0 <= token_id <= highest:
                 raise InexactError(
@@ -245,9 +240,7 @@ class Normalizer:
 
 def _check_one_given(*prompts: object) -> None:
     if sum(given is not None for given in prompts) != 1:
-        raise InexactError(
-            Reason.INVALID_REQUEST, "give exactly one of messages, prompt and prompt_token_ids"
-        )
+        raise invalid("give exactly one of messages, prompt and prompt_token_ids")
 
 
 def _check_uuids(images: Sequence[ImageSize]) -> None:

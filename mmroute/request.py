@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import invalid, shown
 
 __all__ = ["ImageSize", "Message", "RequestOptions", "image_size"]
 
@@ -44,14 +44,11 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
     """
     for name, value in (("width", width), ("height", height)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InexactError(
-                Reason.INVALID_REQUEST,
-                f"image {name} must be a positive integer of pixels, found {value!r}",
+            raise invalid(
+                f"image {name} must be a positive integer of pixels, found {shown(value)}",
             )
     if uuid is not None and not isinstance(uuid, str):
-        raise InexactError(
-            Reason.INVALID_REQUEST, f"image uuid must be a string, found {type(uuid).__name__}"
-        )
+        raise invalid(f"image uuid must be a string, found {type(uuid).__name__}")
     return ImageSize(width, height, uuid)  # type: ignore[arg-type]  # both are ints here
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.normalizer import Normalizer, Routing
 from mmroute.request import ImageSize, image_size
 
@@ -80,18 +80,15 @@ def parse_line(line: str) -> RequestLine:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InexactError(Reason.INVALID_REQUEST, f"the line is not JSON: {error}") from error
+        raise invalid(f"the line is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise InexactError(
-            Reason.INVALID_REQUEST,
+        raise invalid(
             f"the line must be a JSON object, found {type(value).__name__}",
         )
     try:
         return RequestLine.model_validate(value)
     except ValidationError as error:
-        raise InexactError(
-            Reason.INVALID_REQUEST, "; ".join(map(_problem, error.errors()))
-        ) from error
+        raise invalid("; ".join(map(_problem, error.errors()))) from error
 
 
 def answer_line(line: str, normalizer: Normalizer) -> dict[str, Any]:
@@ -133,7 +130,4 @@ def _id_of(line: str) -> str | int | None:
 def _problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     field = ".".join(map(str, error["loc"]))
     message = error["msg"].removeprefix("Value error, ")
-    shown = repr(error["input"])
-    limit = 80
-    shown = shown if len(shown) <= limit else f"{shown[:limit]}…"
-    return f"{field}: {message} (found {shown})"
+    return f"{field}: {message} (found {shown(error['input'])})"

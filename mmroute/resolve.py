@@ -13,7 +13,7 @@ from mmroute.backends import BackendProfile, find_backend
 from mmroute.chat import Chat, HfChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.context_length import longest_context
-from mmroute.errors import ModelError, Reason, SpecError
+from mmroute.errors import ModelError, Reason, SpecError, shown
 from mmroute.family import FamilySpec, Lookup, TokenLookup, match_family
 from mmroute.geometry import GEOMETRIES, Geometry
 from mmroute.model_files import JsonValue, ModelFiles, find_model
@@ -205,7 +205,7 @@ class _Resolver:
         source = next((o.source for o in reversed(self.origins) if o.name == name), "?")
         return ModelError(
             Reason.INVALID_CONFIG_FIELD,
-            f"{self.files.name}: {name} (from {source}) must be {wanted}, found {value!r}.",
+            f"{self.files.name}: {name} (from {source}) must be {wanted}, found {shown(value)}.",
         )
 
     def _tokens(self, tokenizer: Tokenizer) -> dict[str, int]:

@@ -11,7 +11,7 @@ from mmroute.chat.prompt import ChatPrompt
 from mmroute.chat.schema import check_message
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.tools import normalize_tools
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, invalid
 from mmroute.request import ImageSize, Message, RequestOptions
 
 __all__ = ["HfChat"]
@@ -63,10 +63,9 @@ class HfChat:
                 f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
             )
         if not messages:
-            raise InexactError(Reason.INVALID_REQUEST, "messages must not be empty")
+            raise invalid("messages must not be empty")
         if options.continue_final_message and options.add_generation_prompt:
-            raise InexactError(
-                Reason.INVALID_REQUEST,
+            raise invalid(
                 "continue_final_message and add_generation_prompt exclude each other; "
                 "set add_generation_prompt to false",
             )
@@ -101,8 +100,7 @@ def _template_kwargs(options: RequestOptions) -> dict[str, Any]:
         del kwargs["tokenize"]
     refused = _REFUSED_KWARGS & kwargs.keys()
     if refused:
-        raise InexactError(
-            Reason.INVALID_REQUEST,
+        raise invalid(
             f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
         )
     return kwargs
@@ -113,9 +111,7 @@ def _documents(kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the
     if documents is not None and not (
         isinstance(documents, list) and all(isinstance(d, dict) for d in documents)
     ):
-        raise InexactError(
-            Reason.INVALID_REQUEST, "chat_template_kwargs.documents must be a list of objects"
-        )
+        raise invalid("chat_template_kwargs.documents must be a list of objects")
     return documents
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD, is_link
 from mmroute.chat.tools import with_parsed_arguments
-from mmroute.errors import InexactError, Reason, invalid
+from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.request import ImageSize
 
 __all__ = ["ImageQueue", "parse_conversation"]
@@ -180,7 +180,7 @@ def _parse_image(part: Mapping[str, Any], kind: str, images: ImageQueue) -> _Ima
     if kind == "image_url" and not is_link(part.get("image_url")):
         raise invalid(
             'an image_url part must hold {"url": "..."} with a data: or http(s): URL, found '
-            f"{part.get('image_url')!r:.80}"
+            f"{shown(part.get('image_url'))}"
         )
     if "prompt_cache_breakpoint" in part:
         raise invalid("prompt_cache_breakpoint is not covered")

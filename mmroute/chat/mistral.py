@@ -14,7 +14,7 @@ from mmroute.chat.messages import ImageQueue, parse_conversation
 from mmroute.chat.prompt import ChatPrompt
 from mmroute.chat.schema import check_message
 from mmroute.chat.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, invalid
+from mmroute.errors import invalid
 from mmroute.request import ImageSize, Message, RequestOptions
 from mmroute.tokenizers.mistral import MistralCommonTokenizer
 
@@ -46,12 +46,11 @@ class MistralChat:
         # Template variables have no effect without a template; what steers the encoder has.
         refused = _ENCODER_PARAMETERS & options.chat_template_kwargs.keys()
         if refused:
-            raise InexactError(
-                Reason.INVALID_REQUEST,
+            raise invalid(
                 f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
             )
         if not messages:
-            raise InexactError(Reason.INVALID_REQUEST, "messages must not be empty")
+            raise invalid("messages must not be empty")
         checked = [check_message(message, i) for i, message in enumerate(messages)]
         _check_end(checked[-1]["role"], options)
         queue = ImageQueue(images)
@@ -72,19 +71,16 @@ class MistralChat:
 
 def _check_end(last_role: str, options: RequestOptions) -> None:
     if options.add_generation_prompt and options.continue_final_message:
-        raise InexactError(
-            Reason.INVALID_REQUEST,
+        raise invalid(
             "continue_final_message and add_generation_prompt exclude each other; "
             "set add_generation_prompt to false",
         )
     if options.add_generation_prompt and last_role == "assistant":
-        raise InexactError(
-            Reason.INVALID_REQUEST,
+        raise invalid(
             "add_generation_prompt cannot follow an assistant message; use continue_final_message",
         )
     if options.continue_final_message and last_role != "assistant":
-        raise InexactError(
-            Reason.INVALID_REQUEST,
+        raise invalid(
             "continue_final_message needs an assistant message at the end for this model",
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.chat.tools import check_tool_calls, normalize_tools
-from mmroute.errors import invalid
+from mmroute.errors import invalid, shown
 
 __all__ = ["OTHER_MEDIA", "TEXT_FIELD", "check_message", "is_link"]
 
@@ -54,7 +54,7 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     checked = dict(message)
     role = checked.get("role")
     if not isinstance(role, str):
-        raise invalid(f"{where}.role must be a string, found {role!r}")
+        raise invalid(f"{where}.role must be a string, found {shown(role)}")
     reasoning = checked.pop("reasoning_content", None)
     if reasoning is not None and checked.get("reasoning") is None:
         checked["reasoning"] = reasoning
@@ -77,10 +77,10 @@ def is_link(image_url: object) -> bool:
 def _check_fields(message: Mapping[str, Any], where: str) -> None:
     for name in ("tool_call_id", "reasoning", "task"):
         if message.get(name) is not None and not isinstance(message[name], str):
-            raise invalid(f"{where}.{name} must be a string, found {message[name]!r}")
+            raise invalid(f"{where}.{name} must be a string, found {shown(message[name])}")
     # The API's schema knows a name that is absent, but none that is null.
     if "name" in message and not isinstance(message["name"], str):
-        raise invalid(f"{where}.name must be a string or absent, found {message['name']!r}")
+        raise invalid(f"{where}.name must be a string or absent, found {shown(message['name'])}")
     if message.get("tools") is not None:
         normalize_tools(message["tools"], where=f"{where}.tools")
     if "author" in message:
@@ -104,7 +104,9 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
 
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
     if role in _STRICT_ROLES and parts and not any(map(_is_well_formed, parts)):
-        raise invalid(f"{where}.content has no part of a known form; the first is {parts[0]!r:.80}")
+        raise invalid(
+            f"{where}.content has no part of a known form; the first is {shown(parts[0])}"
+        )
     if role == "assistant" and _ASSISTANT_FIELDS & message.keys():
         allowed = ("text", "refusal")
         if not all(_is_well_formed(part) and part.get("type") in allowed for part in parts):
