@@ -91,7 +91,7 @@ def test_place_count_expand(benchmark: Benchmark, normalizer: Normalizer, render
 
     def expand() -> Expansion:
         geometry = rules.geometry.with_overrides(OPTIONS)
-        return rules.placement.expand(ids, geometry.replacements(IMAGES))
+        return rules.placement.expand(ids, list(geometry.replacements(IMAGES)))
 
     expanded = benchmark(expand).token_ids
     whole = normalizer.normalize(messages=MESSAGES, images=IMAGES)

@@ -20,6 +20,8 @@ class BackendProfile:
         name: as the caller gives it.
         version: what the profile was checked on.
         max_images: images in one prompt; more are refused.
+        max_image_pixels: of one image; a larger one is refused.
+        max_decoded_bytes: of all images of a request, at 4 bytes a pixel.
         min_encoder_cache: features of one image that the engine's encoder cache holds even
             if no image of the model needs as many by its own configuration.
     """
@@ -27,12 +29,22 @@ class BackendProfile:
     name: str
     version: str
     max_images: int
+    max_image_pixels: int
+    max_decoded_bytes: int
     min_encoder_cache: int
 
 
 BACKENDS: Final[Mapping[str, BackendProfile]] = {
-    # Defaults of --limit-mm-per-prompt, and of the scheduler's smallest batch of tokens.
-    "vllm": BackendProfile("vllm", "0.33.0", max_images=999, min_encoder_cache=2048),
+    # Defaults of --limit-mm-per-prompt, VLLM_MAX_IMAGE_PIXELS,
+    # VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES, and of the scheduler's smallest batch of tokens.
+    "vllm": BackendProfile(
+        "vllm",
+        "0.33.0",
+        max_images=999,
+        max_image_pixels=178_956_970,
+        max_decoded_bytes=715_827_880,
+        min_encoder_cache=2048,
+    ),
 }
 """The profiles by name."""
 

@@ -23,22 +23,27 @@ __all__ = ["main"]
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
+_STANDARD = "-"
 _PROGRESS_EVERY = 1.0  # seconds
 
 _MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
     "pixtral-12b-2409, which needs no download"
 )
+_JSON_HELP = "machine-readable output, nothing cut (the answers of tokens always are)"
 _TOKENS_EPILOG = """\
 one request per input line:
   {"id": "a", "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text",
    "text": "What is this?"}]}], "images": [{"width": 640, "height": 480}]}
 instead of "messages": "prompt" (text) or "prompt_token_ids". Also: "add_special_tokens",
 "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools",
-"mm_processor_kwargs", "cache_salt", "lora".
+"mm_processor_kwargs", "cache_salt", "lora" (no influence on token IDs). Each is as in the
+engine's API, but "add_special_tokens" is false unless given; the completions API has true.
+"images" holds the size of every image, in order: links and files are not opened.
 
 one answer per output line, in order:
   {"id": "a", "exact": true, "token_ids": [...], "placeholders": [{"offset": 2, "length": 1230}]}
+   "embed_runs" in a placeholder: [[1, n], [0, 1], ...], where only some tokens get features
   {"id": "b", "exact": false, "reason": "image_refused", "message": "..."}
 
 exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage
@@ -62,6 +67,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the value is the exit status."""
+    if None in (sys.stdin, sys.stdout):
+        print("mmroute: standard input and output must be open", file=sys.stderr)
+        return _EXIT_FAILURE
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
@@ -72,6 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader has gone; keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_FAILURE
+    except OSError as error:
+        print(f"mmroute: {error}", file=sys.stderr)
         return _EXIT_FAILURE
     except KeyboardInterrupt:
         print("mmroute: interrupted", file=sys.stderr)
@@ -123,7 +134,7 @@ def _command(
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument("--json", action="store_true", help=_JSON_HELP)
     parser.set_defaults(run=run)
     return parser
 
@@ -140,38 +151,47 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _tokens(arguments: argparse.Namespace) -> int:
-    try:
-        with contextlib.ExitStack() as files:
-            requests = _opened(files, arguments.input, sys.stdin, "r")
+    if _same_file(arguments.input, arguments.output):
+        print("mmroute: --input and --output are the same file", file=sys.stderr)
+        return _EXIT_USAGE
+    with contextlib.ExitStack() as files:
+        try:
+            requests = _requests(files, arguments.input)
             normalizer = Normalizer.from_pretrained(
                 arguments.model,
                 backend=arguments.backend,
                 model_id=arguments.model_id,
                 revision=arguments.revision,
             )
-            answers = _opened(files, arguments.output, sys.stdout, "w")
-            for line in _with_progress(requests):
-                answers.write(json.dumps(answer_line(line, normalizer), ensure_ascii=False) + "\n")
-    except UnicodeDecodeError as error:
-        print(f"mmroute: {arguments.input} is not UTF-8: {error}", file=sys.stderr)
-        return _EXIT_FAILURE
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        print(f"mmroute: {error}", file=sys.stderr)
-        return _EXIT_USAGE
+            answers = _answers(files, arguments.output)
+        except OSError as error:
+            print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
+            return _EXIT_USAGE
+        for line in _with_progress(requests):
+            answers.write(json.dumps(answer_line(line, normalizer)) + "\n")
+            answers.flush()  # a router that runs this beside itself waits for each answer
     return 0
 
 
-def _opened(files: contextlib.ExitStack, path: str, standard: IO[str], mode: str) -> IO[str]:
-    if path == "-":
-        # Only a line feed ends a line: strings may hold other separators.
-        standard.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]  # a TextIOWrapper
-        return standard
-    return files.enter_context(open(path, mode, encoding="utf-8", newline="\n"))  # noqa: PTH123 - the mode varies
+def _same_file(first: str, second: str) -> bool:
+    both = _STANDARD not in (first, second)
+    return both and os.path.exists(second) and os.path.samefile(first, second)  # noqa: PTH110, PTH121 - text in, truth out
 
 
-def _with_progress(lines: IO[str]) -> Iterator[str]:
+def _requests(files: contextlib.ExitStack, path: str) -> IO[bytes]:
+    # Bytes: a line that is not UTF-8 is answered like any other bad line.
+    if path == _STANDARD:
+        return sys.stdin.buffer
+    return files.enter_context(open(path, "rb"))  # noqa: PTH123 - as below
+
+
+def _answers(files: contextlib.ExitStack, path: str) -> IO[str]:
+    if path == _STANDARD:
+        return sys.stdout
+    return files.enter_context(open(path, "w", encoding="ascii", newline="\n"))  # noqa: PTH123 - the path is a string
+
+
+def _with_progress(lines: IO[bytes]) -> Iterator[bytes]:
     """The non-blank lines; with a count on stderr while someone watches it."""
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     shown_at = time.monotonic()
@@ -214,7 +234,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
     for origin in model.origins:
         shown = "" if origin.value is None else json.dumps(origin.value, ensure_ascii=False)
         limit = 48
-        shown = shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+        shown = shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
         rows.append((origin.name, shown, origin.source))
     _print_table(rows)
     return 0

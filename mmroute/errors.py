@@ -40,6 +40,8 @@ class Reason(StrEnum):
 
     INVALID_REQUEST = "invalid_request"
     """The request is not of the documented form, or the engine's API would not accept it."""
+    UNSUPPORTED_FIELD = "unsupported_field"
+    """The request has a field by which the engine changes the prompt, and mmroute does not."""
     UNSUPPORTED_MODALITY = "unsupported_modality"
     """The request has an item (video, audio, an image for a text-only model) not covered."""
     IMAGE_COUNT_MISMATCH = "image_count_mismatch"
@@ -82,6 +84,9 @@ class MmrouteError(Exception):
         super().__init__(message)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[MmrouteError], tuple[object, ...]]:
+        return type(self), (self.reason, str(self))
+
 
 class ModelError(MmrouteError):
     """A model cannot be loaded: what was found, where, and what to do is in the message."""
@@ -92,6 +97,9 @@ class SpecError(MmrouteError):
 
     def __init__(self, message: str) -> None:
         super().__init__(Reason.INVALID_SPEC, message)
+
+    def __reduce__(self) -> tuple[type[MmrouteError], tuple[object, ...]]:
+        return type(self), (str(self),)
 
 
 class InexactError(MmrouteError):

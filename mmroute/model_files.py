@@ -122,10 +122,11 @@ class ModelFiles:
         if file not in self._json:
             text = self.text(file)
             try:
-                self._json[file] = json.loads(text)
-            except ValueError as error:
+                self._json[file] = json.loads(text.removeprefix("\ufeff"))
+            except (ValueError, RecursionError) as error:
+                hint = " It is a Git LFS pointer: fetch the file itself." * _is_lfs(text)
                 raise ModelError(
-                    Reason.MALFORMED_FILE, f"{self.path(file)} is not JSON: {error}"
+                    Reason.MALFORMED_FILE, f"{self.path(file)} is not JSON: {error}.{hint}"
                 ) from error
         return self._json[file]
 
@@ -184,7 +185,14 @@ def find_model(model: str, *, revision: str | None = None, token: str | None = N
     Raises:
         ModelError: `model_not_found`.
     """
+    if not model:
+        raise ModelError(Reason.MODEL_NOT_FOUND, "The model's name is empty.")
     path = Path(model).expanduser()
+    if revision is not None and (path.is_dir() or model == EMBEDDED_MODEL):
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"{model} has no revision {revision!r}: only models of the hub have revisions.",
+        )
     if path.is_dir():
         return ModelFiles(name=model, root=path)
     if path.exists():
@@ -195,6 +203,10 @@ def find_model(model: str, *, revision: str | None = None, token: str | None = N
     if model == EMBEDDED_MODEL:
         return _embedded()
     return _from_hub(model, revision, token)
+
+
+def _is_lfs(text: str) -> bool:
+    return text.startswith("version https://git-lfs")
 
 
 def _embedded() -> ModelFiles:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import TokenIds
 from mmroute.placement import Expansion, PlaceholderRange
-from mmroute.request import ImageSize, Message, RequestOptions, image_size
+from mmroute.request import ImageSize, Message, RequestOptions, image_sizes, integers
 from mmroute.resolve import ResolvedModel, resolve_model
 
 __all__ = ["Normalizer", "Routing"]
 
 
-@dataclass(frozen=True, slots=True)
+_BYTES_PER_PIXEL: Final = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Routing:
     """The answer to one request: exact token IDs, or the reason why there are none.
 
@@ -30,7 +34,7 @@ class Routing:
     placeholders: tuple[PlaceholderRange, ...] = ()
     reason: Reason | None = None
     message: str = ""
-    _token_ids: TokenIds | None = None
+    _token_ids: TokenIds | None = field(default=None, repr=False)
 
     @property
     def exact(self) -> bool:
@@ -39,7 +43,7 @@ class Routing:
 
     @property
     def token_ids(self) -> TokenIds:
-        """The expanded prompt as the engine stores it: contiguous uint32, shape (n,).
+        """The expanded prompt as the engine stores it: contiguous uint32, read-only, (n,).
 
         Raises:
             InexactError: the request is inexact; there are no IDs that could be mistaken for exact.
@@ -49,21 +53,22 @@ class Routing:
         return self._token_ids
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Normalizer:
     """Gives the token IDs an engine will hold for a request to one model.
 
-    Immutable once made, and safe to share between threads.
+    Immutable, and safe to share between threads.
+
+    Attributes:
+        model: what was resolved when it was loaded.
     """
 
-    __slots__ = ("model",)
-
-    def __init__(self, model: ResolvedModel) -> None:
-        self.model = model
+    model: ResolvedModel
 
     @classmethod
     def from_pretrained(
         cls,
-        model: str,
+        model: str | os.PathLike[str],
         *,
         backend: str = "vllm",
         model_id: str | None = None,
@@ -81,9 +86,18 @@ class Normalizer:
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
+
+        A model directory is trusted: its chat template is a program that runs, sandboxed but
+        unlimited in time and memory.
         """
         return cls(
-            resolve_model(model, backend=backend, model_id=model_id, revision=revision, token=token)
+            resolve_model(
+                os.fspath(model),
+                backend=backend,
+                model_id=model_id,
+                revision=revision,
+                token=token,
+            )
         )
 
     def normalize(  # noqa: PLR0913 - the fields of the engine's own request
@@ -91,8 +105,8 @@ class Normalizer:
         *,
         messages: Sequence[Message] | None = None,
         prompt: str | None = None,
-        prompt_token_ids: Sequence[int] | None = None,
-        images: Sequence[ImageSize] = (),
+        prompt_token_ids: Iterable[int] | None = None,
+        images: Sequence[ImageSize] | None = None,
         add_special_tokens: bool = False,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -127,58 +141,79 @@ class Normalizer:
             add_special_tokens=add_special_tokens,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            chat_template_kwargs=chat_template_kwargs or {},
+            chat_template_kwargs={} if chat_template_kwargs is None else chat_template_kwargs,
             tools=tools,
-            mm_processor_kwargs=mm_processor_kwargs or {},
+            mm_processor_kwargs={} if mm_processor_kwargs is None else mm_processor_kwargs,
         )
         try:
             _check_one_given(messages, prompt, prompt_token_ids)
-            self._check_images(images)
+            options.check()
+            images = image_sizes(images)
+            self._check_limits(images)
             ids, placed = self._unexpanded(messages, prompt, prompt_token_ids, images, options)
             expansion = self._expand(ids, placed, options)
             self._check_prompt(expansion.token_ids)
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))
+        except RecursionError:  # messages, tools and kwargs are JSON of any depth
+            return Routing(
+                reason=Reason.INVALID_REQUEST, message="the request is nested too deeply"
+            )
+        expansion.token_ids.setflags(write=False)
         return Routing(placeholders=expansion.placeholders, _token_ids=expansion.token_ids)
 
-    def _check_images(self, images: Sequence[ImageSize]) -> None:
+    def _check_limits(self, images: Sequence[ImageSize]) -> None:
+        backend = self.model.backend
         if images and self.model.images is None:
             raise InexactError(
                 Reason.UNSUPPORTED_MODALITY,
                 f"the engine takes no images for the family {self.model.family.family}",
             )
-        limit = self.model.backend.max_images
-        if len(images) > limit:
+        if len(images) > backend.max_images:
             raise InexactError(
                 Reason.TOO_MANY_IMAGES,
-                f"{len(images)} images; the engine takes at most {limit} in one prompt",
+                f"{len(images)} images; the engine takes at most {backend.max_images} in one "
+                "prompt",
             )
         for image in images:
-            image_size(image.width, image.height, image.uuid)
-        _check_uuids(images)
+            if image.width * image.height > backend.max_image_pixels:
+                raise InexactError(
+                    Reason.IMAGE_REFUSED,
+                    f"the engine decodes no image of more than {backend.max_image_pixels} pixels, "
+                    f"found {image}",
+                )
+        decoded = sum(image.width * image.height for image in images) * _BYTES_PER_PIXEL
+        if decoded > backend.max_decoded_bytes:
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                f"the engine decodes at most {backend.max_decoded_bytes} bytes of images for one "
+                f"request; these have {decoded}",
+            )
 
     def _unexpanded(
         self,
         messages: Sequence[Message] | None,
         prompt: str | None,
-        prompt_token_ids: Sequence[int] | None,
+        prompt_token_ids: Iterable[int] | None,
         images: Sequence[ImageSize],
         options: RequestOptions,
     ) -> tuple[Sequence[int], Sequence[ImageSize]]:
         """The prompt before its images are expanded, and the images in prompt order."""
         if prompt_token_ids is not None:
             return self._checked_ids(prompt_token_ids), images
-        text: str | list[int] | None = prompt
-        if messages is not None:
-            rendered = self.model.chat.render(messages, images, options)
-            text, images = rendered.prompt, rendered.images
-        if isinstance(text, list):
-            return text, images
-        return self._encode(text, options.add_special_tokens), images
+        if messages is None:
+            return self._encode(prompt, options.add_special_tokens), images
+        rendered = self.model.chat.render(messages, images, options)
+        if isinstance(rendered.prompt, list):
+            return rendered.prompt, rendered.images
+        return self._encode(rendered.prompt, options.add_special_tokens), rendered.images
 
     def _encode(self, text: object, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):
-            raise invalid(f"prompt must be a string, found {type(text).__name__}")
+            raise invalid(
+                f"prompt must be a string, found {type(text).__name__}; token IDs go into "
+                "prompt_token_ids"
+            )
         limit = self.model.max_model_len * self.model.tokenizer.max_chars_per_token
         if len(text) > limit:
             raise InexactError(
@@ -191,19 +226,16 @@ class Normalizer:
         except ValueError as error:
             raise invalid(f"the prompt cannot be encoded: {error}") from error
 
-    def _checked_ids(self, ids: Sequence[int]) -> Sequence[int]:
+    def _checked_ids(self, given: object) -> list[int]:
+        ids = integers("prompt_token_ids", given)
         highest = self.model.max_token_id
-        for position, token_id in enumerate(ids):
-            if type(token_id) is not int:
-                raise invalid(
-                    f"prompt_token_ids[{position}] must be an integer, found {shown(token_id)}",
-                )
-            if not 0 <= token_id <= highest:
-                raise InexactError(
-                    Reason.TOKEN_OUT_OF_VOCABULARY,
-                    f"prompt_token_ids[{position}] is {token_id}; this model's IDs are 0 to "
-                    f"{highest}",
-                )
+        if ids and not (min(ids) >= 0 and max(ids) <= highest):
+            position, wrong = next((i, t) for i, t in enumerate(ids) if not 0 <= t <= highest)
+            raise InexactError(
+                Reason.TOKEN_OUT_OF_VOCABULARY,
+                f"prompt_token_ids[{position}] is {shown(wrong)}; this model's IDs are 0 to "
+                f"{highest}",
+            )
         return ids
 
     def _expand(
@@ -212,16 +244,21 @@ class Normalizer:
         rules = self.model.images
         if not images or rules is None:
             return Expansion(np.array(ids, dtype=np.uint32), ())
+        limit = max(self.model.backend.min_encoder_cache, rules.max_embeds)
+        replacements = []
+        total = 0
         geometry = rules.geometry.with_overrides(options)
-        replacements = geometry.replacements(images)
-        limit = max(self.model.backend.min_encoder_cache, rules.geometry.max_embeds)
-        for image, replacement in zip(images, replacements, strict=True):
+        for image, replacement in zip(images, geometry.replacements(images), strict=True):
             if replacement.num_embeds > limit:
                 raise InexactError(
                     Reason.ITEM_TOO_LARGE,
                     f"an image of {image} has {replacement.num_embeds} features; the engine's "
                     f"encoder cache is sure to hold {limit}",
                 )
+            total += replacement.num_embeds
+            if total >= self.model.max_model_len:
+                raise self._too_long(total, "images alone give")
+            replacements.append(replacement)
         return rules.placement.expand(ids, replacements)
 
     def _check_prompt(self, token_ids: TokenIds) -> None:
@@ -229,25 +266,17 @@ class Normalizer:
             raise InexactError(
                 Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it"
             )
-        # One token of the context is left for the answer.
         if len(token_ids) >= self.model.max_model_len:
-            raise InexactError(
-                Reason.PROMPT_TOO_LONG,
-                f"the expanded prompt has {len(token_ids)} tokens; the context of "
-                f"{self.model.max_model_len} must also hold one of the answer",
-            )
+            raise self._too_long(len(token_ids), "expanded prompt has")
+
+    def _too_long(self, length: int, what: str) -> InexactError:
+        return InexactError(
+            Reason.PROMPT_TOO_LONG,
+            f"the {what} {length} tokens; the context of {self.model.max_model_len} must also "
+            "hold one of the answer",
+        )
 
 
 def _check_one_given(*prompts: object) -> None:
     if sum(given is not None for given in prompts) != 1:
         raise invalid("give exactly one of messages, prompt and prompt_token_ids")
-
-
-def _check_uuids(images: Sequence[ImageSize]) -> None:
-    """The engine caches by uuid: under one name the second image gets the first one's tokens."""
-    seen: dict[str, ImageSize] = {}
-    for image in images:
-        if image.uuid is not None and seen.setdefault(image.uuid, image) != image:
-            raise invalid(
-                f"the uuid {image.uuid!r} names images of two sizes, {seen[image.uuid]} and {image}"
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -15,6 +16,19 @@ from mmroute.request import ImageSize, image_size
 __all__ = ["RequestLine", "answer_line", "parse_line"]
 
 _MAX_CACHE_SALT = 128
+# Fields of the engine's API that change the prompt, and are not covered.
+_UNSUPPORTED = (
+    "chat_template",
+    "documents",
+    "media_io_kwargs",
+    "mm_payload",
+    "prompt_embeds",
+    "reasoning_effort",
+    "suffix",
+    "truncate_prompt_tokens",
+)
+# How like a known field's name an unknown one is that must be a mistake.
+_MISTYPED = 0.85
 
 
 def _image(value: object) -> ImageSize:
@@ -37,7 +51,7 @@ def _cache_salt(value: object) -> object:
 
 
 class RequestLine(BaseModel):
-    """One line of ``mmroute tokens``. Fields it does not know are ignored, as the engine does."""
+    """One line of ``mmroute tokens``. Fields without influence on token IDs are ignored."""
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
@@ -71,60 +85,74 @@ class RequestLine(BaseModel):
         )
 
 
-def parse_line(line: str) -> RequestLine:
+def parse_line(line: str | bytes) -> RequestLine:
     """Read one line.
 
     Raises:
         InexactError: `invalid_request`, naming each field and what was found in it.
     """
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise invalid(f"the line is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise invalid(
-            f"the line must be a JSON object, found {type(value).__name__}",
-        )
-    try:
-        return RequestLine.model_validate(value)
-    except ValidationError as error:
-        raise invalid("; ".join(map(_problem, error.errors()))) from error
+    return _request(_json_object(line))
 
 
-def answer_line(line: str, normalizer: Normalizer) -> dict[str, Any]:
+def answer_line(line: str | bytes, normalizer: Normalizer) -> dict[str, Any]:
     """The answer to one line, ready for JSON; a bad line is answered too."""
+    line_id: str | int | None = None
     try:
-        request = parse_line(line)
+        value = _json_object(line)
+        found = value.get("id")
+        line_id = found if isinstance(found, str) or type(found) is int else None
+        routing = _request(value).route(normalizer)
     except InexactError as inexact:
-        return _inexact(_id_of(line), inexact.reason, str(inexact))
-    routing = request.route(normalizer)
+        routing = Routing(reason=inexact.reason, message=str(inexact))
     if routing.reason is not None:
-        return _inexact(request.id, routing.reason, routing.message)
+        return {
+            "id": line_id,
+            "exact": False,
+            "reason": routing.reason.value,
+            "message": routing.message,
+        }
     placeholders = [
         {"offset": p.offset, "length": p.length}
         | ({"embed_runs": [[int(e), n] for e, n in p.embed_runs]} if p.embed_runs else {})
         for p in sorted(routing.placeholders, key=lambda p: p.offset)
     ]
     return {
-        "id": request.id,
+        "id": line_id,
         "exact": True,
         "token_ids": routing.token_ids.tolist(),
         "placeholders": placeholders,
     }
 
 
-def _inexact(line_id: str | int | None, reason: Reason, message: str) -> dict[str, Any]:
-    return {"id": line_id, "exact": False, "reason": reason.value, "message": message}
-
-
-def _id_of(line: str) -> str | int | None:
-    """The id of a line that is refused, if it can be told."""
+def _json_object(line: str | bytes) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    found = value.get("id") if isinstance(value, dict) else None
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
+        # Some editors begin a file with a byte order mark.
+        text = line.decode("utf-8-sig") if isinstance(line, bytes) else line
+        value = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise invalid(f"the line is not UTF-8: {error.reason} at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"the line is not JSON ({error}); each line is one whole request") from error
+    if not isinstance(value, dict):
+        raise invalid(f"the line must be a JSON object, found {type(value).__name__}")
+    return value
+
+
+def _request(value: dict[str, Any]) -> RequestLine:
+    unsupported = [name for name in _UNSUPPORTED if value.get(name) is not None]
+    if unsupported:
+        raise InexactError(
+            Reason.UNSUPPORTED_FIELD,
+            f"{', '.join(unsupported)}: the engine's token IDs depend on it, and it is not covered",
+        )
+    for name in value.keys() - RequestLine.model_fields.keys():
+        near = difflib.get_close_matches(name, RequestLine.model_fields, n=1, cutoff=_MISTYPED)
+        if near:
+            raise invalid(f"there is no field {shown(name)}; did you mean {near[0]!r}?")
+    try:
+        return RequestLine.model_validate(value)
+    except ValidationError as error:
+        raise invalid("; ".join(map(_problem, error.errors()))) from error
 
 
 def _problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails

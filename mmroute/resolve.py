@@ -13,7 +13,7 @@ from mmroute.backends import BackendProfile, find_backend
 from mmroute.chat import Chat, HfChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.context_length import longest_context
-from mmroute.errors import ModelError, Reason, SpecError, shown
+from mmroute.errors import InexactError, ModelError, Reason, SpecError, shown
 from mmroute.family import FamilySpec, Lookup, TokenLookup, match_family
 from mmroute.geometry import GEOMETRIES, Geometry
 from mmroute.model_files import JsonValue, ModelFiles, find_model
@@ -51,10 +51,18 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """How the images of a request are counted and placed."""
+    """How the images of a request are counted and placed.
+
+    Attributes:
+        geometry: sizes to replacements.
+        placement: replacements into the prompt.
+        max_embeds: the most features one image has by the model's own configuration; the
+            engine sizes its encoder cache by it.
+    """
 
     geometry: Geometry
     placement: Placement
+    max_embeds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +233,16 @@ class _Resolver:
                 raise self._split(name, text, tokenizer)
             token_id = found
             self._note(f"{name}_id", token_id, self._agreeing(lookup) + f"the vocabulary, {text!r}")
-        elif lookup.id is not None:
-            token_id = self._integer(f"{name}_id", lookup.id)
+        else:
+            token_id = self._integer(f"{name}_id", lookup.id or Lookup())
+            if token_id > tokenizer.max_token_id:
+                raise ModelError(
+                    Reason.SPECIAL_TOKEN_SPLIT,
+                    f"{self.files.name}: {name}_id is {token_id}, but the tokenizer's IDs end at "
+                    f"{tokenizer.max_token_id}.",
+                )
             text = tokenizer.decode([token_id])
             self._note(f"{name}_text", text, f"the vocabulary's text of {token_id}")
-        else:
-            raise SpecError(f"{self.family.family}: token {name} has neither `id` nor `text`")
         # mistral-common never reads special tokens out of text: nothing to prove there.
         if self.family.tokenizer.format == "huggingface":
             encoded = tokenizer.encode(text, add_special_tokens=False)
@@ -270,12 +282,29 @@ class _Resolver:
             self._note("chat_placeholder_id", tokens[target], f"the {target} token")
         else:
             self._note("chat_placeholder", self.family.placeholder.chat_text, "family spec")
-        return ImageRules(geometry, placement)
+        return ImageRules(geometry, placement, self._max_embeds(geometry))
+
+    def _max_embeds(self, geometry: Geometry) -> int:
+        """Count the largest image once: values that make no sense together fail here."""
+        try:
+            found = geometry.max_embeds
+        except (InexactError, ArithmeticError, ValueError) as error:
+            raise self._senseless(geometry, str(error)) from error
+        if found < 1:
+            raise self._senseless(geometry, "no image has a token")
+        self._note("max_features_per_image", found, "the geometry")
+        return found
+
+    def _senseless(self, geometry: Geometry, why: str) -> ModelError:
+        return ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{self.files.name}: its image values make no sense together: {why}: {geometry}.",
+        )
 
     def _geometry(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Geometry:
         spec = self.family.geometry
-        if spec is None or spec.name not in GEOMETRIES:
-            raise SpecError(f"{self.family.family}: there is no geometry {spec and spec.name!r}")
+        if spec is None:
+            raise SpecError(f"{self.family.family}: a placeholder without a geometry")
         self._note("geometry", spec.name, "family spec")
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
         for name, lookup in spec.values.items():
@@ -290,7 +319,8 @@ class _Resolver:
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else spec.name
-            raise self._invalid(name, values.get(name), first["msg"].lower()) from error
+            wanted = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+            raise self._invalid(name, values.get(name), wanted) from error
 
     def _placement(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:
         spec = self.family.placeholder
@@ -355,10 +385,10 @@ class _Resolver:
             if not self.files.has(file):
                 continue
             if field is None:
-                return ChatTemplate(self.files.text(file), file)
+                return ChatTemplate.compile(self.files.text(file), file)
             value = self.files.object(file).get(field)
             if isinstance(value, str):
-                return ChatTemplate(value, f"{file}:{field}")
+                return ChatTemplate.compile(value, f"{file}:{field}")
             if value is not None:
                 raise ModelError(
                     Reason.INVALID_CONFIG_FIELD,
@@ -373,7 +403,7 @@ def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
     from mmroute.tokenizers.mistral import MistralCommonTokenizer  # noqa: PLC0415
 
     if not isinstance(tokenizer, MistralCommonTokenizer) or images is None:
-        raise SpecError("a family in Mistral format needs its own tokenizer and a geometry")
+        raise SpecError("a family in Mistral format needs a geometry")
     geometry = images.geometry
 
     def tokens_of(size: ImageSize) -> list[int]:

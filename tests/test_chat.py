@@ -51,18 +51,18 @@ STRING = [
 
 @pytest.mark.parametrize("source", OPENAI)
 def test_templates_that_loop_over_parts(source: str) -> None:
-    assert ChatTemplate(source, "a test").content_format == "openai"
+    assert ChatTemplate.compile(source, "a test").content_format == "openai"
 
 
 @pytest.mark.parametrize("source", STRING)
 def test_templates_that_do_not(source: str) -> None:
-    assert ChatTemplate(source, "a test").content_format == "string"
+    assert ChatTemplate.compile(source, "a test").content_format == "string"
 
 
 def render(source: str, messages: list[Any], **options: Any) -> str:
     options = {"add_generation_prompt": False, "continue_final_message": False, **options}
     variables = options.pop("variables", {})
-    return ChatTemplate(source, "a test").render(messages, variables=variables, **options)
+    return ChatTemplate.compile(source, "a test").render(messages, variables=variables, **options)
 
 
 def test_the_environment_is_transformers_own() -> None:

@@ -46,7 +46,7 @@ def test_every_line_is_answered_in_order() -> None:
     assert [a["exact"] for a in found] == [True, False, True, False, False, False, False, True]
     reasons = {a["reason"] for a in found if not a["exact"]}
     assert reasons == {"invalid_request"}
-    assert "width must be a positive integer" in found[4]["message"]
+    assert "width must be a positive int" in found[4]["message"]
     assert "add_special_tokens" in found[5]["message"]
 
 

@@ -37,7 +37,7 @@ def test_ranges_tile_the_prompt(name: str, normalizer: Callable[[str], Normalize
     assert offsets == sorted(offsets)
     rules = model.model.images
     assert rules is not None
-    replacements = rules.geometry.replacements(images)
+    replacements = list(rules.geometry.replacements(images))
     for place in routing.placeholders:
         assert place.modality == "image"
         assert place.length == len(replacements[place.item].token_ids)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mmroute.chat.messages import ImageQueue, parse_conversation
 from mmroute.chat.prompt import ChatPrompt
-from mmroute.chat.schema import check_message
+from mmroute.chat.schema import check_chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
@@ -62,16 +62,9 @@ class HfChat:
                 Reason.CHAT_TEMPLATE_MISSING,
                 f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
             )
-        if not messages:
-            raise invalid("messages must not be empty")
-        if options.continue_final_message and options.add_generation_prompt:
-            raise invalid(
-                "continue_final_message and add_generation_prompt exclude each other; "
-                "set add_generation_prompt to false",
-            )
         queue = ImageQueue(images)
         conversation = parse_conversation(
-            [check_message(message, i) for i, message in enumerate(messages)],
+            check_chat(messages, options),
             queue,
             content_format=template.content_format,
             chat_placeholder=self.chat_placeholder,

@@ -155,16 +155,17 @@ def _parse_part(part: object, images: ImageQueue) -> _Part | None:
             f"a content part of type {kind!r}: only text and images are covered",
         )
     raise invalid(
-        f"unknown content part type {kind!r}; known are text, image, image_url, refusal, thinking"
+        f"unknown content part type {shown(kind)}; known are text, image, image_url, refusal, "
+        "thinking"
     )
 
 
 def _kind(part: Mapping[str, Any]) -> str:
     kind = part.get("type")
-    if (kind is None or part.get("uuid") is not None) and kind not in _IMAGE_TYPES:
+    if (kind is None or part.get("uuid") is not None) and kind not in ("image", "image_url"):
         # As the engine does: without a type, or with a uuid, the keys tell what a part is.
         kind = next((k for k in ("image_url", *OTHER_MEDIA, "tool_reference") if k in part), None)
-    return kind if isinstance(kind, str) else repr(kind)
+    return kind if isinstance(kind, str) else shown(kind)
 
 
 def _parse_text(part: Mapping[str, Any], kind: str) -> _Text | None:
@@ -239,7 +240,7 @@ def _text_of(part: _Text | _ToolReference) -> str:
     if isinstance(part, _Text):
         return part.text
     if part.name is not None and not isinstance(part.name, str):
-        raise invalid(f"a tool_reference part has {part.name!r} for its name")
+        raise invalid(f"a tool_reference part has {shown(part.name)} for its name")
     return part.name or ""
 
 

@@ -6,15 +6,16 @@ Source: vLLM 0.33.0 ``renderers/mistral.py`` and ``tokenizers/mistral.py``, tran
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mmroute.chat.messages import ImageQueue, parse_conversation
 from mmroute.chat.prompt import ChatPrompt
-from mmroute.chat.schema import check_message
+from mmroute.chat.schema import check_chat
 from mmroute.chat.tools import normalize_tools
-from mmroute.errors import invalid
+from mmroute.errors import invalid, shown
 from mmroute.request import ImageSize, Message, RequestOptions
 from mmroute.tokenizers.mistral import MistralCommonTokenizer
 
@@ -49,9 +50,8 @@ class MistralChat:
             raise invalid(
                 f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
             )
-        if not messages:
-            raise invalid("messages must not be empty")
-        checked = [check_message(message, i) for i, message in enumerate(messages)]
+        checked = check_chat(messages, options)
+        _check_unicode(checked, options)
         _check_end(checked[-1]["role"], options)
         queue = ImageQueue(images)
         # The engine parses the messages first, for their images and tool calls, and then
@@ -69,12 +69,15 @@ class MistralChat:
         return ChatPrompt(prompt=ids, images=taken)
 
 
+def _check_unicode(messages: Sequence[dict[str, Any]], options: RequestOptions) -> None:
+    """Tekken takes a lone surrogate for U+FFFD; the engine's API refuses it."""
+    try:
+        json.dumps([messages, options.tools], ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        raise invalid(f"the messages or tools hold a lone surrogate: {error.reason}") from error
+
+
 def _check_end(last_role: str, options: RequestOptions) -> None:
-    if options.add_generation_prompt and options.continue_final_message:
-        raise invalid(
-            "continue_final_message and add_generation_prompt exclude each other; "
-            "set add_generation_prompt to false",
-        )
     if options.add_generation_prompt and last_role == "assistant":
         raise invalid(
             "add_generation_prompt cannot follow an assistant message; use continue_final_message",
@@ -108,7 +111,10 @@ def _with_sizes(
 def _sized(part: Any, sizes: Iterator[ImageSize]) -> Any:  # noqa: ANN401 - whatever the client sent
     if not isinstance(part, dict) or part.get("type") not in _IMAGE_PART_TYPES:
         return part
-    unknown = part.get("image_url", {}).keys() - _IMAGE_URL_KEYS
+    link = part.get("image_url", {})
+    if not isinstance(link, dict):
+        raise invalid(f"image_url must be an object with a url, found {shown(link)}")
+    unknown = link.keys() - _IMAGE_URL_KEYS
     if unknown:
         raise invalid(f"image_url has keys that mistral-common refuses: {', '.join(unknown)}")
     return MistralCommonTokenizer.image_part(next(sizes))

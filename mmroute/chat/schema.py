@@ -9,13 +9,14 @@ Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py`` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mmroute.chat.tools import check_tool_calls, normalize_tools
 from mmroute.errors import invalid, shown
+from mmroute.request import RequestOptions
 
-__all__ = ["OTHER_MEDIA", "TEXT_FIELD", "check_message", "is_link"]
+__all__ = ["OTHER_MEDIA", "TEXT_FIELD", "check_chat", "is_link"]
 
 TEXT_FIELD: Final[Mapping[str, str]] = {
     "text": "text",
@@ -40,6 +41,24 @@ _CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
 _SCHEMES: Final = ("data:", "http://", "https://")
+
+
+def check_chat(messages: object, options: RequestOptions) -> list[dict[str, Any]]:
+    """All messages as the API accepts them, with options that go together.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise invalid(f"messages must be a list, found {type(messages).__name__}")
+    if not messages:
+        raise invalid("messages must not be empty")
+    if options.continue_final_message and options.add_generation_prompt:
+        raise invalid(
+            "continue_final_message and add_generation_prompt exclude each other; "
+            "set add_generation_prompt to false"
+        )
+    return [check_message(message, i) for i, message in enumerate(messages)]
 
 
 def check_message(message: object, index: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from datetime import datetime
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
@@ -60,8 +60,15 @@ def _tojson(
     )
 
 
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)  # noqa: DTZ005 - local time, as the engine's server
+class _NotReproducibleError(Exception):
+    """The template called what gives another answer at the next call."""
+
+
+def _not_reproducible(name: str) -> Callable[..., str]:
+    def refuse(*_: object, **__: object) -> str:
+        raise _NotReproducibleError(name)
+
+    return refuse
 
 
 @cache
@@ -73,10 +80,13 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
+    for name in ("strftime_now", "lipsum"):
+        environment.globals[name] = _not_reproducible(name)
+    environment.filters["random"] = _not_reproducible("random")
     return environment
 
 
+@dataclass(frozen=True, slots=True)
 class ChatTemplate:
     """One compiled chat template. Immutable and safe to share.
 
@@ -87,9 +97,14 @@ class ChatTemplate:
         variables: the names the template reads without setting them.
     """
 
-    __slots__ = ("_compiled", "content_format", "origin", "source", "variables")
+    source: str
+    origin: str
+    content_format: str
+    variables: frozenset[str]
+    _compiled: jinja2.Template = field(repr=False)
 
-    def __init__(self, source: str, origin: str) -> None:
+    @classmethod
+    def compile(cls, source: str, origin: str) -> ChatTemplate:
         """Parse and compile.
 
         Raises:
@@ -103,11 +118,17 @@ class ChatTemplate:
                 Reason.MALFORMED_FILE,
                 f"{origin} is not a chat template: line {error.lineno}: {error.message}",
             ) from error
-        self.source: Final = source
-        self.origin: Final = origin
-        self.content_format: Final = detect_content_format(tree)
-        self.variables: Final = frozenset(jinja2.meta.find_undeclared_variables(tree))
-        self._compiled: Final = compiled
+        except RecursionError:
+            raise ModelError(
+                Reason.MALFORMED_FILE, f"{origin} is not a chat template: it is nested too deeply"
+            ) from None
+        return cls(
+            source=source,
+            origin=origin,
+            content_format=detect_content_format(tree),
+            variables=frozenset(jinja2.meta.find_undeclared_variables(tree)),
+            _compiled=compiled,
+        )
 
     def render(
         self,
@@ -126,7 +147,8 @@ class ChatTemplate:
             continue_final_message: cut the text where the last message's content ends.
 
         Raises:
-            InexactError: `chat_template_failed`.
+            InexactError: `chat_template_failed`; `chat_template_not_reproducible` if it asks for
+                the date (the engine's, at another moment) or for chance.
         """
         final: str | None = None
         if continue_final_message:
@@ -135,6 +157,12 @@ class ChatTemplate:
             text = self._compiled.render(
                 messages=conversation, add_generation_prompt=add_generation_prompt, **variables
             )
+        except _NotReproducibleError as error:
+            raise InexactError(
+                Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
+                f"the chat template uses {error}, whose value the engine gets at another moment; "
+                "send a rendered `prompt`, or the variable that the template takes instead",
+            ) from error
         except Exception as error:  # a template can raise whatever its input makes it
             raise InexactError(
                 Reason.CHAT_TEMPLATE_FAILED, f"the chat template refuses the messages: {error}"

@@ -93,6 +93,8 @@ def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
         arguments = json.loads(function["arguments"]) if function["arguments"] else {}
     except ValueError:
         arguments = {}
+    except RecursionError:
+        raise invalid("the arguments of a tool call are nested too deeply") from None
     function["arguments"] = arguments if isinstance(arguments, dict) else {}
     return dict(call) | {"function": function}
 

@@ -7,7 +7,7 @@ Sources: transformers 5.20.2 ``image_processing_utils.py`` (`select_best_resolut
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -48,6 +48,10 @@ class AnyRes:
     largest: tuple[int, int] | None = None
     ignored_size: Literal["shortest_edge"] | None = None
 
+    def __post_init__(self) -> None:
+        if not self.pinpoints or min(map(min, self.pinpoints)) < self.image_size:
+            raise ValueError(f"resolutions of at least {self.image_size} pixels a side")
+
     @property
     def max_embeds(self) -> int:
         """See `Geometry.max_embeds`."""
@@ -60,9 +64,9 @@ class AnyRes:
         check_ignored(options.mm_processor_kwargs, edge=self.ignored_size)
         return self
 
-    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return [fill(self.image_token_id, self.count(image)) for image in images]
+        return (fill(self.image_token_id, self.count(image)) for image in images)
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens."""

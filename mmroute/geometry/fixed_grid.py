@@ -6,8 +6,9 @@ Sources: vLLM 0.33.0 ``model_executor/models/llava.py``, ``clip.py``, ``siglip.p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, Literal
 
 from mmroute.geometry.processor_kwargs import check_ignored
@@ -52,9 +53,9 @@ class FixedGrid:
         check_ignored(options.mm_processor_kwargs, edge="shortest_edge")
         return self
 
-    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return [fill(self.image_token_id, self.max_embeds)] * len(images)
+        return repeat(fill(self.image_token_id, self.max_embeds), len(images))
 
 
 def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:

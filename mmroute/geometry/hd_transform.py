@@ -7,12 +7,12 @@ Source: the "HD transform" of the models' ``image_processing_phi3_v.py``
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.processor_kwargs import check_unread, positive_count
+from mmroute.geometry.processor_kwargs import check_unread, positive_count, refused
 from mmroute.geometry.replacement import Replacement, fill
 from mmroute.request import ImageSize, RequestOptions
 
@@ -21,6 +21,7 @@ __all__ = ["HdTransform", "padded_size"]
 _TILE: Final = 336
 _TOKENS_PER_TILE: Final = 144
 _TOKENS_PER_ROW: Final = 12
+_MOST_CROPS: Final = 10_000
 _LARGEST: Final = ImageSize(50, 8000)
 
 
@@ -45,11 +46,14 @@ class HdTransform:
         """See `Geometry.with_overrides`."""
         kwargs = options.mm_processor_kwargs
         check_unread(kwargs)
-        return replace(self, num_crops=positive_count(kwargs, "num_crops", self.num_crops))
+        num_crops = positive_count(kwargs, "num_crops", self.num_crops)
+        if num_crops > _MOST_CROPS:
+            raise refused("num_crops", num_crops, f"at most {_MOST_CROPS}: no context holds more")
+        return replace(self, num_crops=num_crops)
 
-    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return [fill(self.image_token_id, self.count(image)) for image in images]
+        return (fill(self.image_token_id, self.count(image)) for image in images)
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens.

@@ -8,7 +8,7 @@ keeps at least one pixel. Sources: vLLM 0.33.0 ``model_executor/models/pixtral.p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -61,9 +61,9 @@ class PatchRows:
             return self
         return replace(self, max_side=size["longest_edge"])
 
-    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return [self.replacement(image) for image in images]
+        return (self.replacement(image) for image in images)
 
     def replacement(self, image: ImageSize) -> Replacement:
         """The replacement of one image.

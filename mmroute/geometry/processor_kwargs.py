@@ -25,14 +25,17 @@ __all__ = [
 ]
 
 
+_INT64: Final = 1 << 63
+
+
 def is_switch(value: object) -> bool:
     """Whether a value is true or false."""
     return isinstance(value, bool)
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is a positive integer."""
-    return type(value) is int and value > 0
+    """Whether a value is a positive integer that the processors' own arithmetic can hold."""
+    return type(value) is int and 0 < value < _INT64
 
 
 def _is_box(value: object) -> bool:

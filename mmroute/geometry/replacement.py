@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from mmroute.errors import InexactError, Reason, shown
 from mmroute.request import ImageSize, RequestOptions
 
-__all__ = ["EmbedRuns", "Geometry", "Replacement", "TokenIds", "fill", "rows"]
+__all__ = ["EmbedRuns", "Geometry", "Replacement", "TokenIds", "check_count", "fill", "rows"]
 
 TokenIds: TypeAlias = npt.NDArray[np.uint32]
 """Token IDs: one contiguous uint32 array of shape (n,)."""
+
+_MOST_TOKENS: Final = 1 << 23
 
 EmbedRuns: TypeAlias = tuple[tuple[bool, int], ...]
 """Run lengths of `is_embed`: (True, n) for n feature positions, (False, n) for n others."""
@@ -57,16 +60,33 @@ class Geometry(Protocol):
             InexactError: `unsupported_processor_kwargs`.
         """
 
-    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
-        """One replacement for each image.
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+        """One replacement for each image, made when it is taken.
 
         Raises:
             InexactError: `image_refused`.
         """
 
 
+def check_count(count: int) -> None:
+    """Refuse what fits no context before it takes memory: a request may ask for any number.
+
+    Raises:
+        InexactError: `item_too_large`.
+    """
+    if count > _MOST_TOKENS:
+        raise InexactError(
+            Reason.ITEM_TOO_LARGE, f"an image would have {shown(count)} tokens; no engine holds it"
+        )
+
+
 def fill(token_id: int, count: int) -> Replacement:
-    """``count`` feature positions in one run."""
+    """``count`` feature positions in one run.
+
+    Raises:
+        InexactError: `item_too_large`.
+    """
+    check_count(count)
     return Replacement(np.full(count, token_id, dtype=np.uint32))
 
 
@@ -75,7 +95,11 @@ def rows(*, image_id: int, break_id: int, end_id: int, columns: int, count: int)
 
     >>> rows(image_id=10, break_id=12, end_id=13, columns=2, count=2).token_ids.tolist()
     [10, 10, 12, 10, 10, 13]
+
+    Raises:
+        InexactError: `item_too_large`.
     """
+    check_count(columns * count)
     row = np.full(columns + 1, image_id, dtype=np.uint32)
     row[-1] = break_id
     token_ids = np.tile(row, count)

@@ -7,7 +7,7 @@ vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``. Checked with both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -85,9 +85,9 @@ class SmartResize:
                 raise refused(alias, limits.get(edge), f"a positive integer (or size.{edge})")
         return limits["shortest_edge"], limits["longest_edge"]
 
-    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return [fill(self.image_token_id, self.count(image)) for image in images]
+        return (fill(self.image_token_id, self.count(image)) for image in images)
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens.

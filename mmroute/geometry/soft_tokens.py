@@ -8,7 +8,7 @@ transformers 5.20.2 ``models/gemma3/processing_gemma3.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     refused,
 )
-from mmroute.geometry.replacement import Replacement
+from mmroute.geometry.replacement import Replacement, check_count
 from mmroute.request import ImageSize, RequestOptions
 
 __all__ = ["SoftTokens"]
@@ -89,9 +89,9 @@ class SoftTokens:
                 changes[field] = given[name]
         return replace(self, **changes)
 
-    def replacements(self, images: Sequence[ImageSize]) -> list[Replacement]:
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return [self._replacement(self.num_crops(image)) for image in images]
+        return (self._replacement(self.num_crops(image)) for image in images)
 
     def num_crops(self, image: ImageSize) -> int:
         """How many crops an image gets; 0 if it is not cut."""
@@ -103,6 +103,7 @@ class SoftTokens:
         return 0 if min(math.ceil(long / crops), short) < self.min_crop_size else crops
 
     def _replacement(self, crops: int) -> Replacement:
+        check_count((crops + 1) * self.tokens_per_image)
         if crops:
             between = [self.between_crops] * (crops - 1)
             texts = [self.before_crops, self.before_first_crop, *between, self.blank_line]

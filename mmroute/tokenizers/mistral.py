@@ -56,6 +56,7 @@ class MistralCommonTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """See `Tokenizer.encode`. Special tokens in the text stay ordinary text."""
+        text.encode()  # tekken would take a lone surrogate for U+FFFD
         return self.tekken.encode(text, bos=add_special_tokens, eos=False)
 
     def decode(self, ids: Sequence[int]) -> str:
