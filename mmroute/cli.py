@@ -247,7 +247,7 @@ def _families(arguments: argparse.Namespace) -> int:
             {
                 "family": spec.family,
                 "title": spec.title,
-                "match": {field: list(values) for field, values in spec.match.items()},
+                "match": {str(field): list(values) for field, values in spec.match.items()},
                 "images": spec.geometry is not None,
                 "geometry": spec.geometry.name if spec.geometry else None,
                 "checked": {engine: list(v) for engine, v in spec.checked.items()},

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import importlib.metadata
 import importlib.resources
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
-from mmroute.errors import ModelError, Reason, SpecError
+from mmroute.errors import ModelError, Reason, SpecError, shown
+from mmroute.geometry import GEOMETRIES
 from mmroute.model_files import FieldRef, JsonValue, ModelFiles
+from mmroute.tokenizers.pipelines import PIPELINES
 
 __all__ = ["FamilySpec", "Lookup", "TokenLookup", "known_families", "load_spec", "match_family"]
 
@@ -24,6 +36,17 @@ ENTRY_POINTS = "mmroute.specs"
 _Ref = Annotated[
     FieldRef, BeforeValidator(lambda v: FieldRef.parse(v) if isinstance(v, str) else v)
 ]
+
+
+def _one_of(known: Collection[str]) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{name!r} is none of {', '.join(sorted(known))}{hint}")
+        return name
+
+    return check
 
 
 class _Strict(BaseModel):
@@ -46,12 +69,21 @@ class TokenLookup(_Strict):
     equals: tuple[_Ref, ...] = ()
     """Places that, where present, must give the same ID."""
 
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.id is None) == (self.text is None):
+            raise ValueError("give exactly one of id and text")
+        return self
+
 
 class TokenizerSpec(_Strict):
     """Which tokenizer files the family has, and how the engine builds each class."""
 
     format: Literal["huggingface", "mistral"] = "huggingface"
-    pipelines: Mapping[str, str] = Field(default_factory=dict)
+    pipelines: Mapping[str, Annotated[str, AfterValidator(_one_of(PIPELINES))]] = Field(
+        default_factory=dict
+    )
+    """Tokenizer class -> pipeline; ``*`` is any class."""
 
 
 class PlaceholderSpec(_Strict):
@@ -65,7 +97,7 @@ class PlaceholderSpec(_Strict):
 class GeometrySpec(_Strict):
     """Which algorithm counts, and where its numbers are read."""
 
-    name: str
+    name: Annotated[str, AfterValidator(_one_of(GEOMETRIES))]
     values: Mapping[str, Lookup] = Field(default_factory=dict)
     texts: Mapping[str, str] = Field(default_factory=dict)
     """Words the engine puts around images; encoded once, when the model is loaded."""
@@ -84,7 +116,7 @@ class FamilySpec(_Strict):
 
     family: str
     title: str
-    match: Mapping[str, tuple[str, ...]]
+    match: Annotated[Mapping[_Ref, tuple[str, ...]], Field(min_length=1)]
     """Field -> the values it may have; all must match, and exactly. ``*``: any value."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
@@ -98,13 +130,35 @@ class FamilySpec(_Strict):
     context: ContextSpec
     vocab_size: Lookup = Lookup()
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.geometry is None) != (self.placeholder is None):
+            raise ValueError("geometry and placeholder belong together: give both or neither")
+        if self.geometry is None or self.placeholder is None:
+            return self
+        if self.placeholder.rule in ("single_token", "merged_blank_lines"):
+            _one_of(self.tokens)(self.placeholder.target)
+        fields = {f.name: f for f in dataclasses.fields(GEOMETRIES[self.geometry.name])}  # type: ignore[arg-type]  # all of them are dataclasses
+        for name in [*self.geometry.values, *self.geometry.texts]:
+            _one_of(fields)(name)
+        given = {
+            *self.geometry.values,
+            *self.geometry.texts,
+            *(f"{t}_token_id" for t in self.tokens),
+        }
+        missing = [
+            n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in given
+        ]
+        if missing:
+            raise ValueError(f"geometry {self.geometry.name} needs {', '.join(missing)}")
+        return self
+
     def matches(self, files: ModelFiles) -> bool:
         """Whether the family is the one of these files."""
         if files.name in self.embedded and not files.has("config.json"):
             return True
         return all(
-            self._accepts(files.lookup(FieldRef.parse(field)), allowed)
-            for field, allowed in self.match.items()
+            self._accepts(files.lookup(field), allowed) for field, allowed in self.match.items()
         )
 
     @staticmethod
@@ -128,11 +182,14 @@ def load_spec(text: str, origin: str) -> FamilySpec:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{origin} is not TOML: {error}") from error
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})"
-            for e in error.errors()
-        )
-        raise SpecError(f"{origin}: {problems}") from error
+        raise SpecError(f"{origin}: {'; '.join(map(_problem, error.errors()))}") from error
+
+
+def _problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
+    message = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return str(message)
+    return f"{'.'.join(map(str, error['loc']))}: {message} (found {shown(error['input'])})"
 
 
 @cache
@@ -181,7 +238,14 @@ def _spec_files() -> Iterator[Traversable]:
     root = packaged if packaged.is_dir() else Path(__file__).parents[1] / "model_specs"
     yield from _toml_files(root)
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        yield from _toml_files(importlib.resources.files(point.value))
+        try:
+            yield from _toml_files(importlib.resources.files(point.value))
+        except (ImportError, OSError, TypeError) as error:
+            owner = point.dist.name if point.dist else "an installed package"
+            raise SpecError(
+                f"{owner}: the entry point {point.name!r} of {ENTRY_POINTS} must name a package "
+                f"that holds *.toml files, found {point.value!r}: {error}"
+            ) from error
 
 
 def _toml_files(root: Traversable) -> list[Traversable]:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.request_lines import answer_line
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "requests.jsonl"
 
@@ -107,10 +109,61 @@ def test_mistakes_are_told(arguments: list[str], status: int, words: str) -> Non
 
 def test_input_that_is_not_utf8_is_told(tmp_path: Path) -> None:
     path = tmp_path / "latin.jsonl"
-    path.write_bytes(b'{"prompt": "\xe9"}\n')
+    path.write_bytes(b'{"prompt": "\xe9"}\n{"prompt": "e"}\n')
     result = run("tokens", EMBEDDED_MODEL, "--input", str(path))
-    assert result.returncode == 1
-    assert "not UTF-8" in result.stderr
+    assert result.returncode == 0
+    first, second = answers(result.stdout)
+    assert "not UTF-8" in first["message"]
+    assert second["exact"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_request(tmp_path: Path) -> None:
+    path = tmp_path / "bom.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"id": 7, "prompt": "a"}\n')
+    (answer,) = answers(run("tokens", EMBEDDED_MODEL, "--input", str(path)).stdout)
+    assert (answer["id"], answer["exact"]) == (7, True)
+
+
+def test_requests_are_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "same.jsonl"
+    path.write_text('{"prompt": "a"}\n', encoding="utf-8")
+    result = run("tokens", EMBEDDED_MODEL, "--input", str(path), "--output", str(path))
+    assert result.returncode == 2
+    assert path.read_text(encoding="utf-8") == '{"prompt": "a"}\n'
+
+
+def test_each_answer_comes_at_once() -> None:
+    """A router may keep mmroute beside itself and wait for one answer before the next request."""
+    command = [sys.executable, "-m", "mmroute", "tokens", EMBEDDED_MODEL]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        for _ in range(2):
+            process.stdin.write(b'{"prompt": "a"}\n')
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["exact"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "words"),
+    [
+        ({"message": []}, "invalid_request", "did you mean 'messages'"),
+        ({"prompt": "a", "image": []}, "invalid_request", "did you mean 'images'"),
+        ({"prompt": "a", "chat_template": "x"}, "unsupported_field", "chat_template"),
+        ({"prompt": "a", "truncate_prompt_tokens": 3}, "unsupported_field", "truncate"),
+    ],
+)
+def test_fields_that_would_change_the_answer(
+    line: dict[str, Any], reason: str, words: str, normalizer: Callable[[str], Normalizer]
+) -> None:
+    answer = answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL))
+    assert answer["reason"] == reason
+    assert words in answer["message"]
+
+
+def test_fields_without_influence_are_ignored(normalizer: Callable[[str], Normalizer]) -> None:
+    line = {"prompt": "a", "model": "m", "max_tokens": 5, "tool_choice": "auto", "documents": None}
+    assert answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL))["exact"]
 
 
 def test_version() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,6 @@ import pytest
 from conftest import real_models
 from small_models import SMALL_MODELS, Files
 
-import mmroute
 from mmroute import ModelError, Normalizer, Reason, SpecError
 from mmroute.backends import BACKENDS
 from mmroute.family import known_families, load_spec
@@ -70,8 +70,9 @@ def resolve_small(name: str) -> str:
     config = SMALL_MODELS[name]()["config.json"]
     vision = config.get("vision_config", {}).get("model_type")
     for spec in known_families():
-        wanted = spec.match.get("config.json:vision_config.model_type", (vision,))
-        types = spec.match.get("config.json:model_type", ())
+        match = {str(field): values for field, values in spec.match.items()}
+        wanted = match.get("config.json:vision_config.model_type", (vision,))
+        types = match.get("config.json:model_type", ())
         if config["model_type"] in types and vision in wanted:
             return spec.family
     raise AssertionError(name)
@@ -235,8 +236,37 @@ def test_spec_errors_name_file_and_field() -> None:
         load_spec('famly = "x"\n[placeholder]\nrule = "nowhere"\n', "bad.toml")
 
 
+SPEC = (Path(__file__).parents[1] / "model_specs" / "qwen2_5_vl.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ('"config.json:model_type"', '"model_type"', "FILE:FIELD"),
+        ('"smart_resize"', '"smartresize"', "did you mean 'smart_resize'"),
+        ('"qwen2" }', '"qwen" }', "did you mean 'qwen2'"),
+        ('rule = "single_token"', 'rule = "single_token"\ntarget = "imag"', "'image'"),
+        ("patch_size = {", "patchsize = {", "did you mean 'patch_size'"),
+        ('text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "exactly one"),
+        ("patch_size = {", "# {", "needs patch_size"),
+    ],
+)
+def test_specs_are_checked_as_a_whole(right: str, wrong: str, words: str) -> None:
+    assert right in SPEC
+    with pytest.raises(SpecError) as caught:
+        load_spec(SPEC.replace(right, wrong), "mine.toml")
+    assert "mine.toml" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_errors_survive_a_process_boundary() -> None:
+    for error in (ModelError(Reason.MISSING_FILE, "gone"), SpecError("bad")):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        assert (copy.reason, str(copy)) == (error.reason, str(error))
+
+
 def test_no_two_families_match_one_model() -> None:
-    keys = [tuple(sorted(spec.match.items())) for spec in known_families()]
+    keys = [frozenset(spec.match.items()) for spec in known_families()]
     assert len(set(keys)) == len(keys)
 
 
@@ -248,10 +278,6 @@ def test_import_is_light() -> None:
     ).stdout.split()
     assert "mmroute" in loaded
     assert not {"transformers", "torch", "mistral_common", "PIL", "huggingface_hub"} & {*loaded}
-
-
-def test_public_names_exist() -> None:
-    assert all(hasattr(mmroute, name) for name in mmroute.__all__)
 
 
 def test_every_reason_is_documented() -> None:

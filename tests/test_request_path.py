@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from mmroute import ImageSize, InexactError, Normalizer, Reason
 from mmroute.geometry import Replacement
 from mmroute.placement import RenderedByTokenizer
 from mmroute.placement.expansion import Match, find_sequence, splice
+from mmroute.request_lines import answer_line
 
 ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
 SIZE = ImageSize(640, 480)
@@ -130,6 +132,43 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
         {"prompt_token_ids": [1, 10**6]},
         Reason.TOKEN_OUT_OF_VOCABULARY,
     ),
+    "an image no engine decodes": (
+        {"messages": ASK, "images": [ImageSize(20000, 20000)]},
+        Reason.IMAGE_REFUSED,
+    ),
+    "more pixels than one request may have": (
+        {"messages": user(*[IMAGE] * 5), "images": [ImageSize(7000, 7000)] * 5},
+        Reason.IMAGE_REFUSED,
+    ),
+    "a limit no memory holds": (
+        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"min_pixels": 1 << 62}},
+        Reason.ITEM_TOO_LARGE,
+    ),
+    "images that are objects": (
+        {"messages": ASK, "images": [{"width": 1, "height": 1}]},
+        Reason.INVALID_REQUEST,
+    ),
+    "a flag that is none": ({"prompt": "a", "add_special_tokens": None}, Reason.INVALID_REQUEST),
+    "kwargs that are a list": ({"prompt": "a", "mm_processor_kwargs": []}, Reason.INVALID_REQUEST),
+    "token IDs for text": ({"prompt": [1, 2]}, Reason.INVALID_REQUEST),
+    "messages that are a number": ({"messages": 5}, Reason.INVALID_REQUEST),
+    "arguments without a bottom": (
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {
+                            "id": "1",
+                            "type": "function",
+                            "function": {"name": "f", "arguments": "[" * 100_000},
+                        }
+                    ],
+                }
+            ]
+        },
+        Reason.INVALID_REQUEST,
+    ),
     "a text for an ID": ({"prompt_token_ids": ["1"]}, Reason.INVALID_REQUEST),
     "an empty prompt": ({"prompt": ""}, Reason.EMPTY_PROMPT),
     "too long": ({"prompt_token_ids": [1] * 32768}, Reason.PROMPT_TOO_LONG),
@@ -200,6 +239,77 @@ def test_a_template_that_raises_is_a_reason(
     assert "only cats" in routing.message
 
 
+@pytest.mark.parametrize(
+    "source", ["{{ strftime_now('%Y') }}", "{{ lipsum() }}", "{{ [1, 2] | random }}"]
+)
+def test_a_template_that_depends_on_the_moment_is_a_reason(
+    source: str, changed_model: Callable[..., Any]
+) -> None:
+    def change(files: dict[str, Any]) -> None:
+        files["chat_template.json"] = {
+            "chat_template": "{% if messages | length > 1 %}" + source + "{% endif %}x"
+        }
+
+    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
+    message = {"role": "user", "content": "dog"}
+    assert model.normalize(messages=[message]).exact
+    routing = model.normalize(messages=[message] * 2)
+    assert routing.reason is Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE
+
+
+def test_numpy_ids_are_read_and_answers_are_read_only(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    ids = normalizer("small-qwen2.5-vl").normalize(prompt="a b").token_ids
+    again = normalizer("small-qwen2.5-vl").normalize(prompt_token_ids=ids).token_ids
+    assert again.tolist() == ids.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        again[0] = 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+PART = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image", "image_url", "thinking", "file"]) | JSON},
+    optional={"text": JSON, "image_url": JSON, "uuid": JSON, "thinking": JSON},
+)
+MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "system", "assistant", "tool"]) | JSON},
+    optional={
+        "content": JSON | st.lists(PART | JSON, max_size=3),
+        "tool_calls": JSON,
+        "name": JSON,
+        "reasoning": JSON,
+        "tools": JSON,
+    },
+)
+LINE = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": JSON,
+        "messages": st.lists(MESSAGE | JSON, max_size=3) | JSON,
+        "prompt": st.text(max_size=8) | JSON,
+        "prompt_token_ids": JSON,
+        "images": st.lists(st.dictionaries(st.sampled_from(["width", "height"]), JSON)) | JSON,
+        "tools": JSON,
+        "mm_processor_kwargs": st.dictionaries(st.sampled_from(["size", "min_pixels"]), JSON),
+        "chat_template_kwargs": JSON,
+        "continue_final_message": JSON,
+    },
+)
+
+
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "pixtral-12b-2409", "small-llava-1.5"])
+@given(line=LINE)
+@settings(deadline=None, max_examples=150)
+def test_no_json_raises(line: Any, name: str, normalizer: Callable[[str], Normalizer]) -> None:
+    answer = answer_line(json.dumps(line), normalizer(name))
+    assert answer["exact"] is ("token_ids" in answer) is ("reason" not in answer)
+
+
 def test_a_template_cannot_reach_python(changed_model: Callable[..., Any]) -> None:
     def change(files: dict[str, Any]) -> None:
         source = "{{ messages.__class__.__mro__[1].__subclasses__() }}"
@@ -207,15 +317,16 @@ def test_a_template_cannot_reach_python(changed_model: Callable[..., Any]) -> No
 
     model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
     routing = model.normalize(messages=[{"role": "user", "content": "x"}])
-    assert not routing.exact or not len(routing.token_ids)
+    assert routing.reason is Reason.CHAT_TEMPLATE_FAILED
+    assert "unsafe" in routing.message
 
 
 def test_one_model_serves_many_threads(normalizer: Callable[[str], Normalizer]) -> None:
-    model = normalizer("pixtral-12b-2409")
+    models = [normalizer(name) for name in ("pixtral-12b-2409", "small-phi-3-vision")]
     sizes = [ImageSize(16 * n, 16) for n in range(1, 40)]
 
-    def ask(size: ImageSize) -> int:
-        return len(model.normalize(messages=ASK, images=[size]).token_ids)
+    def ask(size: ImageSize) -> list[list[int]]:
+        return [m.normalize(messages=ASK, images=[size]).token_ids.tolist() for m in models]
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, sizes)) == [ask(size) for size in sizes]
