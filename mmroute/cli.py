@@ -23,6 +23,7 @@ __all__ = ["main"]
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
+_ENCODERS = ("tokenizers", "mistral-common")  # their versions decide over IDs too
 _STANDARD = "-"
 _PROGRESS_EVERY = 1.0  # seconds
 
@@ -221,6 +222,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
         "commit": model.commit,
         "family": model.family.family,
         "backend": f"{model.backend.name} {model.backend.version}",
+        "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _ENCODERS),
     }
     values = [{"name": o.name, "value": o.value, "source": o.source} for o in model.origins]
     if arguments.json:

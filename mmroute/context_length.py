@@ -6,10 +6,11 @@ Source: vLLM 0.33.0 ``config/model.py`` (`_get_and_verify_max_len`) and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, shown
 from mmroute.model_files import JsonValue, ModelFiles
 
 __all__ = ["longest_context"]
@@ -54,12 +55,19 @@ def _rope_factor(files: ModelFiles) -> float:
     rope = _rope(_text_config(files))
     kind = rope.get("rope_type", rope.get("type", "default"))
     factor = rope.get("factor")
-    if kind in _LENGTH_PRESERVING_ROPE or factor is None:
-        return 1.0
-    if not isinstance(factor, int | float):
+    if not isinstance(kind, str):
         raise ModelError(
             Reason.INVALID_CONFIG_FIELD,
-            f"{files.path('config.json')}: rope_scaling.factor must be a number, found {factor!r}.",
+            f"{files.path('config.json')}: the type of rope_scaling must be a string, found "
+            f"{shown(kind)}.",
+        )
+    if kind in _LENGTH_PRESERVING_ROPE or factor is None:
+        return 1.0
+    if not isinstance(factor, int | float) or not 0 < factor < math.inf:
+        raise ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{files.path('config.json')}: rope_scaling.factor must be a positive number, "
+            f"found {shown(factor)}.",
         )
     return float(factor)
 

@@ -218,7 +218,7 @@ def _embedded() -> ModelFiles:
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
             f"The installed mistral-common has no {_EMBEDDED_TEKKEN} in {data}; "
-            "install a version that carries its tokenizers (1.8.6 or later).",
+            "install a version that carries its tokenizers (1.13.1 or later).",
         )
     return ModelFiles(name=EMBEDDED_MODEL, root=data, renamed={"tekken.json": tekken})
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mmroute.backends import BackendProfile, find_backend
 from mmroute.chat import Chat, HfChat
-from mmroute.chat.template import ChatTemplate
+from mmroute.chat.template_files import chat_templates
 from mmroute.context_length import longest_context
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, shown
 from mmroute.family import FamilySpec, Lookup, TokenLookup, match_family
@@ -29,9 +29,6 @@ from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
 
 __all__ = ["ImageRules", "Origin", "ResolvedModel", "resolve_model"]
-
-
-_NAMED_TEMPLATES = "additional_chat_templates/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +133,9 @@ class _Resolver:
         tokens = self._tokens(tokenizer)
         images = self._images(tokenizer, tokens)
         chat = self._chat(tokenizer, images)
-        self._note("content_format", chat.content_format, "the chat template's syntax tree")
+        hf_format = self.family.tokenizer.format == "huggingface"
+        read_from = "the chat template's syntax tree" if hf_format else "mistral-common's encoder"
+        self._note("content_format", chat.content_format, read_from)
         self._note_bos(tokenizer)
         context = self.family.context
         max_model_len = longest_context(
@@ -347,7 +346,9 @@ class _Resolver:
     def _chat(self, tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
         if self.family.tokenizer.format == "mistral":
             return _mistral_chat(tokenizer, images)
-        template, tool_template = self._chat_templates()
+        template, tool_template = chat_templates(self.files)
+        for name, found in (("chat_template", template), ("tool_chat_template", tool_template)):
+            self._note(name, None, found.origin if found else "none")
         placeholder = self.family.placeholder
         return HfChat(
             template=template,
@@ -355,47 +356,6 @@ class _Resolver:
             special_tokens=named_special_tokens(self.files.object("tokenizer_config.json")),
             chat_placeholder=placeholder.chat_text if placeholder else None,
         )
-
-    def _chat_templates(self) -> tuple[ChatTemplate | None, ChatTemplate | None]:
-        """The template of requests without tools, and of those with tools.
-
-        The engine takes the processor's first, but only without tools; else the tokenizer's.
-        Source: vLLM 0.33.0 ``renderers/hf.py``; transformers 5.20.2 ``processing_utils.py``
-        and ``tokenization_utils_base.py`` for the files.
-        """
-        jinja = ("chat_template.jinja", None)
-        tokenizer_own = ("tokenizer_config.json", "chat_template")
-        legacy = ("chat_template.json", "chat_template")
-        processors = (("processor_config.json", "chat_template"), legacy, jinja)
-        named = [name for name in self.files.names() if name.startswith(_NAMED_TEMPLATES)]
-        if named:
-            raise ModelError(
-                Reason.INVALID_CONFIG_FIELD,
-                f"{self.files.name}: several named chat templates are not supported: "
-                f"{', '.join(named)}. Give a directory with one template.",
-            )
-        tool_template = self._first_template((jinja, tokenizer_own))
-        template = self._first_template(processors) or tool_template
-        for name, found in (("chat_template", template), ("tool_chat_template", tool_template)):
-            self._note(name, None, found.origin if found else "none")
-        return template, tool_template
-
-    def _first_template(self, places: tuple[tuple[str, str | None], ...]) -> ChatTemplate | None:
-        for file, field in places:
-            if not self.files.has(file):
-                continue
-            if field is None:
-                return ChatTemplate.compile(self.files.text(file), file)
-            value = self.files.object(file).get(field)
-            if isinstance(value, str):
-                return ChatTemplate.compile(value, f"{file}:{field}")
-            if value is not None:
-                raise ModelError(
-                    Reason.INVALID_CONFIG_FIELD,
-                    f"{self.files.path(file)}: {field} must be one template, found "
-                    f"{type(value).__name__}; several named templates are not supported.",
-                )
-        return None
 
 
 def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:

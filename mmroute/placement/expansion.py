@@ -5,6 +5,8 @@ Source: vLLM 0.33.0 ``multimodal/processing/processor.py``.
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -157,19 +159,29 @@ def expand_via_text(
     """
     text = tokenizer.decode(ids.tolist())
     targets = [tokenizer.decode(target) for target in target_of]
-    waiting = list(range(len(replacements)))
+    # Items with the same placeholder queue up; only the first of each queue is looked for.
+    queues: dict[str, deque[int]] = defaultdict(deque)
+    for item, target in enumerate(targets):
+        queues[target].append(item)
+    heap = [(text.find(target), queue[0], target) for target, queue in queues.items() if target]
+    heapq.heapify(heap)
     pieces: list[str] = []
-    end = 0
-    while waiting:
-        # Items with the same placeholder queue up; only the first of each queue is looked for.
-        heads = {targets[item]: item for item in reversed(waiting)}
-        found = [(at, i) for t, i in heads.items() if t and (at := text.find(t, end)) >= 0]
-        if not found:
-            raise too_few(len(replacements) - len(waiting), len(replacements))
-        at, item = min(found)
-        waiting.remove(item)
+    end = done = 0
+    while done < len(replacements):
+        if not heap:
+            raise too_few(done, len(replacements))
+        at, item, target = heapq.heappop(heap)
+        if at < 0:
+            continue
+        if at < end:  # found before the last replacement was made, and partly inside it
+            heapq.heappush(heap, (text.find(target, end), item, target))
+            continue
         pieces += [text[end:at], tokenizer.decode(replacements[item].token_ids.tolist())]
-        end = at + len(targets[item])
+        end = at + len(target)
+        done += 1
+        queues[target].popleft()
+        if queues[target]:
+            heapq.heappush(heap, (text.find(target, end), queues[target][0], target))
     pieces.append(text[end:])
     encoded = tokenizer.encode("".join(pieces), add_special_tokens=False)
     return np.array(encoded, dtype=np.uint32)
