@@ -50,8 +50,8 @@ class ImageQueue:
                 )
             raise InexactError(
                 Reason.IMAGE_COUNT_MISMATCH,
-                f"the messages have more image parts than `images` has sizes ({len(self._images)}); "
-                "give the width and height of every image, in order",
+                "the messages have more image parts than `images` has sizes "
+                f"({len(self._images)}); give the width and height of every image, in order",
             )
         self.taken.append(self._images[len(self.taken)])
         return len(self.taken)
