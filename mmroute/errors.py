@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import reprlib
 from enum import StrEnum
+from typing import Any
 
-__all__ = ["InexactError", "MmrouteError", "ModelError", "Reason", "SpecError", "invalid", "shown"]
+__all__ = [
+    "InexactError",
+    "MmrouteError",
+    "ModelError",
+    "Reason",
+    "SpecError",
+    "invalid",
+    "problem",
+    "shown",
+]
 
 
 class Reason(StrEnum):
@@ -130,3 +140,11 @@ def shown(value: object) -> str:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
         return f"a {type(value).__name__}"
+
+
+def problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails, without importing it
+    """One of pydantic's errors in words: field, what it must be, what was found."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    return f"{'.'.join(map(str, error['loc']))}: {message} (found {shown(error['input'])})"

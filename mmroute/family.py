@@ -23,12 +23,21 @@ from pydantic import (
     model_validator,
 )
 
-from mmroute.errors import ModelError, Reason, SpecError, shown
+from mmroute.errors import ModelError, Reason, SpecError, problem
 from mmroute.geometry import GEOMETRIES
 from mmroute.model_files import FieldRef, JsonValue, ModelFiles
 from mmroute.tokenizers.pipelines import PIPELINES
 
-__all__ = ["FamilySpec", "Lookup", "TokenLookup", "known_families", "load_spec", "match_family"]
+__all__ = [
+    "FamilySpec",
+    "GeometrySpec",
+    "Lookup",
+    "PlaceholderSpec",
+    "TokenLookup",
+    "known_families",
+    "load_spec",
+    "match_family",
+]
 
 ENTRY_POINTS = "mmroute.specs"
 """Entry point group of other packages' specs: each names a package that holds ``*.toml``."""
@@ -182,14 +191,7 @@ def load_spec(text: str, origin: str) -> FamilySpec:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{origin} is not TOML: {error}") from error
     except ValidationError as error:
-        raise SpecError(f"{origin}: {'; '.join(map(_problem, error.errors()))}") from error
-
-
-def _problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
-    message = error["msg"].removeprefix("Value error, ")
-    if not error["loc"]:
-        return str(message)
-    return f"{'.'.join(map(str, error['loc']))}: {message} (found {shown(error['input'])})"
+        raise SpecError(f"{origin}: {'; '.join(map(problem, error.errors()))}") from error
 
 
 @cache

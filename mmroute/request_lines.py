@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import InexactError, Reason, invalid, problem, shown
 from mmroute.normalizer import Normalizer, Routing
 from mmroute.request import ImageSize, image_size
 
-__all__ = ["RequestLine", "answer_line", "parse_line"]
+__all__ = ["RequestLine", "answer_line"]
 
 _MAX_CACHE_SALT = 128
 # Fields of the engine's API that change the prompt, and are not covered.
@@ -85,15 +85,6 @@ class RequestLine(BaseModel):
         )
 
 
-def parse_line(line: str | bytes) -> RequestLine:
-    """Read one line.
-
-    Raises:
-        InexactError: `invalid_request`, naming each field and what was found in it.
-    """
-    return _request(_json_object(line))
-
-
 def answer_line(line: str | bytes, normalizer: Normalizer) -> dict[str, Any]:
     """The answer to one line, ready for JSON; a bad line is answered too."""
     line_id: str | int | None = None
@@ -152,10 +143,4 @@ def _request(value: dict[str, Any]) -> RequestLine:
     try:
         return RequestLine.model_validate(value)
     except ValidationError as error:
-        raise invalid("; ".join(map(_problem, error.errors()))) from error
-
-
-def _problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
-    field = ".".join(map(str, error["loc"]))
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{field}: {message} (found {shown(error['input'])})"
+        raise invalid("; ".join(map(problem, error.errors()))) from error

@@ -14,7 +14,14 @@ from mmroute.chat import Chat, HfChat
 from mmroute.chat.template_files import chat_templates
 from mmroute.context_length import longest_context
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, shown
-from mmroute.family import FamilySpec, Lookup, TokenLookup, match_family
+from mmroute.family import (
+    FamilySpec,
+    GeometrySpec,
+    Lookup,
+    PlaceholderSpec,
+    TokenLookup,
+    match_family,
+)
 from mmroute.geometry import GEOMETRIES, Geometry
 from mmroute.model_files import JsonValue, ModelFiles, find_model
 from mmroute.placement import (
@@ -274,8 +281,8 @@ class _Resolver:
         if self.family.geometry is None or self.family.placeholder is None:
             self._note("images", "refused", "the engine takes only text for this family")
             return None
-        geometry = self._geometry(tokenizer, tokens)
-        placement = self._placement(tokenizer, tokens)
+        geometry = self._geometry(self.family.geometry, tokenizer, tokens)
+        placement = self._placement(self.family.placeholder, tokenizer, tokens)
         target = self.family.placeholder.target
         if target in tokens:
             self._note("chat_placeholder_id", tokens[target], f"the {target} token")
@@ -300,10 +307,9 @@ class _Resolver:
             f"{self.files.name}: its image values make no sense together: {why}: {geometry}.",
         )
 
-    def _geometry(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Geometry:
-        spec = self.family.geometry
-        if spec is None:
-            raise SpecError(f"{self.family.family}: a placeholder without a geometry")
+    def _geometry(
+        self, spec: GeometrySpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
+    ) -> Geometry:
         self._note("geometry", spec.name, "family spec")
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
         for name, lookup in spec.values.items():
@@ -321,10 +327,9 @@ class _Resolver:
             wanted = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
             raise self._invalid(name, values.get(name), wanted) from error
 
-    def _placement(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:
-        spec = self.family.placeholder
-        if spec is None:
-            raise SpecError(f"{self.family.family}: a geometry without a placeholder rule")
+    def _placement(
+        self, spec: PlaceholderSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
+    ) -> Placement:
         self._note("placement", spec.rule, "family spec")
         match spec.rule:
             case "single_token":

@@ -257,6 +257,14 @@ _CLIP: Final = {
     "patch_size": 14,
     "projection_dim": 32,
 }
+_CLIP_PREPROCESSING: Final = {
+    "do_convert_rgb": True,
+    "do_normalize": True,
+    "do_rescale": True,
+    "do_resize": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
 _SIGLIP: Final = {
     "model_type": "siglip_vision_model",
     "hidden_size": 64,
@@ -308,12 +316,7 @@ def _llava(architecture: str, model_type: str, **config: Any) -> Files:
         "preprocessor_config.json": {
             "crop_size": {"height": 336, "width": 336},
             "do_center_crop": True,
-            "do_convert_rgb": True,
-            "do_normalize": True,
-            "do_rescale": True,
-            "do_resize": True,
-            "image_mean": [0.48145466, 0.4578275, 0.40821073],
-            "image_std": [0.26862954, 0.26130258, 0.27577711],
+            **_CLIP_PREPROCESSING,
             "image_processor_type": "CLIPImageProcessor",
             "processor_class": f"{name}Processor",
             "resample": 3,
@@ -435,12 +438,7 @@ def _pixtral(architecture: str, model_type: str, side: int, **config: Any) -> Fi
             "processor_class": "PixtralProcessor",
         },
         "preprocessor_config.json": {
-            "do_convert_rgb": True,
-            "do_normalize": True,
-            "do_rescale": True,
-            "do_resize": True,
-            "image_mean": [0.48145466, 0.4578275, 0.40821073],
-            "image_std": [0.26862954, 0.26130258, 0.27577711],
+            **_CLIP_PREPROCESSING,
             "image_processor_type": "PixtralImageProcessor",
             "patch_size": {"height": 16, "width": 16},
             "processor_class": "PixtralProcessor",

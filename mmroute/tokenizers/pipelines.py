@@ -66,6 +66,11 @@ _QWEN2: Final[Mapping[str, JsonValue]] = {
         "use_regex": True,
     },
 }
+_PIECE_DECODERS: Final[list[JsonValue]] = [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
 _GEMMA: Final[Mapping[str, JsonValue]] = {
     "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
     "pre_tokenizer": {
@@ -76,11 +81,7 @@ _GEMMA: Final[Mapping[str, JsonValue]] = {
     },
     "decoder": {
         "type": "Sequence",
-        "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-        ],
+        "decoders": _PIECE_DECODERS,
     },
 }
 # Unlike the file's Prepend normalizer, Metaspace adds no second mark before a space.
@@ -95,9 +96,7 @@ _LLAMA_LEGACY: Final[Mapping[str, JsonValue]] = {
     "decoder": {
         "type": "Sequence",
         "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
+            *_PIECE_DECODERS,
             {"type": "Strip", "content": " ", "start": 1, "stop": 0},
         ],
     },
