@@ -21,6 +21,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from mmroute import ImageSize, Normalizer
+from mmroute.image_queue import ImageQueue
 from mmroute.placement import Expansion
 from mmroute.request import RequestOptions
 from mmroute.tokenizers.hf import HfTokenizer
@@ -48,6 +49,11 @@ MESSAGES = _messages()
 OPTIONS = RequestOptions()
 
 
+def _render(normalizer: Normalizer) -> str | list[int]:
+    images = ImageQueue(IMAGES, normalizer.model.backend, None)
+    return normalizer.model.chat.render(MESSAGES, images, OPTIONS)
+
+
 @pytest.fixture(scope="module")
 def normalizer(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
     if root := os.environ.get("MMROUTE_MODELS"):
@@ -60,7 +66,7 @@ def normalizer(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
 
 @pytest.fixture(scope="module")
 def rendered(normalizer: Normalizer) -> str:
-    prompt = normalizer.model.chat.render(MESSAGES, IMAGES, OPTIONS).prompt
+    prompt = _render(normalizer)
     assert isinstance(prompt, str)
     return prompt
 
@@ -72,8 +78,7 @@ def peer(normalizer: Normalizer) -> Tokenizer:
 
 
 def test_render(benchmark: Benchmark, normalizer: Normalizer, rendered: str) -> None:
-    chat = normalizer.model.chat
-    assert benchmark(chat.render, MESSAGES, IMAGES, OPTIONS).prompt == rendered
+    assert benchmark(_render, normalizer) == rendered
 
 
 def test_encode(

@@ -1,13 +1,18 @@
 """The token IDs an inference engine will hold for a vision-language request, without pixels."""
 
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason, SpecError
-from mmroute.normalizer import Normalizer, Routing
+from mmroute.images import ImageIdentity, ImageLinks, read_image, read_image_size
+from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
-from mmroute.request import ImageSize
+from mmroute.request import ImageSize, Lora
+from mmroute.routing import Routing
 
 __all__ = [
+    "ImageIdentity",
+    "ImageLinks",
     "ImageSize",
     "InexactError",
+    "Lora",
     "MmrouteError",
     "ModelError",
     "Normalizer",
@@ -15,4 +20,6 @@ __all__ = [
     "Reason",
     "Routing",
     "SpecError",
+    "read_image",
+    "read_image_size",
 ]

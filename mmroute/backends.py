@@ -24,6 +24,8 @@ class BackendProfile:
         max_decoded_bytes: of all images of a request, at 4 bytes a pixel.
         min_encoder_cache: features of one image that the engine's encoder cache holds even
             if no image of the model needs as many by its own configuration.
+        applies_exif_orientation: whether an image is counted as it is shown, or as it is
+            stored in its file.
     """
 
     name: str
@@ -32,6 +34,7 @@ class BackendProfile:
     max_image_pixels: int
     max_decoded_bytes: int
     min_encoder_cache: int
+    applies_exif_orientation: bool
 
 
 BACKENDS: Final[Mapping[str, BackendProfile]] = {
@@ -44,6 +47,7 @@ BACKENDS: Final[Mapping[str, BackendProfile]] = {
         max_image_pixels=178_956_970,
         max_decoded_bytes=715_827_880,
         min_encoder_cache=2048,
+        applies_exif_orientation=True,
     ),
 }
 """The profiles by name."""

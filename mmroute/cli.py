@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import functools
 import importlib.metadata
 import json
 import os
@@ -13,10 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from mmroute.block_hashes import Algorithm, none_hash
 from mmroute.errors import MmrouteError
 from mmroute.family import known_families
+from mmroute.images.links import ImageLinks
 from mmroute.normalizer import Normalizer
-from mmroute.request_lines import answer_line
+from mmroute.request_lines import Answer, answer_line, blocks_answer, tokens_answer
 from mmroute.resolve import resolve_model
 
 __all__ = ["main"]
@@ -26,27 +29,39 @@ _EXIT_USAGE = 2
 _ENCODERS = ("tokenizers", "mistral-common")  # their versions decide over IDs too
 _STANDARD = "-"
 _PROGRESS_EVERY = 1.0  # seconds
+_COMMANDS = ("tokens", "blocks", "resolve", "families")
 
 _MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
     "pixtral-12b-2409, which needs no download"
 )
-_JSON_HELP = "machine-readable output, nothing cut (the answers of tokens always are)"
-_TOKENS_EPILOG = """\
+_JSON_HELP = "machine-readable output, nothing cut (the answers to requests always are)"
+_REQUESTS_HELP = """\
 one request per input line:
   {"id": "a", "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text",
    "text": "What is this?"}]}], "images": [{"width": 640, "height": 480}]}
 instead of "messages": "prompt" (text) or "prompt_token_ids". Also: "add_special_tokens",
 "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools",
-"mm_processor_kwargs", "cache_salt", "lora" (no influence on token IDs). Each is as in the
-engine's API, but "add_special_tokens" is false unless given; the completions API has true.
-"images" holds the size of every image, in order: links and files are not opened.
-
+"mm_processor_kwargs", "cache_salt", "lora". Each is as in the engine's API, but
+"add_special_tokens" is false unless given; the completions API has true. An image part with a
+data URL carries its own size; "images" holds the sizes of the others, in order.
+"""
+_TOKENS_ANSWERS = """
 one answer per output line, in order:
   {"id": "a", "exact": true, "token_ids": [...], "placeholders": [{"offset": 2, "length": 1230}]}
    "embed_runs" in a placeholder: [[1, n], [0, 1], ...], where only some tokens get features
   {"id": "b", "exact": false, "reason": "image_refused", "message": "..."}
+"""
+_BLOCKS_ANSWERS = """
+Hashes cover which images a request has. A data URL tells; for an entry of "images" give the
+"uuid" that the engine gets as well. Where the engine's model string is not MODEL, give --model-id.
 
+one answer per output line, in order:
+  {"id": "a", "exact": true, "block_hashes": ["9f...", ...], "image_identities": ["ed...", ...],
+   "image_identity_sources": ["content_hash", ...]}   ("uuid", "uuid_hash", "content_hash")
+  {"id": "b", "exact": false, "reason": "image_identity_unknown", "message": "..."}
+"""
+_EXIT_STATUS = """
 exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage
 """
 
@@ -61,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if "invalid choice" in message:
             given = message.split("'")[1]
-            near = difflib.get_close_matches(given, ("tokens", "resolve", "families"), n=1)
+            near = difflib.get_close_matches(given, _COMMANDS, n=1)
             message += f" Did you mean {near[0]!r}?" if near else ""
         super().error(message)
 
@@ -102,12 +117,42 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     tokens = _command(
-        commands, "tokens", "requests in (JSON Lines), routing token IDs out", _tokens,
-        epilog=_TOKENS_EPILOG,
-    )  # fmt: skip
+        commands,
+        "tokens",
+        "requests in (JSON Lines), routing token IDs out",
+        lambda arguments: _answer_requests(arguments, tokens_answer),
+        epilog=_REQUESTS_HELP + _TOKENS_ANSWERS + _EXIT_STATUS,
+    )
     _model_arguments(tokens)
-    tokens.add_argument("--input", metavar="FILE", default="-", help="requests; - is stdin")
-    tokens.add_argument("--output", metavar="FILE", default="-", help="answers; - is stdout")
+    _request_arguments(tokens)
+
+    blocks = _command(
+        commands,
+        "blocks",
+        "requests in (JSON Lines), the block hashes that vLLM publishes out",
+        _blocks,
+        epilog=_REQUESTS_HELP + _BLOCKS_ANSWERS + _EXIT_STATUS,
+    )
+    _model_arguments(blocks)
+    _request_arguments(blocks)
+    blocks.add_argument(
+        "--algorithm",
+        choices=[algorithm.value for algorithm in Algorithm],
+        default=Algorithm.SHA256.value,
+        help="the engine's --prefix-caching-hash-algo (default: %(default)s)",
+    )
+    blocks.add_argument(
+        "--block-size",
+        metavar="N",
+        type=_positive,
+        default=16,
+        help="the engine's block size in tokens (default: %(default)s)",
+    )
+    blocks.add_argument(
+        "--hash-seed",
+        metavar="SEED",
+        help="the engine's PYTHONHASHSEED (default: it runs without); xxhash needs one",
+    )
 
     resolve = _command(
         commands,
@@ -151,7 +196,40 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revision", help="hub branch, tag or commit")
 
 
-def _tokens(arguments: argparse.Namespace) -> int:
+def _request_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", metavar="FILE", default="-", help="requests; - is stdin")
+    parser.add_argument("--output", metavar="FILE", default="-", help="answers; - is stdout")
+    parser.add_argument(
+        "--image-host",
+        metavar="HOST",
+        action="append",
+        default=[],
+        help="follow links to images on this host (repeatable; *.example.com; * for any public "
+        "one); without it, their sizes must be in images",
+    )
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _blocks(arguments: argparse.Namespace) -> int:
+    algorithm, seed = arguments.algorithm, arguments.hash_seed
+    try:
+        none_hash(algorithm, seed)
+    except ValueError as error:
+        print(f"mmroute: {error} (--hash-seed)", file=sys.stderr)
+        return _EXIT_USAGE
+    answer = functools.partial(
+        blocks_answer, algorithm=algorithm, block_size=arguments.block_size, seed=seed
+    )
+    return _answer_requests(arguments, answer)
+
+
+def _answer_requests(arguments: argparse.Namespace, answer: Answer) -> int:
     if _same_file(arguments.input, arguments.output):
         print("mmroute: --input and --output are the same file", file=sys.stderr)
         return _EXIT_USAGE
@@ -163,13 +241,14 @@ def _tokens(arguments: argparse.Namespace) -> int:
                 backend=arguments.backend,
                 model_id=arguments.model_id,
                 revision=arguments.revision,
+                links=ImageLinks(hosts=tuple(hosts)) if (hosts := arguments.image_host) else None,
             )
             answers = _answers(files, arguments.output)
         except OSError as error:
             print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
             return _EXIT_USAGE
         for line in _with_progress(requests):
-            answers.write(json.dumps(answer_line(line, normalizer)) + "\n")
+            answers.write(json.dumps(answer_line(line, normalizer, answer)) + "\n")
             answers.flush()  # a router that runs this beside itself waits for each answer
     return 0
 

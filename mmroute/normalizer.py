@@ -4,53 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import TokenIds
-from mmroute.placement import Expansion, PlaceholderRange
-from mmroute.request import ImageSize, Message, RequestOptions, image_sizes, integers
+from mmroute.image_queue import ImageQueue
+from mmroute.images.identity import ImageIdentity, image_identity
+from mmroute.images.links import ImageLinks
+from mmroute.placement import Expansion
+from mmroute.request import ImageSize, Lora, Message, RequestOptions, image_sizes, integers
 from mmroute.resolve import ResolvedModel, resolve_model
+from mmroute.routing import Routing
 
-__all__ = ["Normalizer", "Routing"]
-
-
-_BYTES_PER_PIXEL: Final = 4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Routing:
-    """The answer to one request: exact token IDs, or the reason why there are none.
-
-    Attributes:
-        placeholders: where each image stands, by position; empty if not exact.
-        reason: None if exact.
-        message: what was found, and what to do; empty if exact.
-    """
-
-    placeholders: tuple[PlaceholderRange, ...] = ()
-    reason: Reason | None = None
-    message: str = ""
-    _token_ids: TokenIds | None = field(default=None, repr=False)
-
-    @property
-    def exact(self) -> bool:
-        """Whether these are the engine's token IDs, one for one."""
-        return self._token_ids is not None
-
-    @property
-    def token_ids(self) -> TokenIds:
-        """The expanded prompt as the engine stores it: contiguous uint32, read-only, (n,).
-
-        Raises:
-            InexactError: the request is inexact; there are no IDs that could be mistaken for exact.
-        """
-        if self._token_ids is None:
-            raise InexactError(self.reason or Reason.INVALID_REQUEST, self.message)
-        return self._token_ids
+__all__ = ["Normalizer"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,12 +30,14 @@ class Normalizer:
 
     Attributes:
         model: what was resolved when it was loaded.
+        links: permission to follow links to images; None to leave them alone.
     """
 
     model: ResolvedModel
+    links: ImageLinks | None = None
 
     @classmethod
-    def from_pretrained(
+    def from_pretrained(  # noqa: PLR0913 - where a model comes from, and how it is served
         cls,
         model: str | os.PathLike[str],
         *,
@@ -74,15 +45,19 @@ class Normalizer:
         model_id: str | None = None,
         revision: str | None = None,
         token: str | None = None,
+        links: ImageLinks | None = None,
     ) -> Normalizer:
         """Load a model.
 
         Args:
             model: directory, hub name, or ``pixtral-12b-2409``, which needs no download.
             backend: the engine whose behaviour is matched; see `mmroute.backends`.
-            model_id: the engine's own model string, if it is another than `model`.
+            model_id: the engine's own model string, which its image identities cover; only
+                needed if it is another than `model`.
             revision: hub branch, tag or commit.
             token: hub access token.
+            links: permission to follow http and https links to images, which it takes time to
+                do; without it, give the sizes of such images in `images`.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -97,7 +72,8 @@ class Normalizer:
                 model_id=model_id,
                 revision=revision,
                 token=token,
-            )
+            ),
+            links,
         )
 
     def normalize(  # noqa: PLR0913 - the fields of the engine's own request
@@ -113,21 +89,26 @@ class Normalizer:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         mm_processor_kwargs: Mapping[str, Any] | None = None,
+        cache_salt: str | None = None,
+        lora: Lora | None = None,
     ) -> Routing:
         """The token IDs of one request. Nothing a client put into it raises.
 
         Args:
-            messages: OpenAI chat messages; ``{"type": "image"}`` parts, and links, take
-                `images` in order. Or:
+            messages: OpenAI chat messages. A data URL carries its own image; ``{"type":
+                "image"}`` parts, and links that are not followed, take `images` in order. Or:
             prompt: text, placeholders in it. Or:
             prompt_token_ids: the same as token IDs, not yet expanded.
-            images: sizes of all images, in the order of their placeholders.
+            images: sizes (or files, see `mmroute.read_image`) of the other images, in the order
+                of their placeholders.
             add_special_tokens: put BOS before text; the completions API does, chats do not.
             add_generation_prompt: end a chat with the assistant's header.
             continue_final_message: leave the last message open.
             chat_template_kwargs: variables for the chat template.
             tools: OpenAI tool definitions.
             mm_processor_kwargs: overrides for the image processor.
+            cache_salt: what keeps tenants' caches apart; block hashes cover it.
+            lora: the adapter that answers; block hashes cover it.
 
         >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
         >>> routing = normalizer.normalize(
@@ -144,15 +125,18 @@ class Normalizer:
             chat_template_kwargs={} if chat_template_kwargs is None else chat_template_kwargs,
             tools=tools,
             mm_processor_kwargs={} if mm_processor_kwargs is None else mm_processor_kwargs,
+            cache_salt=cache_salt,
+            lora=lora,
         )
         try:
             _check_one_given(messages, prompt, prompt_token_ids)
             options.check()
-            images = image_sizes(images)
-            self._check_limits(images)
-            ids, placed = self._unexpanded(messages, prompt, prompt_token_ids, images, options)
+            queue = ImageQueue(image_sizes(images), self.model.backend, self.links)
+            ids = self._unexpanded(messages, prompt, prompt_token_ids, queue, options)
+            placed = queue.take_rest()
             expansion = self._expand(ids, placed, options)
             self._check_prompt(expansion.token_ids)
+            identities = [self._identity(placed[p.item], options) for p in expansion.placeholders]
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))
         except RecursionError:  # messages, tools and kwargs are JSON of any depth
@@ -160,53 +144,38 @@ class Normalizer:
                 reason=Reason.INVALID_REQUEST, message="the request is nested too deeply"
             )
         expansion.token_ids.setflags(write=False)
-        return Routing(placeholders=expansion.placeholders, _token_ids=expansion.token_ids)
-
-    def _check_limits(self, images: Sequence[ImageSize]) -> None:
-        backend = self.model.backend
-        if images and self.model.images is None:
-            raise InexactError(
-                Reason.UNSUPPORTED_MODALITY,
-                f"the engine takes no images for the family {self.model.family.family}",
-            )
-        if len(images) > backend.max_images:
-            raise InexactError(
-                Reason.TOO_MANY_IMAGES,
-                f"{len(images)} images; the engine takes at most {backend.max_images} in one "
-                "prompt",
-            )
-        for image in images:
-            if image.width * image.height > backend.max_image_pixels:
-                raise InexactError(
-                    Reason.IMAGE_REFUSED,
-                    f"the engine decodes no image of more than {backend.max_image_pixels} pixels, "
-                    f"found {image}",
-                )
-        decoded = sum(image.width * image.height for image in images) * _BYTES_PER_PIXEL
-        if decoded > backend.max_decoded_bytes:
-            raise InexactError(
-                Reason.IMAGE_REFUSED,
-                f"the engine decodes at most {backend.max_decoded_bytes} bytes of images for one "
-                f"request; these have {decoded}",
-            )
+        return Routing(
+            placeholders=expansion.placeholders,
+            image_identities=tuple(identities),
+            lora=lora,
+            cache_salt=cache_salt,
+            _token_ids=expansion.token_ids,
+        )
 
     def _unexpanded(
         self,
         messages: Sequence[Message] | None,
         prompt: str | None,
         prompt_token_ids: Iterable[int] | None,
-        images: Sequence[ImageSize],
+        images: ImageQueue,
         options: RequestOptions,
-    ) -> tuple[Sequence[int], Sequence[ImageSize]]:
-        """The prompt before its images are expanded, and the images in prompt order."""
+    ) -> Sequence[int]:
+        """The prompt before its images are expanded."""
         if prompt_token_ids is not None:
-            return self._checked_ids(prompt_token_ids), images
+            return self._checked_ids(prompt_token_ids)
         if messages is None:
-            return self._encode(prompt, options.add_special_tokens), images
+            return self._encode(prompt, options.add_special_tokens)
         rendered = self.model.chat.render(messages, images, options)
-        if isinstance(rendered.prompt, list):
-            return rendered.prompt, rendered.images
-        return self._encode(rendered.prompt, options.add_special_tokens), rendered.images
+        if isinstance(rendered, list):
+            return rendered
+        return self._encode(rendered, options.add_special_tokens)
+
+    def _identity(self, image: ImageSize, options: RequestOptions) -> ImageIdentity | None:
+        return image_identity(
+            image,
+            mm_processor_kwargs=options.mm_processor_kwargs,
+            model_id=self.model.model_id,
+        )
 
     def _encode(self, text: object, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):
@@ -242,8 +211,13 @@ class Normalizer:
         self, ids: Sequence[int], images: Sequence[ImageSize], options: RequestOptions
     ) -> Expansion:
         rules = self.model.images
-        if not images or rules is None:
+        if not images:
             return Expansion(np.array(ids, dtype=np.uint32), ())
+        if rules is None:
+            raise InexactError(
+                Reason.UNSUPPORTED_MODALITY,
+                f"the engine takes no images for the family {self.model.family.family}",
+            )
         limit = max(self.model.backend.min_encoder_cache, rules.max_embeds)
         replacements = []
         total = 0

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mmroute.errors import InexactError, Reason, invalid, problem, shown
-from mmroute.normalizer import Normalizer, Routing
-from mmroute.request import ImageSize, image_size
+from mmroute.normalizer import Normalizer
+from mmroute.request import ImageSize, Lora, image_size
+from mmroute.routing import Routing
 
-__all__ = ["RequestLine", "answer_line"]
+__all__ = ["Answer", "RequestLine", "answer_line", "blocks_answer", "tokens_answer"]
 
-_MAX_CACHE_SALT = 128
 # Fields of the engine's API that change the prompt, and are not covered.
 _UNSUPPORTED = (
     "chat_template",
@@ -40,18 +40,18 @@ def _image(value: object) -> ImageSize:
         raise ValueError(str(inexact)) from None
 
 
-def _cache_salt(value: object) -> object:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not 1 <= len(value) <= _MAX_CACHE_SALT:
-        raise ValueError(f"cache_salt must be a string of 1 to {_MAX_CACHE_SALT} characters")
-    if set(value) & set("@/\\\0"):
-        raise ValueError("cache_salt must not contain @, /, \\ or NUL")
-    return value
+class _LoraLine(BaseModel):
+    """A LoRA adapter, with the names of vLLM's own request."""
+
+    model_config = ConfigDict(strict=True)
+
+    lora_name: str
+    lora_path: str
+    lora_int_id: int = Field(default=1, ge=1)
 
 
 class RequestLine(BaseModel):
-    """One line of ``mmroute tokens``. Fields without influence on token IDs are ignored."""
+    """One line of ``mmroute tokens`` and ``mmroute blocks``. Unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
@@ -66,11 +66,11 @@ class RequestLine(BaseModel):
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
-    cache_salt: Annotated[Any, BeforeValidator(_cache_salt)] = None
-    lora: dict[str, Any] | None = None
+    cache_salt: str | None = None
+    lora: _LoraLine | None = None
 
     def route(self, normalizer: Normalizer) -> Routing:
-        """The answer to this request. Salt and LoRA do not change token IDs."""
+        """The answer to this request."""
         return normalizer.normalize(
             messages=self.messages,
             prompt=self.prompt,
@@ -82,10 +82,16 @@ class RequestLine(BaseModel):
             chat_template_kwargs=self.chat_template_kwargs,
             tools=self.tools,
             mm_processor_kwargs=self.mm_processor_kwargs,
+            cache_salt=self.cache_salt,
+            lora=None if self.lora is None else Lora(self.lora.lora_name, self.lora.lora_path),
         )
 
 
-def answer_line(line: str | bytes, normalizer: Normalizer) -> dict[str, Any]:
+Answer: TypeAlias = Callable[[Routing], dict[str, Any]]
+"""What an exact answer says of a routing, beside its id."""
+
+
+def answer_line(line: str | bytes, normalizer: Normalizer, answer: Answer) -> dict[str, Any]:
     """The answer to one line, ready for JSON; a bad line is answered too."""
     line_id: str | int | None = None
     try:
@@ -93,25 +99,38 @@ def answer_line(line: str | bytes, normalizer: Normalizer) -> dict[str, Any]:
         found = value.get("id")
         line_id = found if isinstance(found, str) or type(found) is int else None
         routing = _request(value).route(normalizer)
+        if routing.reason is None:
+            return {"id": line_id, "exact": True, **answer(routing)}
+        reason, message = routing.reason, routing.message
     except InexactError as inexact:
-        routing = Routing(reason=inexact.reason, message=str(inexact))
-    if routing.reason is not None:
-        return {
-            "id": line_id,
-            "exact": False,
-            "reason": routing.reason.value,
-            "message": routing.message,
-        }
+        reason, message = inexact.reason, str(inexact)
+    return {"id": line_id, "exact": False, "reason": reason.value, "message": message}
+
+
+def tokens_answer(routing: Routing) -> dict[str, Any]:
+    """What ``mmroute tokens`` answers: token IDs, and where the images stand in them."""
     placeholders = [
         {"offset": p.offset, "length": p.length}
         | ({"embed_runs": [[int(e), n] for e, n in p.embed_runs]} if p.embed_runs else {})
-        for p in sorted(routing.placeholders, key=lambda p: p.offset)
+        for p in routing.placeholders
     ]
+    return {"token_ids": routing.token_ids.tolist(), "placeholders": placeholders}
+
+
+def blocks_answer(
+    routing: Routing, *, algorithm: str, block_size: int, seed: str | None
+) -> dict[str, Any]:
+    """What ``mmroute blocks`` answers: block hashes, and which images they cover.
+
+    Raises:
+        InexactError: `image_identity_unknown`.
+    """
+    hashes = routing.block_hashes(algorithm, block_size=block_size, seed=seed)
+    identities = [identity for identity in routing.image_identities if identity is not None]
     return {
-        "id": line_id,
-        "exact": True,
-        "token_ids": routing.token_ids.tolist(),
-        "placeholders": placeholders,
+        "block_hashes": hashes.hex(),
+        "image_identities": [identity.value for identity in identities],
+        "image_identity_sources": [identity.source.value for identity in identities],
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmroute import Normalizer
-from mmroute.request_lines import answer_line
+from mmroute.request_lines import answer_line, tokens_answer
 
 REQUEST_FIELDS = (
     "id", "messages", "prompt", "prompt_token_ids", "images", "add_special_tokens",
@@ -29,7 +29,7 @@ def read_vectors(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def difference(normalizer: Normalizer, case: dict[str, Any]) -> str | None:
     """What is wrong with the answer to a case, or None."""
     line = json.dumps({field: case[field] for field in REQUEST_FIELDS if field in case})
-    answer, expected = answer_line(line, normalizer), case["expect"]
+    answer, expected = answer_line(line, normalizer, tokens_answer), case["expect"]
     if "refused" in expected:
         if answer["exact"]:
             return f"SILENT: exact, but the engine refuses: {expected['refused']}"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -24,13 +25,13 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 @pytest.fixture(scope="session")
 def normalizer(small_model: Callable[[str], Path]) -> Callable[[str], Normalizer]:
-    """A loaded model by name: small, or the embedded one."""
+    """A loaded model by name: small, or the embedded one; with the model string of its vectors."""
     loaded: dict[str, Normalizer] = {}
 
     def load(name: str) -> Normalizer:
         if name not in loaded:
             model = str(small_model(name)) if name in SMALL_MODELS else name
-            loaded[name] = Normalizer.from_pretrained(model)
+            loaded[name] = Normalizer.from_pretrained(model, model_id=f"org/{name}")
         return loaded[name]
 
     return load
@@ -41,7 +42,7 @@ def changed_model(tmp_path: Path) -> Callable[..., Path]:
     """A small model with some of its files changed by a function, or left out."""
 
     def write(name: str, change: Callable[[Files], object]) -> Path:
-        files = SMALL_MODELS[name]()
+        files = copy.deepcopy(SMALL_MODELS[name]())  # models share parts
         change(files)
         return write_model(files, tmp_path / name)
 

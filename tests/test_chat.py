@@ -12,6 +12,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from mmroute import ImageSize, Normalizer, Reason
 from mmroute.chat.template import ChatTemplate
+from mmroute.image_queue import ImageQueue
 from mmroute.request import RequestOptions
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -146,7 +147,7 @@ def test_string_templates_get_placeholders_in_front(changed_model: Callable[...,
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
     rendered = normalizer.model.chat.render(
         [{"role": "user", "content": parts}],
-        [ImageSize(8, 8)],
+        ImageQueue([ImageSize(8, 8)], normalizer.model.backend, None),
         RequestOptions(),
     )
-    assert rendered.prompt == "<image>\na\nb"
+    assert rendered == "<image>\na\nb"

@@ -14,8 +14,9 @@ import pytest
 from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_files import EMBEDDED_MODEL
-from mmroute.request_lines import answer_line
+from mmroute.request_lines import answer_line, tokens_answer
 
+IMAGES = Path(__file__).parents[1] / "examples" / "images.jsonl"
 EXAMPLES = Path(__file__).parents[1] / "examples" / "requests.jsonl"
 
 
@@ -156,15 +157,62 @@ def test_each_answer_comes_at_once() -> None:
 def test_fields_that_would_change_the_answer(
     line: dict[str, Any], reason: str, words: str, normalizer: Callable[[str], Normalizer]
 ) -> None:
-    answer = answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL))
+    answer = answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL), tokens_answer)
     assert answer["reason"] == reason
     assert words in answer["message"]
 
 
 def test_fields_without_influence_are_ignored(normalizer: Callable[[str], Normalizer]) -> None:
     line = {"prompt": "a", "model": "m", "max_tokens": 5, "tool_choice": "auto", "documents": None}
-    assert answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL))["exact"]
+    assert answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL), tokens_answer)["exact"]
 
 
 def test_version() -> None:
     assert run("--version").stdout.startswith("mmroute ")
+
+
+def test_blocks_answers_what_the_readme_shows(tmp_path: Path) -> None:
+    output = tmp_path / "answers.jsonl"
+    status = main(["blocks", EMBEDDED_MODEL, "--input", str(IMAGES), "--output", str(output)])
+    assert status == 0
+    readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
+    first, *_, unknown = output.read_text(encoding="utf-8").splitlines()
+    assert first in readme
+    assert json.loads(unknown)["reason"] == "image_identity_unknown"
+
+
+def test_blocks_covers_the_model_string_and_the_settings(tmp_path: Path) -> None:
+    def hashes(*options: str) -> list[str]:
+        output = tmp_path / "answers.jsonl"
+        arguments = ["blocks", EMBEDDED_MODEL, "--input", str(IMAGES), "--output", str(output)]
+        assert main([*arguments, *options]) == 0
+        found: list[str] = answers(output.read_text(encoding="utf-8"))[0]["block_hashes"]
+        return found
+
+    plain = hashes()
+    assert hashes("--model-id", EMBEDDED_MODEL) == hashes("--algorithm", "sha256") == plain
+    others = [
+        hashes("--model-id", "org/other"),
+        hashes("--algorithm", "sha256_cbor"),
+        hashes("--algorithm", "xxhash", "--hash-seed", "0"),
+        hashes("--hash-seed", "0"),
+        hashes("--block-size", "8"),
+    ]
+    assert not {*plain} & {digest for digests in others for digest in digests}
+    assert len(hashes("--block-size", "8")) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--algorithm", "xxhash"], "PYTHONHASHSEED"),
+        (["--algorithm", "sha265"], "sha256_cbor"),
+        (["--block-size", "0"], "--block-size"),
+        (["--block-size", "x"], "--block-size"),
+    ],
+)
+def test_bad_settings_of_blocks(options: list[str], words: str) -> None:
+    result = run("blocks", EMBEDDED_MODEL, *options)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr

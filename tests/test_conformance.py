@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conformance import difference, read_vectors
 from conftest import real_models
+from image_vectors import IMAGE_VECTORS, block_difference
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import Normalizer
@@ -38,6 +39,21 @@ def test_own_vectors(path: Path, normalizer: Callable[[str], Normalizer]) -> Non
     assert not wrong, json.dumps(wrong, indent=1)
 
 
+@pytest.mark.parametrize("path", IMAGE_VECTORS, ids=lambda path: path.stem)
+def test_own_image_vectors(path: Path, normalizer: Callable[[str], Normalizer]) -> None:
+    """Token IDs, identities, extra keys, block hashes of all algorithms, event keys."""
+    meta, cases = read_vectors(path)
+    assert meta["fingerprint"] == _fingerprint(path.stem), "the vectors are of other files"
+    model = normalizer(path.stem)
+    assert model.model.model_id == meta["model_id"]
+    wrong = {c["id"]: d for c in cases if (d := block_difference(model, c)) is not None}
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_every_small_model_has_image_vectors() -> None:
+    assert {path.stem for path in IMAGE_VECTORS} == {*SMALL_MODELS, EMBEDDED_MODEL}
+
+
 def test_vectors_cover_exact_answers_and_refusals() -> None:
     """A set of vectors that is all of one kind would prove little."""
     for path in OWN_VECTORS:
@@ -53,27 +69,30 @@ def _fingerprint(name: str) -> str:
     return fingerprint(SMALL_MODELS[name]())
 
 
-def _real_vectors() -> Iterator[Path]:
-    root = os.environ.get("MMROUTE_VECTORS")
-    if root:
-        found = sorted(Path(root).glob("*.jsonl"))
-        assert found, f"MMROUTE_VECTORS is {root}, which holds no vectors"
-        yield from found
+def _real_vectors(variable: str) -> list[Path]:
+    root = os.environ.get(variable)
+    if not root:
+        return []
+    found = sorted(Path(root).glob("*.jsonl"))
+    assert found, f"{variable} is {root}, which holds no vectors"
+    return found
 
 
-REAL_VECTORS = list(_real_vectors())
+REAL_VECTORS = [*_real_vectors("MMROUTE_VECTORS"), *_real_vectors("MMROUTE_IMAGE_VECTORS")]
 
 if REAL_VECTORS:
 
-    @pytest.mark.parametrize("path", REAL_VECTORS, ids=lambda path: path.stem)
+    @pytest.mark.parametrize(
+        "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
+    )
     def test_real_vectors(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         models = real_models()
-        assert models is not None, "MMROUTE_VECTORS needs MMROUTE_MODELS"
+        assert models is not None, "vectors of real models need MMROUTE_MODELS"
         directory = models / path.stem
         assert directory.is_dir(), directory
-        model = Normalizer.from_pretrained(str(directory))
-        _, cases = read_vectors(path)
-        wrong = {c["id"]: d for c in cases if (d := difference(model, c)) is not None}
+        meta, cases = read_vectors(path)
+        model = Normalizer.from_pretrained(str(directory), model_id=meta.get("model_id"))
+        wrong = {c["id"]: d for c in cases if (d := block_difference(model, c)) is not None}
         kinds: dict[str, list[bool]] = defaultdict(list)
         for case in cases:
             for tag in case["tags"]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from image_cases import data_url, image_files
 from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason
+from mmroute.block_hashes import Algorithm
 from mmroute.geometry import Replacement
 from mmroute.placement import RenderedByTokenizer
 from mmroute.placement.expansion import Match, find_sequence, splice
-from mmroute.request_lines import answer_line
+from mmroute.request_lines import answer_line, blocks_answer, tokens_answer
 
 ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
 SIZE = ImageSize(640, 480)
@@ -125,7 +128,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
     "a float": ({"messages": ASK, "images": [ImageSize(5.0, 5)]}, Reason.INVALID_REQUEST),  # type: ignore[arg-type]  # what a caller may do
     "too thin": ({"messages": ASK, "images": [ImageSize(2010, 10)]}, Reason.IMAGE_REFUSED),
     "1000 images": (
-        {"messages": user(*[IMAGE] * 1000), "images": [SIZE] * 1000},
+        {"messages": user(*[IMAGE] * 1000), "images": [ImageSize(64, 64)] * 1000},
         Reason.TOO_MANY_IMAGES,
     ),
     "an ID above the vocabulary": (
@@ -272,9 +275,15 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     max_leaves=8,
 )
+PNG = data_url(image_files()["png"])
 PART = st.fixed_dictionaries(
     {"type": st.sampled_from(["text", "image", "image_url", "thinking", "file"]) | JSON},
-    optional={"text": JSON, "image_url": JSON, "uuid": JSON, "thinking": JSON},
+    optional={
+        "text": JSON,
+        "image_url": JSON | st.just({"url": PNG}),
+        "uuid": JSON | st.text(max_size=2),
+        "thinking": JSON,
+    },
 )
 MESSAGE = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "system", "assistant", "tool"]) | JSON},
@@ -293,7 +302,10 @@ LINE = st.fixed_dictionaries(
         "messages": st.lists(MESSAGE | JSON, max_size=3) | JSON,
         "prompt": st.text(max_size=8) | JSON,
         "prompt_token_ids": JSON,
-        "images": st.lists(st.dictionaries(st.sampled_from(["width", "height"]), JSON)) | JSON,
+        "images": st.lists(st.dictionaries(st.sampled_from(["width", "height", "uuid"]), JSON))
+        | JSON,
+        "cache_salt": JSON,
+        "lora": JSON | st.fixed_dictionaries({"lora_name": st.text(), "lora_path": st.text()}),
         "tools": JSON,
         "mm_processor_kwargs": st.dictionaries(st.sampled_from(["size", "min_pixels"]), JSON),
         "chat_template_kwargs": JSON,
@@ -306,8 +318,13 @@ LINE = st.fixed_dictionaries(
 @given(line=LINE)
 @settings(deadline=None, max_examples=150)
 def test_no_json_raises(line: Any, name: str, normalizer: Callable[[str], Normalizer]) -> None:
-    answer = answer_line(json.dumps(line), normalizer(name))
+    answer = answer_line(json.dumps(line), normalizer(name), tokens_answer)
     assert answer["exact"] is ("token_ids" in answer) is ("reason" not in answer)
+    for algorithm in Algorithm:
+        read = partial(blocks_answer, algorithm=algorithm, block_size=2, seed="0")
+        blocks = answer_line(json.dumps(line), normalizer(name), read)
+        assert blocks["exact"] is ("block_hashes" in blocks) is ("reason" not in blocks)
+        assert answer["exact"] or not blocks["exact"]
 
 
 def test_a_template_cannot_reach_python(changed_model: Callable[..., Any]) -> None:

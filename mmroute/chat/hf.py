@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ImageQueue, parse_conversation
-from mmroute.chat.prompt import ChatPrompt
+from mmroute.chat.messages import parse_conversation
 from mmroute.chat.schema import check_chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
-from mmroute.request import ImageSize, Message, RequestOptions
+from mmroute.image_queue import ImageQueue
+from mmroute.request import Message, RequestOptions
 
 __all__ = ["HfChat"]
 
@@ -50,8 +50,8 @@ class HfChat:
         return "string" if self.template is None else self.template.content_format
 
     def render(
-        self, messages: Sequence[Message], images: Sequence[ImageSize], options: RequestOptions
-    ) -> ChatPrompt:
+        self, messages: Sequence[Message], images: ImageQueue, options: RequestOptions
+    ) -> str:
         """See `Chat.render`."""
         kwargs = _template_kwargs(options)
         tools = kwargs.get("tools", normalize_tools(options.tools))
@@ -62,14 +62,13 @@ class HfChat:
                 Reason.CHAT_TEMPLATE_MISSING,
                 f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
             )
-        queue = ImageQueue(images)
         conversation = parse_conversation(
             check_chat(messages, options),
-            queue,
+            images,
             content_format=template.content_format,
             chat_placeholder=self.chat_placeholder,
         )
-        taken = queue.finish()
+        images.finish()
         if "'developer'" not in template.source and '"developer"' not in template.source:
             conversation = _developer_to_system(conversation)
         variables = dict(self.special_tokens) | {
@@ -77,13 +76,12 @@ class HfChat:
             for name, value in kwargs.items()
             if name in template.variables and name not in _OWN_PARAMETERS
         }
-        text = template.render(
+        return template.render(
             conversation,
             variables=variables | {"tools": tools, "documents": _documents(kwargs)},
             add_generation_prompt=options.add_generation_prompt,
             continue_final_message=options.continue_final_message,
         )
-        return ChatPrompt(prompt=text, images=taken)
 
 
 def _template_kwargs(options: RequestOptions) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any, Final
 from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD, is_link
 from mmroute.chat.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, shown
-from mmroute.request import ImageSize
+from mmroute.image_queue import ImageQueue
 
-__all__ = ["ImageQueue", "parse_conversation"]
+__all__ = ["parse_conversation"]
 
 _IMAGE_TYPES: Final = frozenset({"image", "image_url"})
 # Keys the content part types define; every other key of a part reaches the template.
@@ -25,50 +25,6 @@ _PART_KEYS: Final = frozenset({
     "thinking", "type", "uuid", "video_embeds", "video_url",
 })  # fmt: skip
 _BILLING_HEADER: Final = "x-anthropic-billing-header"
-
-
-class ImageQueue:
-    """The request's images, taken one by one by the image parts of its messages."""
-
-    def __init__(self, images: Sequence[ImageSize]) -> None:
-        self._images = images
-        self.taken: list[ImageSize] = []
-
-    def take(self, part: Mapping[str, Any]) -> int:
-        """Give an image part its image, and return its number, counted from 1.
-
-        Raises:
-            InexactError: `image_size_unknown`; `image_count_mismatch` if none is left.
-        """
-        if len(self.taken) >= len(self._images):
-            url = part.get("image_url")
-            if url is not None:
-                raise InexactError(
-                    Reason.IMAGE_SIZE_UNKNOWN,
-                    f"image part {len(self.taken) + 1} is a link or a file, and `images` has no "
-                    'size for it; give its {"width", "height"} in `images`',
-                )
-            raise InexactError(
-                Reason.IMAGE_COUNT_MISMATCH,
-                "the messages have more image parts than `images` has sizes "
-                f"({len(self._images)}); give the width and height of every image, in order",
-            )
-        self.taken.append(self._images[len(self.taken)])
-        return len(self.taken)
-
-    def finish(self) -> tuple[ImageSize, ...]:
-        """All images, once every one of them was taken.
-
-        Raises:
-            InexactError: `image_count_mismatch` if some are left over.
-        """
-        if len(self.taken) < len(self._images):
-            raise InexactError(
-                Reason.IMAGE_COUNT_MISMATCH,
-                f"`images` has {len(self._images)} sizes, the messages have only "
-                f'{len(self.taken)} image parts; add a {{"type": "image"}} part for each image',
-            )
-        return tuple(self.taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +65,8 @@ def parse_conversation(
             models that get none.
 
     Raises:
-        InexactError: `invalid_request`, `unsupported_modality`, `image_size_unknown`,
-            `image_count_mismatch`, `placeholder_count_mismatch`.
+        InexactError: `invalid_request`, `unsupported_modality`, `placeholder_count_mismatch`;
+            what `ImageQueue.take` raises.
     """
     conversation = []
     for message in messages:

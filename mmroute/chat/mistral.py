@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ImageQueue, parse_conversation
-from mmroute.chat.prompt import ChatPrompt
+from mmroute.chat.messages import parse_conversation
 from mmroute.chat.schema import check_chat
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import invalid, shown
+from mmroute.image_queue import ImageQueue
 from mmroute.request import ImageSize, Message, RequestOptions
 from mmroute.tokenizers.mistral import MistralCommonTokenizer
 
@@ -23,6 +23,7 @@ __all__ = ["MistralChat"]
 
 _IMAGE_PART_TYPES: Final = frozenset({"image", "image_url"})
 _IMAGE_URL_KEYS: Final = frozenset({"url", "detail"})
+_SCHEMES: Final = ("data:", "http")
 _ENCODER_PARAMETERS: Final = frozenset({
     "chat_template", "conversation", "max_length", "messages", "padding", "tokenize", "tokenizer",
     "self", "tools", "truncation",
@@ -41,8 +42,8 @@ class MistralChat:
         return "string"
 
     def render(
-        self, messages: Sequence[Message], images: Sequence[ImageSize], options: RequestOptions
-    ) -> ChatPrompt:
+        self, messages: Sequence[Message], images: ImageQueue, options: RequestOptions
+    ) -> list[int]:
         """See `Chat.render`."""
         # Template variables have no effect without a template; what steers the encoder has.
         refused = _ENCODER_PARAMETERS & options.chat_template_kwargs.keys()
@@ -53,20 +54,18 @@ class MistralChat:
         checked = check_chat(messages, options)
         _check_unicode(checked, options)
         _check_end(checked[-1]["role"], options)
-        queue = ImageQueue(images)
         # The engine parses the messages first, for their images and tool calls, and then
         # hands the originals on, with the parsed tool arguments in them.
-        parsed = parse_conversation(checked, queue, content_format="string", chat_placeholder=None)
-        taken = queue.finish()
+        parsed = parse_conversation(checked, images, content_format="string", chat_placeholder=None)
+        taken = images.finish()
         for message, result in zip(checked, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
-        ids = self.tokenizer.encode_chat(
+        return self.tokenizer.encode_chat(
             _with_sizes(checked, taken),
             tools=normalize_tools(options.tools),
             continue_final_message=options.continue_final_message,
         )
-        return ChatPrompt(prompt=ids, images=taken)
 
 
 def _check_unicode(messages: Sequence[dict[str, Any]], options: RequestOptions) -> None:
@@ -91,8 +90,13 @@ def _check_end(last_role: str, options: RequestOptions) -> None:
 def _with_sizes(
     messages: Sequence[dict[str, Any]], images: Sequence[ImageSize]
 ) -> list[dict[str, Any]]:
-    """The messages with every image part replaced by one that names its size only."""
-    sizes = iter(images)
+    """The messages with every image part replaced by one that names its size only.
+
+    mistral-common counts an image as it is stored in its file, without any rotation.
+    """
+    sizes = iter(
+        image if image.content is None else ImageSize(*image.content.stored) for image in images
+    )
     result = []
     for message in messages:
         content = message.get("content")
@@ -117,4 +121,10 @@ def _sized(part: Any, sizes: Iterator[ImageSize]) -> Any:  # noqa: ANN401 - what
     unknown = link.keys() - _IMAGE_URL_KEYS
     if unknown:
         raise invalid(f"image_url has keys that mistral-common refuses: {', '.join(unknown)}")
+    url = link.get("url", "data:")
+    if not url.startswith(_SCHEMES):
+        raise invalid(
+            f"mistral-common knows the schemes {', '.join(_SCHEMES)} in lower case only, found "
+            f"{shown(url[:10])}"
+        )
     return MistralCommonTokenizer.image_part(next(sizes))

@@ -1,28 +1,14 @@
-"""What a chat renderer takes and gives."""
+"""What all chat renderers have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from mmroute.request import ImageSize, Message, RequestOptions
+from mmroute.image_queue import ImageQueue
+from mmroute.request import Message, RequestOptions
 
-__all__ = ["Chat", "ChatPrompt"]
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
-    """A rendered conversation.
-
-    Attributes:
-        prompt: the text after the chat template; or the token IDs, where the backend's
-            renderer gives those at once (mistral-common).
-        images: the images in the order in which the messages hold them.
-    """
-
-    prompt: str | list[int]
-    images: tuple[ImageSize, ...]
+__all__ = ["Chat"]
 
 
 class Chat(Protocol):
@@ -33,9 +19,18 @@ class Chat(Protocol):
         """How message contents reach the template: ``openai`` (parts) or ``string``."""
 
     def render(
-        self, messages: Sequence[Message], images: Sequence[ImageSize], options: RequestOptions
-    ) -> ChatPrompt:
+        self, messages: Sequence[Message], images: ImageQueue, options: RequestOptions
+    ) -> str | list[int]:
         """Render a conversation.
+
+        Args:
+            messages: of the request.
+            images: from which its image parts take their images, all of them.
+            options: of the request.
+
+        Returns:
+            The text after the chat template; or the token IDs, where the backend's renderer
+            gives those at once (mistral-common).
 
         Raises:
             InexactError: the engine would not accept it, or it cannot be rendered exactly.

@@ -41,6 +41,7 @@ _CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
 _SCHEMES: Final = ("data:", "http://", "https://")
+_LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 
 
 def check_chat(messages: object, options: RequestOptions) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def is_link(image_url: object) -> bool:
         return False
     detail = image_url.get("detail", "auto")
     known = isinstance(detail, str) and detail in _DETAILS
-    return known and image_url["url"].startswith(_SCHEMES)
+    return known and image_url["url"][:_LONGEST_SCHEME].lower().startswith(_SCHEMES)
 
 
 def _check_fields(message: Mapping[str, Any], where: str) -> None:

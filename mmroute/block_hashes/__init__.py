@@ -1,0 +1,42 @@
+"""Token IDs and images to the hashes engines publish: one module per engine's hash."""
+
+from mmroute.block_hashes.dynamo import HashedImage, local_block_hashes, sequence_hashes
+from mmroute.block_hashes.extra_keys import (
+    BlockKeys,
+    EventKeys,
+    ExtraKey,
+    HashedItem,
+    event_extra_keys,
+    extra_keys,
+)
+from mmroute.block_hashes.pad_values import (
+    image_hash,
+    pad_value,
+    pad_value_ids,
+    wide_pad_value_ids,
+    wide_pad_values,
+)
+from mmroute.block_hashes.vllm import Algorithm, BlockHashes, hash_blocks, none_hash
+from mmroute.request import Lora
+
+__all__ = [
+    "Algorithm",
+    "BlockHashes",
+    "BlockKeys",
+    "EventKeys",
+    "ExtraKey",
+    "HashedImage",
+    "HashedItem",
+    "Lora",
+    "event_extra_keys",
+    "extra_keys",
+    "hash_blocks",
+    "image_hash",
+    "local_block_hashes",
+    "none_hash",
+    "pad_value",
+    "pad_value_ids",
+    "sequence_hashes",
+    "wide_pad_value_ids",
+    "wide_pad_values",
+]

@@ -1,0 +1,121 @@
+"""The hashes by which Dynamo's router finds a worker.
+
+Every rule of `local_block_hashes` was checked against ``dynamo._core.compute_block_hash_for_seq``
+of ai-dynamo-runtime 1.6.1. That package does not show its chaining: `sequence_hashes` follows
+Dynamo's source, ``lib/kv-router/src/protocols.rs`` (`compute_seq_hash_for_block`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from mmroute.block_hashes.extra_keys import check_block_size
+from mmroute.geometry import TokenIds
+
+__all__ = ["HashedImage", "local_block_hashes", "sequence_hashes"]
+
+_SEED: Final = 1337
+_LORA_SEED: Final = 0
+_NAMESPACE_SEED: Final = 1
+_WORD: Final = 1 << 64
+_WORD_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HashedImage:
+    """One image of a request by what goes into Dynamo's hashes.
+
+    Attributes:
+        image_hash: 64 bits, unsigned; see `mmroute.block_hashes.image_hash`.
+        offset: index of its first token in the expanded prompt.
+        length: how many tokens, features or not.
+    """
+
+    image_hash: int
+    offset: int
+    length: int
+
+
+def local_block_hashes(
+    token_ids: TokenIds,
+    *,
+    block_size: int,
+    images: Iterable[HashedImage] = (),
+    lora_name: str | None = None,
+    namespace: str | None = None,
+) -> list[int]:
+    """The unchained hash of each full block: unsigned, 64 bits.
+
+    It covers the block's token IDs and the hashes of the images that have a token in it, not
+    where they stand. Dynamo's router gives either `images`, or token IDs that hold pad values
+    (`mmroute.block_hashes.pad_value_ids`) and no images: never both.
+
+    Args:
+        token_ids: the expanded prompt, shape (n,).
+        block_size: tokens in a block.
+        images: what becomes ``block_mm_infos``; the order does not matter, and an image that is
+            there twice counts twice.
+        lora_name: the adapter; an empty name is none.
+        namespace: Dynamo's ``cache_namespace``; an empty one is none.
+
+    Raises:
+        ValueError: a `block_size` below 1.
+        OverflowError: an image hash that is not 64 bits, unsigned.
+
+    >>> ids = np.arange(1, 9, dtype=np.uint32)
+    >>> local_block_hashes(ids, block_size=4, images=[HashedImage(7, 2, 2)])
+    [5863904876152881626, 16777012769546811212]
+    """
+    check_block_size(block_size)
+    seed = _SEED
+    if lora_name:
+        seed += xxh3_64_intdigest(lora_name.encode(), _LORA_SEED)
+    if namespace:
+        seed += xxh3_64_intdigest(namespace.encode(), _NAMESPACE_SEED)
+    seed %= _WORD
+    num_blocks = len(token_ids) // block_size
+    data = token_ids[: num_blocks * block_size].astype("<u4", copy=False).tobytes()
+    step = block_size * np.dtype("<u4").itemsize
+    hashes = [
+        xxh3_64_intdigest(data[start : start + step], seed) for start in range(0, len(data), step)
+    ]
+    for block, found in _images_by_block(images, block_size, num_blocks).items():
+        covered = data[block * step : (block + 1) * step] + b"".join(map(_word, sorted(found)))
+        hashes[block] = xxh3_64_intdigest(covered, seed)
+    return hashes
+
+
+def sequence_hashes(local_hashes: Iterable[int]) -> list[int]:
+    """The chained hash of each block, in which all blocks before it count: unsigned, 64 bits.
+
+    >>> sequence_hashes([1, 2])
+    [1, 16740963408272063728]
+    """
+    chained: list[int] = []
+    for local in local_hashes:
+        if chained:
+            chained.append(xxh3_64_intdigest(_word(chained[-1]) + _word(local), _SEED))
+        else:
+            chained.append(local)
+    return chained
+
+
+def _images_by_block(
+    images: Iterable[HashedImage], block_size: int, num_blocks: int
+) -> Mapping[int, list[int]]:
+    blocks: defaultdict[int, list[int]] = defaultdict(list)
+    for image in images:
+        stop = -(-(image.offset + image.length) // block_size)
+        for block in range(image.offset // block_size, min(stop, num_blocks)):
+            blocks[block].append(image.image_hash)
+    return blocks
+
+
+def _word(value: int) -> bytes:
+    return value.to_bytes(_WORD_BYTES, "little")

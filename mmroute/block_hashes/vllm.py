@@ -1,0 +1,231 @@
+"""The hashes vLLM gives to the full blocks of a request, and publishes in KV events.
+
+Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`init_none_hash`, `hash_block_tokens`,
+`get_request_block_hasher` without look-ahead, `maybe_convert_block_hash`) and
+``utils/hashing.py``. It holds for an engine core in a process of its own, vLLM's default: only
+there has a request passed through msgpack.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, Never, Protocol, overload
+
+import numpy as np
+import xxhash
+
+from mmroute.block_hashes import cbor_encoding, pickle_encoding
+from mmroute.block_hashes.cells import Half
+from mmroute.block_hashes.extra_keys import BlockKeys, check_block_size
+from mmroute.errors import shown
+from mmroute.geometry import TokenIds
+
+__all__ = ["Algorithm", "BlockHashes", "hash_blocks", "none_hash"]
+
+_DEFAULT_SEED: Final = "vllm-none-hash"
+_EVENT_BYTES: Final = 8
+
+
+class Algorithm(StrEnum):
+    """The values of vLLM's ``--prefix-caching-hash-algo``; its default is ``sha256``."""
+
+    SHA256 = "sha256"
+    SHA256_CBOR = "sha256_cbor"
+    XXHASH = "xxhash"
+    XXHASH_CBOR = "xxhash_cbor"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        close = difflib.get_close_matches(str(value), cls, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
+
+
+class _Encoding(Protocol):
+    def encode_text(self, text: str) -> bytes: ...
+
+    def encode_blocks(
+        self, token_ids: TokenIds, keys: Sequence[BlockKeys], *, block_size: int, parent_size: int
+    ) -> Iterable[Half]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """What an algorithm does.
+
+    Attributes:
+        encoding: objects to bytes.
+        digest: bytes to a hash.
+        digest_size: bytes of a hash.
+        secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
+    """
+
+    encoding: _Encoding
+    digest: Callable[[bytes], bytes]
+    digest_size: int
+    secret_seed: bool
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+_METHODS: Final[Mapping[Algorithm, _Method]] = {
+    Algorithm.SHA256: _Method(pickle_encoding, _sha256, 32, secret_seed=False),
+    Algorithm.SHA256_CBOR: _Method(cbor_encoding, _sha256, 32, secret_seed=False),
+    Algorithm.XXHASH: _Method(pickle_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
+    Algorithm.XXHASH_CBOR: _Method(cbor_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockHashes(Sequence[bytes]):
+    """The hashes of a request's full blocks, in their order. Immutable.
+
+    Attributes:
+        algorithm: how they were computed.
+        block_size: tokens in a block.
+        seed: the engine's PYTHONHASHSEED; None if it is not set.
+        hashes: one for each block.
+    """
+
+    algorithm: Algorithm
+    block_size: int
+    seed: str | None
+    hashes: tuple[bytes, ...]
+    _token_ids: TokenIds = field(repr=False)
+    _extra_keys: tuple[BlockKeys, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.hashes)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
+    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
+        return self.hashes[index]
+
+    def comparable(self, algorithm: str, block_size: int, seed: str | None) -> bool:
+        """Whether equal blocks have equal hashes in an engine with these settings."""
+        return (algorithm, block_size, seed) == (self.algorithm, self.block_size, self.seed)
+
+    def hex(self) -> list[str]:
+        """The hashes as lower-case hexadecimal digits."""
+        return [digest.hex() for digest in self.hashes]
+
+    def event_ints(self) -> list[int]:
+        """The hashes as events carry them with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=1, unsigned."""
+        return [int.from_bytes(digest[-_EVENT_BYTES:], "big") for digest in self.hashes]
+
+
+def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the request
+    token_ids: TokenIds,
+    extra_keys: Sequence[BlockKeys] | None = None,
+    *,
+    algorithm: str = Algorithm.SHA256,
+    block_size: int = 16,
+    seed: str | None = None,
+    previous: BlockHashes | None = None,
+) -> BlockHashes:
+    """The hashes of a request's full blocks; tokens after the last full block have none.
+
+    Args:
+        token_ids: the expanded prompt, shape (n,); copied.
+        extra_keys: what `extra_keys` gave for the n // block_size full blocks; None if there are
+            none at all.
+        algorithm: a value of `Algorithm`.
+        block_size: tokens in a block, as the engine hashes them.
+        seed: the engine's PYTHONHASHSEED; None if it is not set.
+        previous: an answer to an earlier request, such as the chat's last turn. Its hashes are
+            taken over up to the first block that has other tokens or extra keys.
+
+    Raises:
+        ValueError: an unknown algorithm, a wrong block size or number of extra keys, IDs that are
+            not one row of uint32, no `seed` where the engine draws one, or an extra key that is
+            not valid Unicode.
+
+    >>> turn = hash_blocks(np.arange(40, dtype=np.uint32))
+    >>> [digest[:8] for digest in turn.hex()]
+    ['fe8fa5dd', '8be7aaa3']
+    >>> hash_blocks(np.arange(70, dtype=np.uint32), previous=turn)[:2] == turn[:]
+    True
+    """
+    chosen = Algorithm(algorithm)
+    parent = none_hash(chosen, seed)
+    check_block_size(block_size)
+    if token_ids.dtype != np.uint32 or token_ids.ndim != 1:
+        raise ValueError(
+            f"token_ids must be one row of uint32, found {token_ids.dtype} of shape "
+            f"{token_ids.shape}"
+        )
+    num_blocks = len(token_ids) // block_size
+    keys = (None,) * num_blocks if extra_keys is None else tuple(extra_keys)
+    if len(keys) != num_blocks:
+        raise ValueError(f"{num_blocks} full blocks, but extra keys for {len(keys)}")
+    # A copy: what `previous` holds must be what was hashed, whatever the caller does to it later.
+    ids = token_ids[: num_blocks * block_size].copy()
+    ids.setflags(write=False)
+    hashes: tuple[bytes, ...] = ()
+    if previous is not None and previous.comparable(chosen, block_size, seed):
+        hashes = previous.hashes[: _common_blocks(previous, ids, keys)]
+        parent = hashes[-1] if hashes else parent
+    if len(hashes) < num_blocks:
+        method = _METHODS[chosen]
+        halves = method.encoding.encode_blocks(
+            ids[len(hashes) * block_size :],
+            keys[len(hashes) :],
+            block_size=block_size,
+            parent_size=method.digest_size,
+        )
+        digest = method.digest
+        hashes = (*hashes, *[parent := digest(parent.join(half)) for half in halves])
+    return BlockHashes(chosen, block_size, seed, hashes, ids, keys)
+
+
+def _common_blocks(previous: BlockHashes, token_ids: TokenIds, keys: Sequence[BlockKeys]) -> int:
+    """How many blocks at the start have the same tokens and the same extra keys."""
+    length = min(len(previous._token_ids), len(token_ids))  # noqa: SLF001 - they are one module
+    differ = np.flatnonzero(previous._token_ids[:length] != token_ids[:length])  # noqa: SLF001
+    count = (int(differ[0]) if len(differ) else length) // previous.block_size
+    pairs = zip(previous._extra_keys[:count], keys, strict=False)  # noqa: SLF001
+    return next((block for block, (old, new) in enumerate(pairs) if old != new), count)
+
+
+@lru_cache(maxsize=128)
+def none_hash(algorithm: str, seed: str | None) -> bytes:
+    """What the first block has for a parent.
+
+    Args:
+        algorithm: a value of `Algorithm`.
+        seed: the engine's PYTHONHASHSEED; None if it is not set.
+
+    Raises:
+        ValueError: an unknown algorithm, a seed that is not text, or none where the engine draws
+            one at random.
+
+    >>> none_hash("sha256", None).hex()[:16]
+    '066b1e8987e02713'
+    """
+    chosen = Algorithm(algorithm)
+    method = _METHODS[chosen]
+    if seed is None:
+        if method.secret_seed:
+            raise ValueError(
+                f"with {chosen} each engine process draws its seed at random: set PYTHONHASHSEED "
+                "in the engine's environment, and give the same value as the seed"
+            )
+        seed = _DEFAULT_SEED
+    if not isinstance(seed, str):
+        raise ValueError(  # noqa: TRY004 - one kind of error for every wrong setting
+            f"the seed is PYTHONHASHSEED as text, such as '0'; found {shown(seed)}"
+        )
+    return method.digest(method.encoding.encode_text(seed))

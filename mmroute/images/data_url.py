@@ -1,0 +1,134 @@
+"""Data URLs: RFC 2397, as far as the engine reads them.
+
+Source: vLLM 0.33.0 ``multimodal/media/connector.py`` and ``multimodal/media/image.py``.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO, Final
+
+import pybase64
+
+from mmroute.errors import InexactError, Reason, shown
+
+__all__ = ["decode_data_url", "is_data_url", "jpeg_prefix", "open_data_url"]
+
+_SCHEME: Final = "data:"
+_QUANTUM: Final = 4  # base64 characters that hold
+_OCTETS: Final = 3  # bytes
+_BUFFER: Final = 4096  # headers are usually shorter
+_JPEG: Final = "/9j/"  # the first bytes of a JPEG file
+
+
+def is_data_url(url: str) -> bool:
+    """Whether the engine takes a URL for one that holds its content itself."""
+    return url[: len(_SCHEME)].lower() == _SCHEME
+
+
+def decode_data_url(url: str) -> bytes:
+    """The content of a data URL.
+
+    Raises:
+        InexactError: `image_unreadable` for all but strict base64: no whitespace, no line
+            breaks, the standard alphabet, padded.
+    """
+    start = _content_start(url)
+    try:
+        return pybase64.b64decode(url[start:], validate=True)
+    except ValueError as error:
+        raise _not_base64(error) from error
+
+
+def open_data_url(url: str) -> BinaryIO:
+    """The content of a data URL as a file that decodes what is read of it, and no more.
+
+    Reading raises ValueError where the base64 is malformed. What is not read is not checked.
+
+    Raises:
+        InexactError: `image_unreadable` if the URL is not of the form the engine takes.
+    """
+    return io.BufferedReader(_Base64File(url, _content_start(url)), _BUFFER)
+
+
+def jpeg_prefix(url: str) -> bytes | None:
+    """The first bytes of a JPEG file in a data URL; None if it holds something else.
+
+    The header of a JPEG file ends where its picture begins, so a beginning that holds all of it
+    reads like the whole file. That is not so for other formats.
+
+    Raises:
+        InexactError: `image_unreadable`, as for `open_data_url`.
+    """
+    start = _content_start(url)
+    if not url.startswith(_JPEG, start):
+        return None
+    try:
+        return pybase64.b64decode(url[start : start + _BUFFER], validate=True)
+    except ValueError as error:
+        raise _not_base64(error) from error
+
+
+class _Base64File(io.RawIOBase):
+    """A seekable view of base64 text."""
+
+    def __init__(self, url: str, start: int) -> None:
+        self._url = url
+        self._start = start
+        length = len(url) - start
+        if length % _QUANTUM:
+            raise _not_base64(f"{length} characters are no multiple of {_QUANTUM}")
+        padding = url.count("=", max(start, len(url) - 2))
+        self._size = length // _QUANTUM * _OCTETS - padding
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # typeshed has a private alias
+        first = self._position // _OCTETS
+        stop = min(self._position + len(buffer), self._size)
+        if stop <= self._position:
+            return 0
+        last = -(-stop // _OCTETS)
+        text = self._url[self._start + first * _QUANTUM : self._start + last * _QUANTUM]
+        skip = self._position - first * _OCTETS
+        decoded = pybase64.b64decode(text, validate=True)[skip : skip + stop - self._position]
+        buffer[: len(decoded)] = decoded
+        self._position += len(decoded)
+        return len(decoded)
+
+
+def _content_start(url: str) -> int:
+    comma = url.find(",")
+    if comma < 0:
+        raise InexactError(
+            Reason.IMAGE_UNREADABLE, f"the data URL {shown(url[:40])} has no comma before its data"
+        )
+    _, semicolon, encoding = url[len(_SCHEME) : comma].rpartition(";")
+    if not semicolon or encoding != "base64":
+        raise InexactError(
+            Reason.IMAGE_UNREADABLE,
+            "the engine reads data URLs of the form data:image/png;base64,... only; this one "
+            f"begins {shown(url[: min(comma + 1, 60)])}",
+        )
+    return comma + 1
+
+
+def _not_base64(cause: object) -> InexactError:
+    return InexactError(
+        Reason.IMAGE_UNREADABLE,
+        f"the data URL is not strict base64 ({cause}); encode it in the standard alphabet, "
+        "padded, without line breaks",
+    )

@@ -1,0 +1,128 @@
+"""Size, orientation and mode of a picture, from its header: Pillow opens it, nothing decodes it.
+
+Source: vLLM 0.33.0 ``multimodal/media/image.py`` and ``multimodal/image.py``, which use Pillow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from mmroute.errors import InexactError, Reason
+from mmroute.images.completeness import is_complete
+from mmroute.images.png_chunks import (
+    CHUNK_HEADER_SIZE,
+    PngTail,
+    is_undamaged,
+    read_tail,
+    with_late_chunks,
+)
+
+__all__ = ["FORMATS", "ImageHeader", "read_header"]
+
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+"""The formats that are read. The engine knows some more, which nobody sends."""
+
+_TRANSPOSED: Final = frozenset({5, 6, 7, 8})
+_ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHeader:
+    """What a file says of its picture.
+
+    Attributes:
+        stored: width and height in pixels as they are stored. (TIFF: as they are shown.)
+        upright: width and height as they are shown, after any orientation was applied.
+        converted: whether the engine has to convert the picture to RGB, which it tells apart
+            when it names the image.
+    """
+
+    stored: tuple[int, int]
+    upright: tuple[int, int]
+    converted: bool
+
+
+def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
+    """Read the header of a picture.
+
+    Args:
+        file: seekable, at any position.
+        complete: whether to check that no data of the picture is missing as well. Damage
+            inside compressed data shows only to a decoder, and is not looked for.
+
+    Raises:
+        InexactError: `image_unreadable` if the engine cannot read it; `image_refused` if it
+            claims more pixels than the engine decodes.
+    """
+    try:
+        return _read(file, complete=complete)
+    except InexactError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise InexactError(Reason.IMAGE_REFUSED, str(error)) from error
+    except UnidentifiedImageError as error:
+        raise _unreadable(f"it is none of {', '.join(FORMATS)}, or its header is broken") from error
+    # Whatever a broken file makes the reader raise, the engine refuses it for the same.
+    except Exception as error:
+        raise _unreadable(f"{type(error).__name__}: {error}") from error
+
+
+def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
+    size = file.seek(0, io.SEEK_END)
+    image: Image.Image = Image.open(file, formats=FORMATS)  # the caller closes the file
+    tail = _png_tail(file, image, size) if image.format == "PNG" else None
+    described = image if tail is None else _with_late_chunks(file, image, tail)
+    turned = (tail is None or tail.readable) and _is_turned(described)
+    if tail is None:
+        whole = not complete or is_complete(file, image, size)
+    else:
+        whole = tail.picture_complete
+        if turned and complete and not is_undamaged(file, tail):
+            # The engine keeps a picture that fails to decode, but does not turn it any more.
+            raise _unreadable("its picture is damaged, a checksum is wrong")
+    if complete and not whole:
+        raise _unreadable("it ends before its picture does")
+    width, height = image.size
+    return ImageHeader(
+        stored=(width, height),
+        upright=(height, width) if turned else (width, height),
+        converted=image.mode != "RGB" or "transparency" in described.info,
+    )
+
+
+def _is_turned(image: Image.Image) -> bool:
+    if image.format == "TIFF" or not any(key in image.info for key in _ORIENTATION_KEYS):
+        return False  # Pillow gives the size of a TIFF file as it is shown
+    with contextlib.suppress(Exception):  # the engine ignores EXIF data it cannot read
+        # Pillow's own getexif of PNG files decodes the picture first.
+        return Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1) in _TRANSPOSED
+    return False
+
+
+def _png_tail(file: BinaryIO, image: Image.Image, size: int) -> PngTail:
+    animated = getattr(image, "n_frames", 1) > 1
+    return read_tail(file, _picture_start(image), size, animated=animated)
+
+
+def _with_late_chunks(file: BinaryIO, image: Image.Image, tail: PngTail) -> Image.Image:
+    if not tail.late_chunks:
+        return image
+    file.seek(0)
+    head = file.read(_picture_start(image) - CHUNK_HEADER_SIZE)
+    return Image.open(io.BytesIO(with_late_chunks(head, tail.late_chunks)), formats=("PNG",))
+
+
+def _picture_start(image: Image.Image) -> int:
+    start: int = image.tile[0].offset  # type: ignore[attr-defined]  # of ImageFile, which open returns
+    return start
+
+
+def _unreadable(what: str) -> InexactError:
+    return InexactError(
+        Reason.IMAGE_UNREADABLE, f"the engine would not read this image file: {what}"
+    )

@@ -1,0 +1,125 @@
+"""The chunks of a PNG file behind its picture, which Pillow reads only when it decodes.
+
+Source: Pillow 13.0 ``PngImagePlugin.py``, ``load_read`` and ``load_end``.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+__all__ = ["CHUNK_HEADER_SIZE", "PngTail", "is_undamaged", "read_tail", "with_late_chunks"]
+
+_HEADER: Final = struct.Struct(">I4s")
+CHUNK_HEADER_SIZE: Final = _HEADER.size
+"""Bytes before the data of a chunk."""
+_CRC_SIZE: Final = 4
+_NAME: Final = re.compile(rb"[A-Za-z0-9_]{4}")
+_PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
+_INFLATED_AT_ONCE: Final = 1 << 16
+_MAX_INFLATED: Final = 1 << 26
+# Chunks that decide about orientation and transparency, wherever they stand.
+_TELLING: Final = frozenset({b"eXIf", b"iTXt", b"tEXt", b"tRNS", b"zTXt"})
+
+
+@dataclass(frozen=True, slots=True)
+class PngTail:
+    """What follows the header of a PNG file.
+
+    Attributes:
+        picture_complete: whether no byte of the compressed picture is missing.
+        readable: whether what stands behind it can be read; where it cannot, the engine gives
+            up on the orientation, and keeps the picture.
+        pieces: offset and length of each piece of the picture, in bytes.
+        late_chunks: whole chunks behind the picture that tell of orientation or transparency.
+    """
+
+    picture_complete: bool
+    readable: bool
+    pieces: tuple[tuple[int, int], ...]
+    late_chunks: tuple[bytes, ...]
+
+
+def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) -> PngTail:
+    """Walk the chunks from the first one that holds a piece of the picture.
+
+    Args:
+        file: seekable.
+        picture_start: where the data of that chunk begins.
+        size: of the file, in bytes.
+        animated: whether a frame control chunk ends the picture.
+    """
+    late: list[bytes] = []
+    pieces: list[tuple[int, int]] = []
+    at = picture_start - _HEADER.size
+    in_picture = complete = readable = True
+    while True:
+        file.seek(at)
+        header = file.read(_HEADER.size)
+        length, name = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
+        if not _NAME.fullmatch(name):  # or the end of the file
+            complete = not in_picture or _stream_ends(file, pieces)
+            break
+        if name == b"IEND" or (animated and name == b"fcTL"):
+            break
+        in_picture &= name in _PICTURE
+        fits = at + _HEADER.size + length <= size
+        if not fits:
+            complete, readable = not in_picture, False
+            break
+        if in_picture:
+            pieces.append((at + _HEADER.size, length))
+        elif name in _TELLING:
+            late.append(_chunk(name, file.read(length)))
+        at += _HEADER.size + length + _CRC_SIZE
+    return PngTail(complete, readable, tuple(pieces), tuple(late))
+
+
+def is_undamaged(file: BinaryIO, tail: PngTail) -> bool:
+    """Whether the checksums of all pieces of the picture are right."""
+    for start, length in tail.pieces:
+        file.seek(start - len(b"IDAT"))
+        if zlib.crc32(file.read(len(b"IDAT") + length)) != int.from_bytes(file.read(_CRC_SIZE)):
+            return False
+    return True
+
+
+def _stream_ends(file: BinaryIO, pieces: list[tuple[int, int]]) -> bool:
+    """Whether a picture is whole that the end of the file follows, where IEND is missing.
+
+    Cut between two chunks it looks just the same; only the compressed stream tells. It is run
+    through without keeping anything, up to a limit; beyond that the answer is no.
+    """
+    stream = zlib.decompressobj()
+    left = _MAX_INFLATED
+    for start, length in pieces:
+        file.seek(start)
+        data = file.read(length)
+        while data and not stream.eof:
+            try:
+                left -= len(stream.decompress(data, _INFLATED_AT_ONCE))
+            except zlib.error:  # the engine keeps what it has of a broken picture
+                return True
+            if left < 0:
+                return False
+            data = stream.unconsumed_tail
+    return stream.eof
+
+
+def with_late_chunks(head: bytes, late_chunks: tuple[bytes, ...]) -> bytes:
+    """A PNG file without a picture, and with all that tells about it before where it was.
+
+    Args:
+        head: the file up to the first chunk of the picture.
+        late_chunks: of `PngTail`.
+    """
+    return b"".join([head, *late_chunks, _chunk(b"IDAT", b""), _chunk(b"IEND", b"")])
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return (
+        _HEADER.pack(len(data), name) + data + zlib.crc32(data, zlib.crc32(name)).to_bytes(4, "big")
+    )

@@ -1,0 +1,105 @@
+"""From bytes, a file or a data URL to an image item."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+from mmroute.errors import InexactError, invalid, shown
+from mmroute.images.data_url import decode_data_url, is_data_url, jpeg_prefix, open_data_url
+from mmroute.request import ImageContent, ImageSize
+
+if TYPE_CHECKING:
+    from mmroute.images.header import ImageHeader
+
+__all__ = ["ImageSource", "read_image", "read_image_size"]
+
+ImageSource: TypeAlias = "bytes | str | os.PathLike[str]"
+"""The bytes of a file; a data URL; or the path of a file, which a text never is: what clients
+send must not open files here."""
+
+
+def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = True) -> ImageSize:
+    """An image whose token count and identity are known, checked as far as bytes tell.
+
+    The size comes from the file's header, nothing is decoded. The bytes are kept for the
+    identity, which the engine computes over them.
+
+    Args:
+        source: bytes, data URL, or path of a JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF file.
+        uuid: the client's own name for the image.
+        upright: whether the engine applies an orientation stored in the file; vLLM does.
+
+    Raises:
+        InexactError: `image_unreadable` if the engine would not read it, or it ends too early;
+            `image_refused` if it claims more pixels than the engine decodes.
+        OSError: the path cannot be opened.
+
+    >>> read_image("data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs=")
+    ImageSize(width=2, height=1, uuid=None)
+    """
+    if isinstance(source, bytes):
+        data = source
+    elif isinstance(source, os.PathLike):
+        data = Path(source).read_bytes()
+    else:
+        data = decode_data_url(_checked_url(source))
+    header = _header(io.BytesIO(data), complete=True)
+    width, height = header.upright if upright else header.stored
+    content = ImageContent(data, stored=header.stored, converted=header.converted)
+    return ImageSize(width, height, uuid, content)
+
+
+def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:
+    """The size of an image alone, from as few bytes as its header takes.
+
+    Of a data URL only what is looked at is decoded, so neither its end nor the picture's is
+    checked, and there is no identity.
+
+    Args:
+        source: as for `read_image`.
+        upright: as for `read_image`.
+
+    Raises:
+        InexactError: as for `read_image`, from the bytes that were looked at.
+        OSError: the path cannot be opened.
+
+    >>> read_image_size("data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs=")
+    ImageSize(width=2, height=1, uuid=None)
+    """
+    header = _header_alone(source)
+    width, height = header.upright if upright else header.stored
+    return ImageSize(width, height)
+
+
+def _header_alone(source: ImageSource) -> ImageHeader:
+    if isinstance(source, bytes):
+        return _header(io.BytesIO(source), complete=False)
+    if not isinstance(source, str) and isinstance(source, os.PathLike):
+        with Path(source).open("rb") as file:
+            return _header(file, complete=False)
+    prefix = jpeg_prefix(_checked_url(source))
+    if prefix is not None:
+        with contextlib.suppress(InexactError):  # the header may be longer than that
+            return _header(io.BytesIO(prefix), complete=False)
+    return _header(open_data_url(source), complete=False)
+
+
+def _header(file: BinaryIO, *, complete: bool) -> ImageHeader:
+    from mmroute.images.header import read_header  # noqa: PLC0415 - Pillow is loaded when needed
+
+    return read_header(file, complete=complete)
+
+
+def _checked_url(source: object) -> str:
+    if not isinstance(source, str):
+        raise invalid(f"an image is bytes, a data URL or a path, found {type(source).__name__}")
+    if not is_data_url(source):
+        raise invalid(
+            f"an image given as text must be a data URL, found {shown(source)}; give a file as a "
+            "pathlib.Path"
+        )
+    return source

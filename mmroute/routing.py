@@ -1,0 +1,152 @@
+"""The answer to one request, in all the forms routers look up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mmroute.block_hashes import (
+    BlockHashes,
+    ExtraKey,
+    HashedItem,
+    extra_keys,
+    hash_blocks,
+    image_hash,
+    pad_value_ids,
+)
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import TokenIds
+from mmroute.images.identity import ImageIdentity
+from mmroute.placement import PlaceholderRange
+from mmroute.request import Lora
+
+__all__ = ["Routing"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routing:
+    """The answer to one request: exact token IDs, or the reason why there are none.
+
+    Attributes:
+        placeholders: where each image stands, by position; empty if not exact.
+        image_identities: how the engine calls each of them, in the same order; None for an
+            image of which only the size is known.
+        lora: the adapter of the request.
+        cache_salt: of the request.
+        reason: None if exact.
+        message: what was found, and what to do; empty if exact.
+    """
+
+    placeholders: tuple[PlaceholderRange, ...] = ()
+    image_identities: tuple[ImageIdentity | None, ...] = ()
+    lora: Lora | None = None
+    cache_salt: str | None = None
+    reason: Reason | None = None
+    message: str = ""
+    _token_ids: TokenIds | None = field(default=None, repr=False)
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are the engine's token IDs, one for one."""
+        return self._token_ids is not None
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """The expanded prompt as the engine stores it: contiguous uint32, read-only, (n,).
+
+        Raises:
+            InexactError: the request is inexact; there are no IDs that could be mistaken for exact.
+        """
+        if self._token_ids is None:
+            raise InexactError(self.reason or Reason.INVALID_REQUEST, self.message)
+        return self._token_ids
+
+    def block_hashes(
+        self,
+        algorithm: str = "sha256",
+        *,
+        block_size: int = 16,
+        seed: str | None = None,
+        previous: BlockHashes | None = None,
+    ) -> BlockHashes:
+        """The hashes vLLM computes for the full blocks of this prompt, and publishes.
+
+        Args:
+            algorithm: the engine's ``--prefix-caching-hash-algo``: ``sha256``, ``sha256_cbor``,
+                ``xxhash`` or ``xxhash_cbor``.
+            block_size: the engine's, in tokens.
+            seed: the engine's ``PYTHONHASHSEED``; None if it runs without, which the xxhash
+                algorithms answer with a random one: give them theirs.
+            previous: hashes of an earlier prompt of the same conversation. Blocks at the
+                beginning that are the same in both are not hashed again.
+
+        Raises:
+            InexactError: the request is inexact; `image_identity_unknown` if only the size is
+                known of one of its images.
+            ValueError: there is no such algorithm, or it needs a seed.
+        """
+        return hash_blocks(
+            self.token_ids,
+            self.extra_keys(block_size=block_size),
+            algorithm=algorithm,
+            block_size=block_size,
+            seed=seed,
+            previous=previous,
+        )
+
+    def extra_keys(self, *, block_size: int = 16) -> tuple[tuple[ExtraKey, ...] | None, ...]:
+        """What else enters the hash of each full block: LoRA, images, cache salt; or None.
+
+        Raises:
+            InexactError: as for `block_hashes`.
+        """
+        items = [
+            HashedItem(identity.value, placeholder.offset, placeholder.length)
+            for placeholder, identity in self._identified()
+        ]
+        return extra_keys(
+            items,
+            num_blocks=len(self.token_ids) // block_size,
+            block_size=block_size,
+            lora=self.lora,
+            cache_salt=self.cache_salt,
+        )
+
+    def pad_value_ids(self) -> TokenIds:
+        """The prompt with every feature position replaced by a number made of its image.
+
+        The form of Dynamo's router, and of SGLang before 0.5.23 for callers that send
+        `image_hashes` as ``mm_hashes``: shape (n,), uint32. SGLang counts images as they are
+        stored in their files, so it holds there for images without EXIF orientation.
+
+        Raises:
+            InexactError: as for `block_hashes`.
+            ValueError: an image has an empty uuid, which has no number.
+        """
+        return pad_value_ids(
+            self.token_ids,
+            [
+                (placeholder, image_hash(identity.value))
+                for placeholder, identity in self._identified()
+            ],
+        )
+
+    def image_hashes(self) -> list[str]:
+        """The images by position, as 16 hexadecimal digits each: SGLang's ``mm_hashes``.
+
+        Raises:
+            InexactError: as for `block_hashes`.
+            ValueError: as for `pad_value_ids`.
+        """
+        return [f"{image_hash(identity.value):016x}" for _, identity in self._identified()]
+
+    def _identified(self) -> list[tuple[PlaceholderRange, ImageIdentity]]:
+        pairs = []
+        for placeholder, identity in zip(self.placeholders, self.image_identities, strict=True):
+            if identity is None:
+                raise InexactError(
+                    Reason.IMAGE_IDENTITY_UNKNOWN,
+                    f"only the size is known of image {placeholder.item + 1}; send it as a data "
+                    "URL, or give the `uuid` that the engine gets for it",
+                )
+            pairs.append((placeholder, identity))
+        return pairs

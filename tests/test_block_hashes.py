@@ -1,0 +1,512 @@
+"""Block hashes: the encoders against pickle and cbor2, the rest against ports and vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import pickle
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import generate_dynamo
+import numpy as np
+import pytest
+import xxhash
+from conformance import read_vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmroute.block_hashes import (
+    Algorithm,
+    BlockHashes,
+    BlockKeys,
+    ExtraKey,
+    HashedImage,
+    HashedItem,
+    Lora,
+    cbor_encoding,
+    event_extra_keys,
+    extra_keys,
+    hash_blocks,
+    image_hash,
+    local_block_hashes,
+    none_hash,
+    pad_value,
+    pad_value_ids,
+    pickle_encoding,
+    sequence_hashes,
+    wide_pad_value_ids,
+    wide_pad_values,
+)
+from mmroute.geometry import TokenIds
+from mmroute.placement import PlaceholderRange
+
+DYNAMO_VECTORS = Path(__file__).parent / "vectors" / "block_hashes" / "dynamo.jsonl"
+SEED = "7"
+WIDE = (23533869762612420, 1115227388442326932, 406705440234023321, 2100304651902599146)
+
+
+def prompt(*token_ids: int) -> TokenIds:
+    return np.array(token_ids, dtype=np.uint32)
+
+
+# Token IDs on both sides of every change of width, and strings on both sides of every change of
+# length, of CPython's own singletons, and equal to the engine's literals.
+token_ids = st.one_of(
+    st.integers(0, 2**17),
+    st.sampled_from(
+        [0, 23, 24, 255, 256, 65535, 65536, 2**24, 2**31 - 1],
+    ),
+)
+texts = st.one_of(
+    st.sampled_from(["", "a", "é", "ÿ", "Ā", "mm", "lora", "cache_salt", "🐈", "0" * 64]),
+    st.sampled_from(["x" * 23, "x" * 24, "x" * 255, "x" * 256, "ü" * 127, "ü" * 128, "x" * 66000]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=80),
+)
+offsets = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-300, 300))
+image_keys = st.tuples(st.just("mm"), texts, offsets)
+other_keys = st.one_of(
+    st.tuples(st.just("lora"), texts, texts),
+    st.tuples(st.just("cache_salt"), texts),
+)
+block_keys = st.one_of(
+    st.none(),
+    st.tuples(image_keys),
+    st.lists(st.one_of(image_keys, other_keys), min_size=1, max_size=7).map(tuple),
+)
+
+
+def as_block_keys(keys: Any) -> tuple[BlockKeys, ...]:
+    """Drawn keys: hypothesis does not know their literal types."""
+    return tuple(keys)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[int, TokenIds, tuple[BlockKeys, ...]]:
+    block_size = draw(st.sampled_from([1, 2, 3, 4, 16, 17]))
+    count = draw(st.integers(1, 5))
+    size = block_size * count
+    ids = draw(st.lists(token_ids, min_size=size, max_size=size))
+    keys = draw(st.lists(block_keys, min_size=count, max_size=count))
+    return block_size, prompt(*ids), as_block_keys(keys)
+
+
+def as_engine(keys: Any) -> Any:
+    """Extra keys as the engine has them: literal tags, other strings objects of their own."""
+    return keys and tuple(
+        (sys.intern(tag), *(v.encode().decode() if isinstance(v, str) else v for v in values))
+        for tag, *values in keys
+    )
+
+
+def pickled(parent: bytes, ids: TokenIds, keys: BlockKeys) -> bytes:
+    return pickle.dumps((parent, tuple(ids.tolist()), as_engine(keys)), protocol=5)
+
+
+def cbored(parent: bytes, ids: TokenIds, keys: BlockKeys) -> bytes:
+    return cbor2.dumps((parent, tuple(ids.tolist()), keys), canonical=True)
+
+
+def check_encoders(block_size: int, ids: TokenIds, keys: tuple[BlockKeys, ...]) -> None:
+    rows = ids.reshape(-1, block_size)
+    for parent in (b"p" * 16, b"\0" * 32):
+        for encoding, whole in ((pickle_encoding, pickled), (cbor_encoding, cbored)):
+            halves = encoding.encode_blocks(
+                ids, keys, block_size=block_size, parent_size=len(parent)
+            )
+            expected = [whole(parent, *block) for block in zip(rows, keys, strict=True)]
+            assert [parent.join(half) for half in halves] == expected
+
+
+@given(blocks())
+@settings(max_examples=400, deadline=None)
+def test_encoders_write_what_pickle_and_cbor2_write(
+    case: tuple[int, TokenIds, tuple[BlockKeys, ...]],
+) -> None:
+    check_encoders(*case)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_encoders_of_the_seed(text: str) -> None:
+    assert pickle_encoding.encode_text(text) == pickle.dumps(text, protocol=5)
+    assert cbor_encoding.encode_text(text) == cbor2.dumps(text, canonical=True)
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 16, 100_000])
+def test_encoders_of_ids_above_the_pickle_integers(block_size: int) -> None:
+    ids = np.resize(prompt(2**31, 2**32 - 1, 5, 2**31 - 1), 2 * block_size)
+    keys: tuple[BlockKeys, ...] = ((("mm", "cat", 3), ("mm", "cat", 4)), None)
+    check_encoders(block_size, ids, keys)
+
+
+@pytest.mark.parametrize("length", range(65_536 - 130, 65_536))
+def test_encoders_on_both_sides_of_a_pickle_frame(length: int) -> None:
+    check_encoders(4, np.arange(8, dtype=np.uint32), ((("cache_salt", "s" * length),), None))
+
+
+@pytest.mark.parametrize("block_size", [13_000, 13_095, 13_100, 13_106, 100_000])
+def test_encoders_of_large_blocks(block_size: int) -> None:
+    ids = np.resize(prompt(70_000, 70_001), 2 * block_size)
+    check_encoders(block_size, ids, (None, (("mm", "cat", -1),)))
+
+
+def test_encoders_of_more_keys_than_the_short_memo_has() -> None:
+    keys: tuple[ExtraKey, ...] = tuple(
+        ("mm", "ab"[i % 2] if i > 200 else f"image {i}", -i) for i in range(400)
+    )
+    check_encoders(2, prompt(1, 2), (keys,))
+
+
+# The chain
+
+
+def from_scratch(
+    ids: TokenIds, keys: tuple[BlockKeys, ...], algorithm: Algorithm, block_size: int
+) -> list[bytes]:
+    """vLLM's `hash_block_tokens`, block by block."""
+    dumps = cbored if algorithm.endswith("cbor") else pickled
+
+    def digest(data: bytes) -> bytes:
+        if algorithm.startswith("xxhash"):
+            return xxhash.xxh3_128_digest(data)
+        return hashlib.sha256(data).digest()
+
+    seed = cbor2.dumps(SEED) if dumps is cbored else pickle.dumps(SEED, protocol=5)
+    parent = digest(seed)
+    hashes = []
+    rows = ids[: len(keys) * block_size].reshape(-1, block_size)
+    for row, block in zip(rows, keys, strict=True):
+        parent = digest(dumps(parent, row, block))
+        hashes.append(parent)
+    return hashes
+
+
+@pytest.mark.parametrize("algorithm", Algorithm)
+@given(blocks(), st.lists(token_ids, max_size=15))
+@settings(max_examples=60, deadline=None)
+def test_hashes_are_chained(
+    algorithm: Algorithm, case: tuple[int, TokenIds, tuple[BlockKeys, ...]], rest: list[int]
+) -> None:
+    block_size, ids, keys = case
+    whole = np.concatenate([ids, prompt(*rest[: block_size - 1])])
+    hashes = hash_blocks(whole, keys, algorithm=algorithm, block_size=block_size, seed=SEED)
+    assert list(hashes) == from_scratch(ids, keys, algorithm, block_size)
+
+
+@given(blocks(), st.data())
+@settings(max_examples=200, deadline=None)
+def test_previous_hashes_change_nothing(
+    case: tuple[int, TokenIds, tuple[BlockKeys, ...]], data: st.DataObject
+) -> None:
+    """Whatever differs: a token, a key, the length, nothing."""
+    block_size, ids, keys = case
+    old_ids, old_keys = ids.copy(), list(keys)
+    if data.draw(st.booleans()):
+        old_ids[data.draw(st.integers(0, len(ids) - 1))] = data.draw(token_ids)
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(keys) - 1))
+        old_keys[at] = as_block_keys([data.draw(block_keys)])[0]
+    kept = data.draw(st.integers(0, len(keys)))
+    previous = hash_blocks(old_ids[: kept * block_size], old_keys[:kept], block_size=block_size)
+    expected = hash_blocks(ids, keys, block_size=block_size)
+    found = hash_blocks(ids, keys, block_size=block_size, previous=previous)
+    assert found.hashes == expected.hashes
+
+
+def test_previous_hashes_are_taken_over_up_to_the_first_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[int] = []
+    encode = pickle_encoding.encode_blocks
+
+    def counting(token_ids: TokenIds, keys: Any, **sizes: int) -> Any:
+        hashed.append(len(keys))
+        return encode(token_ids, keys, **sizes)
+
+    monkeypatch.setattr(pickle_encoding, "encode_blocks", counting)
+    ids = np.arange(160, dtype=np.uint32)
+    keys: list[BlockKeys] = [None] * 10
+    previous = hash_blocks(ids, keys)
+    longer = np.arange(200, dtype=np.uint32)
+    other_token = ids.copy()
+    other_token[16 * 7 + 3] = 0
+    other_key: list[BlockKeys] = [*keys[:4], (("mm", "cat", 0),), *keys[5:]]
+    assert hash_blocks(ids, keys, previous=previous).hashes == previous.hashes
+    hash_blocks(longer, previous=previous)
+    hash_blocks(ids[:40], previous=previous)
+    hash_blocks(other_token, keys, previous=previous)
+    hash_blocks(ids, other_key, previous=previous)
+    hash_blocks(other_token, other_key, previous=previous)
+    hash_blocks(ids, keys, previous=previous, seed="1")
+    hash_blocks(ids, keys, previous=previous, block_size=16, algorithm="sha256")
+    assert hashed == [10, 2, 3, 6, 6, 10]
+
+
+def test_previous_hashes_of_other_settings_are_not_taken() -> None:
+    ids = np.arange(64, dtype=np.uint32)
+    previous = hash_blocks(ids, algorithm="xxhash", block_size=16, seed="1")
+    for other in (
+        {"algorithm": "xxhash_cbor", "block_size": 16, "seed": "1"},
+        {"algorithm": "xxhash", "block_size": 8, "seed": "1"},
+        {"algorithm": "xxhash", "block_size": 16, "seed": "2"},
+    ):
+        settings: Any = other
+        assert list(hash_blocks(ids, **settings, previous=previous)) == list(
+            hash_blocks(ids, **settings)
+        )
+
+
+def test_previous_hashes_do_not_follow_the_callers_array() -> None:
+    ids = np.zeros(32, dtype=np.uint32)
+    previous = hash_blocks(ids)
+    ids[:] = 1
+    assert list(hash_blocks(ids, previous=previous)) == list(hash_blocks(ids))
+
+
+def test_block_hashes_are_a_sequence() -> None:
+    hashes = hash_blocks(np.arange(50, dtype=np.uint32))
+    assert isinstance(hashes, BlockHashes)
+    assert (len(hashes), hashes.algorithm, hashes.block_size, hashes.seed) == (
+        3,
+        "sha256",
+        16,
+        None,
+    )
+    assert [*hashes] == [hashes[0], hashes[1], hashes[-1]]
+    assert hashes[1:] == (hashes[1], hashes[2])
+    assert hashes[1] in hashes
+    assert [bytes.fromhex(digits) for digits in hashes.hex()] == [*hashes]
+    # vLLM's `maybe_convert_block_hash`.
+    assert hashes.event_ints() == [int.from_bytes(h, "big") & ((1 << 64) - 1) for h in hashes]
+    assert "token_ids" not in repr(hashes)
+
+
+@pytest.mark.parametrize("algorithm", Algorithm)
+def test_fewer_tokens_than_a_block_have_no_hash(algorithm: Algorithm) -> None:
+    for count in (0, 15):
+        ids = np.zeros(count, dtype=np.uint32)
+        assert len(hash_blocks(ids, algorithm=algorithm, seed=SEED)) == 0
+
+
+def test_none_hash() -> None:
+    assert none_hash("sha256", None) == none_hash("sha256", "vllm-none-hash")
+    assert none_hash("sha256", None) != none_hash("sha256", "0") != none_hash("sha256", "")
+    for algorithm in ("xxhash", "xxhash_cbor"):
+        assert len(none_hash(algorithm, "0")) == 16
+        with pytest.raises(ValueError, match=r"draws its seed at random.* set PYTHONHASHSEED"):
+            none_hash(algorithm, None)
+        with pytest.raises(ValueError, match="PYTHONHASHSEED"):
+            hash_blocks(prompt(), algorithm=algorithm)
+
+
+def test_wrong_settings() -> None:
+    ids = np.arange(32, dtype=np.uint32)
+    wrong: Any = 5
+    with pytest.raises(ValueError, match=r"sha256, sha256_cbor, .*; did you mean xxhash_cbor\?"):
+        hash_blocks(ids, algorithm="xxhash-cbor")
+    with pytest.raises(ValueError, match="no hash algorithm 5, only sha256"):
+        none_hash(wrong, None)
+    for wrong in (0, -1, 1.5, True, "16", None):
+        with pytest.raises(ValueError, match="block_size must be an integer of at least 1"):
+            hash_blocks(ids, block_size=wrong)
+    wrong = 0
+    with pytest.raises(ValueError, match="as text, such as '0'; found 0"):
+        hash_blocks(ids, seed=wrong)
+    with pytest.raises(ValueError, match="2 full blocks, but extra keys for 1"):
+        hash_blocks(ids, [None])
+    wrong = ids.astype(np.int64)
+    with pytest.raises(ValueError, match="one row of uint32, found int64"):
+        hash_blocks(wrong)
+    with pytest.raises(ValueError, match=r"one row of uint32, found uint32 of shape \(2, 16\)"):
+        hash_blocks(ids.reshape(2, 16))
+    for algorithm in Algorithm:
+        with pytest.raises(UnicodeEncodeError):
+            hash_blocks(ids[:16], [(("cache_salt", "\ud800"),)], algorithm=algorithm, seed="0")
+
+
+# Extra keys
+
+
+def ported_extra_keys(
+    items: list[HashedItem], num_blocks: int, block_size: int, lora: Lora | None, salt: str | None
+) -> tuple[BlockKeys, ...]:
+    """vLLM's loop over blocks, as `get_request_block_hasher` drives it."""
+    found: list[BlockKeys] = []
+    current = 0
+    for start in range(0, num_blocks * block_size, block_size):
+        keys: list[ExtraKey] = [("lora", lora.name, lora.path)] if lora else []
+        stop = start + block_size
+        if items and items[-1].stop > start:
+            while current < len(items) and stop > items[current].offset:
+                item = items[current]
+                if start < item.stop:
+                    keys.append(("mm", item.identity, item.offset - start))
+                    if stop < item.stop:
+                        break
+                current += 1
+        if start == 0 and salt:
+            keys.append(("cache_salt", salt))
+        found.append(tuple(keys) or None)
+    return tuple(found)
+
+
+hashed_items = st.builds(
+    HashedItem, st.sampled_from(["cat", "dog", ""]), st.integers(0, 60), st.integers(1, 40)
+)
+
+
+@given(
+    st.lists(hashed_items, max_size=6),
+    st.integers(0, 12),
+    st.sampled_from([1, 2, 3, 5, 16, 100_000]),
+    st.none() | st.builds(Lora, texts, texts),
+    st.none() | texts,
+)
+def test_extra_keys_are_those_of_the_engines_loop(
+    items: list[HashedItem], num_blocks: int, block_size: int, lora: Lora | None, salt: str | None
+) -> None:
+    """Also for ranges that overlap by more than the one token of Gemma 3."""
+    found = extra_keys(
+        items, num_blocks=num_blocks, block_size=block_size, lora=lora, cache_salt=salt
+    )
+    by_position = sorted(items, key=lambda item: item.offset)
+    assert found == ported_extra_keys(by_position, num_blocks, block_size, lora, salt)
+
+
+def test_extra_keys_of_ranges_that_share_a_token() -> None:
+    found = extra_keys(
+        [HashedItem("cat", 1, 4), HashedItem("dog", 4, 4)],
+        num_blocks=3,
+        block_size=4,
+        lora=Lora("sql", "/sql"),
+        cache_salt="s",
+    )
+    lora = ("lora", "sql", "/sql")
+    assert found == (
+        (lora, ("mm", "cat", 1), ("cache_salt", "s")),
+        (lora, ("mm", "cat", -3), ("mm", "dog", 0)),
+        (lora,),
+    )
+    assert event_extra_keys(found) == [
+        ("sql", ("cat", 1), "s"),
+        ("sql", ("cat", -3), ("dog", 0)),
+        ("sql",),
+    ]
+
+
+def test_no_extra_keys() -> None:
+    assert extra_keys(num_blocks=2, block_size=4, cache_salt="") == (None, None)
+    assert extra_keys(num_blocks=0, block_size=4, cache_salt="s") == ()
+    assert event_extra_keys([None]) == [None]
+    assert event_extra_keys([]) is None
+
+
+@pytest.mark.parametrize("item", [HashedItem("cat", -1, 2), HashedItem("cat", 0, 0)])
+def test_items_without_a_place_are_refused(item: HashedItem) -> None:
+    with pytest.raises(ValueError, match="an item starts at 0 or later and has a token"):
+        extra_keys([item], num_blocks=1, block_size=4)
+
+
+def test_wrong_numbers_of_blocks_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_blocks must not be negative, found -1"):
+        extra_keys(num_blocks=-1, block_size=4)
+    with pytest.raises(ValueError, match="block_size must be an integer of at least 1, found 0"):
+        extra_keys(num_blocks=1, block_size=0)
+
+
+# Dynamo
+
+
+def dynamo_hashes(case: dict[str, Any]) -> list[int]:
+    return local_block_hashes(
+        prompt(*case["token_ids"]),
+        block_size=case["block_size"],
+        images=[HashedImage(*image) for image in case.get("images", [])],
+        lora_name=case.get("lora_name"),
+        namespace=case.get("namespace"),
+    )
+
+
+def test_dynamos_local_hashes() -> None:
+    meta, cases = read_vectors(DYNAMO_VECTORS)
+    assert meta["package_version"] == generate_dynamo.PACKAGE_VERSION
+    assert len(cases) > 50
+    wrong = [case for case in cases if dynamo_hashes(case) != case["expect"]]
+    assert not wrong
+
+
+if importlib.util.find_spec("dynamo"):
+
+    def test_dynamos_vectors_are_those_of_the_installed_package() -> None:
+        _, cases = read_vectors(DYNAMO_VECTORS)
+        assert [case["expect"] for case in cases] == list(
+            map(generate_dynamo.expected, generate_dynamo.cases())
+        )
+
+
+def test_dynamos_sequence_hashes() -> None:
+    local = [2**64 - 1, 0, 12345]
+    chained = local[:1]
+    for number in local[1:]:
+        data = struct.pack("<QQ", chained[-1], number)
+        chained.append(xxhash.xxh3_64_intdigest(data, seed=1337))
+    assert sequence_hashes(local) == chained
+    assert sequence_hashes([]) == []
+
+
+def test_dynamos_hashes_of_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match="block_size must be an integer of at least 1, found 0"):
+        local_block_hashes(prompt(1), block_size=0)
+    with pytest.raises(OverflowError):
+        local_block_hashes(prompt(1), block_size=1, images=[HashedImage(2**64, 0, 1)])
+
+
+# Pad values
+
+
+def test_image_hash_of_identities() -> None:
+    digest = "0123456789ABCDEF" + "f" * 48
+    assert image_hash(digest) == image_hash(digest.lower()) == 0x0123456789ABCDEF
+    for uuid in ("my-cat", "0123456789abcdef", digest[1:], digest + "0", "é" * 64, "٣" * 64):
+        assert image_hash(uuid) == xxhash.xxh3_64_intdigest(uuid.encode())
+    with pytest.raises(ValueError, match="empty image identity"):
+        image_hash("")
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_pad_value_keeps_30_bits(number: int) -> None:
+    """As SGLang 0.5.13 to 0.5.22 write it: ``MM_PAD_SHIFT_VALUE + (hash % (1 << 30))``."""
+    assert pad_value(number) == 1_000_000 + number % (1 << 30)
+    assert pad_value(number) < 2**32
+
+
+def test_pad_values_go_to_feature_positions_only() -> None:
+    ids = prompt(1, 10, 10, 12, 10, 10, 13, 2, 10, 4)
+    rows = PlaceholderRange(0, 1, 6, ((True, 2), (False, 1), (True, 2), (False, 1)))
+    whole = PlaceholderRange(1, 8, 1)
+    padded = pad_value_ids(ids, [(rows, 5), (whole, 2**30 + 6)])
+    assert padded.dtype == np.uint32
+    a, b = 1_000_005, 1_000_006
+    assert padded.tolist() == [1, a, a, 12, a, a, 13, 2, b, 4]
+    assert ids[1] == 10
+
+
+def test_wide_pad_values_take_turns_in_each_run() -> None:
+    """The four numbers are those of SGLang 0.5.23's `_compute_pad_values` for the same hash."""
+    a, b, c, d = wide_pad_values(0x0123456789ABCDEF)
+    assert (a, b, c, d) == WIDE
+    ids = np.full(10, 10, dtype=np.uint32)
+    runs = PlaceholderRange(0, 1, 9, ((True, 5), (False, 1), (True, 2), (False, 1)))
+    padded = wide_pad_value_ids(ids, [(runs, 0x0123456789ABCDEF)])
+    assert padded.dtype == np.int64
+    assert padded.tolist() == [10, a, b, c, d, a, 10, a, b, 10]
+
+
+@pytest.mark.parametrize("outside", [PlaceholderRange(0, 1, 2), PlaceholderRange(0, -1, 2)])
+def test_pad_values_outside_the_prompt_are_refused(outside: PlaceholderRange) -> None:
+    for form in (pad_value_ids, wide_pad_value_ids):
+        with pytest.raises(ValueError, match="does not lie within the 2 tokens"):
+            form(prompt(1, 2), [(outside, 5)])

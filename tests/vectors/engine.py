@@ -1,0 +1,300 @@
+"""vLLM's own code, up to the point where a request enters its scheduler.
+
+Nothing here decides what is right: renderer, tokenizer, media reading, processor, input checks
+and block hashes are vLLM's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import copy
+import io
+import itertools
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ENGINE_VERSION = "0.33.0"
+EMBEDDED = "pixtral-12b-2409"
+BLOCK_SIZE = 16
+ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
+# The xxhash algorithms draw a seed at random unless the engine is given one.
+HASH_SEED = "0"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What some of the models need beside the repository."""
+    parser.add_argument("--phi3v-code", help="directory of Phi-3-vision's processor code")
+    parser.add_argument("--params", help=f"params.json of {EMBEDDED}")
+
+
+def refuse_other_versions() -> None:
+    """Stop where another vLLM is installed than the one these vectors are of."""
+    if version("vllm") != ENGINE_VERSION:
+        sys.exit(f"these vectors are vLLM {ENGINE_VERSION}'s; installed is {version('vllm')}")
+
+
+def meta(model: str, **fields: Any) -> dict[str, Any]:
+    """The first line of a vector file."""
+    packages = {name: version(name) for name in ("transformers", "tokenizers", "mistral-common")}
+    return {"kind": "meta", "model": model, "backend": "vllm", "backend_version": ENGINE_VERSION,
+            **packages, **fields}  # fmt: skip
+
+
+def write_lines(path: Path, lines: list[Any]) -> None:
+    """Write a vector file."""
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+
+def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> tuple[Engine, str]:
+    """An engine of a small model or the embedded one, and the fingerprint of its files.
+
+    The directory is written by this function, and the engine goes on reading it.
+    """
+    from small_models import SMALL_MODELS, fingerprint, write_model
+
+    if model == EMBEDDED:
+        import hashlib
+        import shutil
+
+        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+        tekken = Path(MistralTokenizer._data_path()) / "tekken_240911.json"
+        shutil.copy(tekken, directory / "tekken.json")
+        shutil.copy(arguments.params, directory / "params.json")
+        return (
+            Engine(
+                directory,
+                model_id=f"org/{model}",
+                tokenizer_mode="mistral",
+                config_format="mistral",
+            ),
+            hashlib.sha256(tekken.read_bytes()).hexdigest(),
+        )
+    files = SMALL_MODELS[model]()
+    write_model(files, directory)
+    if files["config.json"]["model_type"] == "phi3_v":
+        _add_phi3v_code(directory, Path(arguments.phi3v_code))
+    engine = Engine(directory, model_id=f"org/{model}", trust_remote_code=True)
+    return engine, fingerprint(files)
+
+
+def _add_phi3v_code(directory: Path, code: Path) -> None:
+    """Phi-3-vision's processor is not part of transformers; point the files at its code."""
+    for file in code.glob("*.py"):
+        (directory / file.name).write_text(file.read_text())
+    processors = {
+        "AutoProcessor": "processing_phi3_v.Phi3VProcessor",
+        "AutoImageProcessor": "processing_phi3_v.Phi3VImageProcessor",
+    }
+    configs = {"AutoConfig": "configuration_phi3_v.Phi3VConfig"}
+    for name, auto_map in (("config.json", configs), ("preprocessor_config.json", processors)):
+        content = json.loads((directory / name).read_text()) | {"auto_map": auto_map}
+        (directory / name).write_text(json.dumps(content))
+    own = {"processor_class": "Phi3VProcessor", "auto_map": processors}
+    (directory / "processor_config.json").write_text(json.dumps(own))
+
+
+class Engine:
+    """One model, served up to the scheduler."""
+
+    def __init__(self, directory: Path, *, model_id: str | None = None, **options: Any) -> None:
+        from vllm.config import CacheConfig, ModelConfig, VllmConfig
+        from vllm.renderers.registry import renderer_from_config
+        from vllm.v1.engine.input_processor import InputProcessor
+
+        model = str(directory)
+        config = ModelConfig(model=model, tokenizer=model, dtype="bfloat16", seed=0, **options)
+        vllm_config = VllmConfig(
+            model_config=config, cache_config=CacheConfig(block_size=BLOCK_SIZE)
+        )
+        self.renderer = renderer_from_config(vllm_config)
+        if model_id is not None and self.renderer.mm_processor is not None:
+            # The model string a server would have been started with.
+            type(self.renderer.mm_processor.info).model_id = property(lambda _: model_id)
+        self.input_processor = InputProcessor(vllm_config, self.renderer)
+        self.input_processor._validate_lora = lambda *_: None  # adapters are only named here
+
+    def answer(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """The prompt as vLLM stores it, or the beginning of its refusal."""
+        return self._answer(case, _stored)
+
+    def block_answer(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """The same, with image identities and block hashes."""
+        return self._answer(case, lambda request, ranges: {
+            **_stored(request, ranges), **_blocks(_after_hop(request))
+        })  # fmt: skip
+
+    def _answer(
+        self, case: Mapping[str, Any], read: Callable[..., dict[str, Any]]
+    ) -> dict[str, Any]:
+        try:
+            return read(*self._enter(case))
+        except Exception as error:
+            message = re.sub(r" at 0x[0-9a-f]+", "", f"{type(error).__name__}: {error}")
+            return {"refused": message[:160]}
+
+    def _enter(self, case: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """The request as the scheduler gets it, and its placeholder ranges."""
+        from vllm.lora.request import LoRARequest
+        from vllm.sampling_params import SamplingParams
+
+        prompt, parameters = self._chat(case) if "messages" in case else self._completion(case)
+        (tokenized,) = self.renderer.tokenize_prompts([prompt], parameters)
+        for name in ("mm_processor_kwargs", "cache_salt"):
+            if case.get(name):
+                tokenized[name] = case[name]
+        engine_input = self.renderer.process_for_engine(
+            tokenized, time.time(), tok_params=parameters
+        )
+        request = self.input_processor.process_inputs(
+            request_id="0",
+            prompt=engine_input,
+            params=SamplingParams(max_tokens=1),
+            supported_tasks=("generate",),
+            lora_request=LoRARequest(**case["lora"]) if case.get("lora") else None,
+        )
+        return request, engine_input.get("mm_placeholders", {}).get("image", [])
+
+    def _chat(self, case: Mapping[str, Any]) -> tuple[Any, Any]:
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+        from vllm.renderers.params import merge_kwargs
+        from vllm.utils.mistral import is_mistral_tokenizer
+
+        fields = ("add_special_tokens", "add_generation_prompt", "continue_final_message",
+                  "chat_template_kwargs", "tools", "mm_processor_kwargs")  # fmt: skip
+        body = {name: case[name] for name in fields if name in case}
+        messages = _with_files(case["messages"], case.get("images", []))
+        request = ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
+        tools = [tool.model_dump() for tool in request.tools] if request.tools else None
+        mistral = is_mistral_tokenizer(self.renderer.tokenizer)
+        parameters = request.build_chat_params(None, "auto").with_defaults(
+            merge_kwargs(None, {"tools": tools, "tokenize": mistral}),
+            default_mm_processor_kwargs=request.mm_processor_kwargs,
+        )
+        _, prompt = self.renderer.render_messages(request.messages, parameters)
+        return prompt, request.build_tok_params(self.renderer.model_config)
+
+    def _completion(self, case: Mapping[str, Any]) -> tuple[Any, Any]:
+        from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+        request = CompletionRequest(
+            model="m", prompt="-", max_tokens=1,
+            add_special_tokens=case.get("add_special_tokens", False),
+        )  # fmt: skip
+        if "prompt" in case:
+            prompt: dict[str, Any] = {"prompt": case["prompt"]}
+        else:
+            prompt = {"prompt_token_ids": list(case["prompt_token_ids"])}
+        if case.get("images"):
+            images = [_picture(size) for size in case["images"]]
+            prompt["multi_modal_data"] = {"image": images}
+        return prompt, request.build_tok_params(self.renderer.model_config)
+
+
+def _stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
+    ids = list(request.prompt_token_ids)
+    return {"token_runs": _runs(ids), "n_tokens": len(ids),
+            "placeholders": [_range(p) for p in ranges]}  # fmt: skip
+
+
+def _after_hop(request: Any) -> Any:
+    """The request as the engine's core gets it: through its message encoding."""
+    from vllm.v1.engine import EngineCoreRequest
+    from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+    request = copy.copy(request)
+    request.mm_features = [_without_data(f) for f in request.mm_features or []] or None
+    return MsgpackDecoder(EngineCoreRequest).decode(MsgpackEncoder().encode(request))
+
+
+def _without_data(feature: Any) -> Any:
+    feature = copy.copy(feature)
+    feature.data = None
+    return feature
+
+
+def _blocks(core_request: Any) -> dict[str, Any]:
+    """Identities, extra keys, and the hashes of all full blocks; each covers those before it."""
+    import vllm.v1.core.kv_cache_utils as kv
+    from vllm.utils.hashing import get_hash_fn_by_name
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.request import Request
+
+    hashes = {}
+    for algorithm in ALGORITHMS:
+        function = get_hash_fn_by_name(algorithm)
+        os.environ.pop("PYTHONHASHSEED", None)
+        if algorithm.startswith("xxhash"):
+            os.environ["PYTHONHASHSEED"] = HASH_SEED
+        kv.init_none_hash(function)
+        hasher = kv.get_request_block_hasher(BLOCK_SIZE, function)
+        request = Request.from_engine_core_request(core_request, hasher)
+        found = [value.hex() for value in request.block_hashes]
+        hashes[algorithm] = {
+            "n": len(found),
+            "first": found[:4],
+            "last": found[-1] if found else None,
+        }
+    count = len(request.block_hashes)
+    keys, at = [], 0
+    for i in range(count):
+        key, at = kv.generate_block_hash_extra_keys(
+            request, i * BLOCK_SIZE, (i + 1) * BLOCK_SIZE, at
+        )
+        keys.append(key)
+    event_keys = None
+    if count:
+        pool = BlockPool(count + 2, True, BLOCK_SIZE, enable_kv_cache_events=True)
+        pool.cache_full_blocks(request, pool.get_new_blocks(count), 0, count, BLOCK_SIZE, 0)
+        (event,) = pool.take_events()
+        event_keys = event.extra_keys
+    return {
+        "mm_identifiers": [feature.identifier for feature in core_request.mm_features or []],
+        "block_extra_keys": keys,
+        "event_extra_keys": event_keys,
+        "block_hashes": hashes,
+    }
+
+
+def _with_files(messages: list[Any], images: list[Any]) -> list[Any]:
+    """The messages with a real picture of the right size for every image part."""
+    messages = copy.deepcopy(messages)
+    waiting = iter(images)
+    for message in messages:
+        content = message.get("content")
+        for i, part in enumerate(content if isinstance(content, list) else []):
+            if part == {"type": "image"}:
+                url = {"url": _data_url(_picture(next(waiting)))}
+                content[i] = {"type": "image_url", "image_url": url}
+    return messages
+
+
+def _picture(size: Mapping[str, int]) -> Any:
+    from PIL import Image
+
+    return Image.new("RGB", (size["width"], size["height"]), (size["width"] % 256, 90, 160))
+
+
+def _data_url(picture: Any) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _range(placeholder: Any) -> dict[str, Any]:
+    result = {"offset": int(placeholder.offset), "length": int(placeholder.length)}
+    if placeholder.is_embed is None:
+        return result
+    return result | {"embed_runs": _runs([int(v) for v in placeholder.is_embed.tolist()])}
+
+
+def _runs(values: list[int]) -> list[list[int]]:
+    return [[value, len(list(run))] for value, run in itertools.groupby(values)]
