@@ -91,6 +91,9 @@ class Reason(StrEnum):
     ITEM_TOO_LARGE = "item_too_large"
     """One image has more features than the engine's encoder cache is sure to hold."""
 
+    MALFORMED_EVENTS = "malformed_events"
+    """A payload is no batch of the engine's KV events (`mmroute.kv_events`)."""
+
 
 class MmrouteError(Exception):
     """Base of all errors raised by mmroute.

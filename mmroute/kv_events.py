@@ -1,0 +1,252 @@
+"""Which worker holds which KV cache blocks: vLLM's KV events, and a reference index of them.
+
+`decode_events` reads what vLLM's ZMQ publisher sends as the last frame of a message: msgpack of a
+``KVEventBatch`` (vllm/distributed/kv_events.py, vLLM 0.33.0).
+
+`BlockIndex` is a reference for tests, demos and small routers. A real deployment keeps its own
+index: replay of missed sequence numbers, sharding and expiry are not here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from mmroute.errors import MmrouteError, Reason
+
+__all__ = [
+    "AllBlocksCleared",
+    "BlockIndex",
+    "BlockRemoved",
+    "BlockStored",
+    "EventBatch",
+    "WorkerRank",
+    "decode_events",
+]
+
+BlockHash: TypeAlias = bytes | Annotated[int, msgspec.Meta(ge=0)]
+"""In full, if VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES is 0, else its low 64 bits (vllm/envs.py)."""
+
+_HASH_BYTES: Final = 8
+_MESSAGE_LENGTH: Final = 300  # an unknown event type is as long as its sender likes
+
+
+class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Blocks became available in one medium, for one KV cache group.
+
+    Attributes:
+        block_hashes: one per block, in the order of the prompt; some may be left out.
+        parent_block_hash: of the block before; None at the start of a prompt, or if not known.
+        token_ids: routing token IDs from the first block to the last; empty if not known.
+        block_size: tokens in one block; 0 if not known.
+        lora_id: deprecated by vLLM in favour of `lora_name`.
+        medium: ``GPU``, ``CPU``, ``STORAGE`` or a connector's own word.
+        lora_name: the adapter the blocks were computed with.
+        extra_keys: of each block, what was hashed beside its tokens: LoRA name, images as
+            ``[identity, offset]``, cache salt, digests of prompt embeddings, without their tags.
+        group_idx: the KV cache group.
+        kv_cache_spec_kind: its kind of attention.
+        kv_cache_spec_sliding_window: its window, if it has one.
+        locality: ``LOCAL`` or ``REMOTE``, as the publisher sees it.
+        ownership: the secondary tier that holds the blocks.
+        session_id: the session of the request that caused the event.
+        lookahead_token_ids: of each block, the tokens after it that its hash covers too.
+    """
+
+    block_hashes: tuple[BlockHash, ...]
+    parent_block_hash: BlockHash | None
+    token_ids: tuple[int, ...]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+    extra_keys: tuple[tuple[Any, ...] | None, ...] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+    session_id: str | None = None
+    lookahead_token_ids: tuple[tuple[int, ...], ...] | None = None
+
+
+class BlockRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """One copy of each of these blocks is gone. The fields are those of `BlockStored`."""
+
+    block_hashes: tuple[BlockHash, ...]
+    medium: str | None
+    group_idx: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A cache was reset. The event does not say of which medium."""
+
+
+class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The events of one scheduler step.
+
+    Attributes:
+        ts: when the batch was made, in seconds since the epoch, by the worker's clock.
+        events: in the order in which they happened.
+        data_parallel_rank: whose cache it was. vLLM's publishers always set it.
+    """
+
+    ts: float
+    events: tuple[BlockStored | BlockRemoved | AllBlocksCleared, ...]
+    data_parallel_rank: int | None = None
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(EventBatch)
+
+
+def decode_events(payload: bytes) -> EventBatch:
+    """The batch in one payload; fields that vLLM 0.33.0 does not have are ignored.
+
+    Raises:
+        MmrouteError: `malformed_events` if it is no batch, or has an event of unknown type; the
+            message says what was found where.
+
+    >>> decode_events(b"hello")
+    Traceback (most recent call last):
+    mmroute.errors.MmrouteError: 5 bytes are no KV event batch of vLLM 0.33.0: Expected `array`, got `int`
+    """
+    try:
+        return _DECODER.decode(payload)
+    except (ValueError, RecursionError) as error:  # an unknown field may be nested to any depth
+        message = f"{len(payload)} bytes are no KV event batch of vLLM 0.33.0: {error}"
+        raise MmrouteError(Reason.MALFORMED_EVENTS, message[:_MESSAGE_LENGTH]) from error
+
+
+class WorkerRank(NamedTuple):
+    """One data-parallel rank of a worker: each has a cache of its own."""
+
+    worker: str
+    data_parallel_rank: int
+
+
+class _Residency(NamedTuple):
+    """What a removal must match; vLLM's `OffloadingEventsTracker` keys by the same three."""
+
+    group_idx: int | None
+    medium: str | None
+    ownership: str | None
+
+
+_Cache: TypeAlias = dict[_Residency, Counter[int]]
+
+
+class BlockIndex:
+    """Which blocks each worker holds, kept up to date by its KV events.
+
+    Rules, each from vLLM 0.33.0 (files below vllm/):
+
+    - Copies are counted, by KV cache group, medium and secondary tier. The pool does not merge
+      equal blocks, and sends one event per copy (`BlockHashToBlockMap`, v1/core/block_pool.py);
+      `OffloadingEventsTracker` (distributed/kv_transfer/kv_connector/v1/offloading/events.py)
+      asks for counts too. The price: blocks that a request with ``kv_cache_report_mode`` "full"
+      has announced again, without a copy, stay here until the cache is cleared.
+    - A block is held if any group in any medium holds it. Groups need not agree: those with a
+      sliding window or a recurrent state skip blocks (`cache_full_blocks`), those with larger
+      blocks have fewer hashes. Where groups are mixed the engine may reuse less than is held.
+    - `AllBlocksCleared` clears every medium of the rank. It names none: the GPU's pool sends it
+      and so does the CPU's (v1/simple_kv_offload/manager.py), while v1/kv_offload/cpu/manager.py
+      is reset without an event. A copy that survived is missed until it is stored again; one
+      kept in error would attract requests for ever.
+    - A batch without a rank is of rank 0, the publishers' default (distributed/kv_events.py).
+    - Hashes are compared by their low 64 bits, the most that every publisher gives.
+
+    Nothing is kept for a block that nobody holds. Every method may be called from any thread: a
+    lock is held while events are entered or a prefix is looked up, not while they are decoded.
+    The batches of one rank must come in the order of their sequence numbers.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._caches: dict[WorkerRank, _Cache] = {}
+
+    def apply(self, worker: str, batch: EventBatch | bytes) -> None:
+        """Enter one batch of a worker's events, all of it or nothing.
+
+        Raises:
+            MmrouteError: the payload cannot be decoded; see `decode_events`.
+        """
+        if not isinstance(batch, EventBatch):
+            batch = decode_events(batch)
+        rank = WorkerRank(worker, batch.data_parallel_rank or 0)
+        with self._lock:
+            cache = self._caches.setdefault(rank, {})
+            for event in batch.events:
+                if isinstance(event, AllBlocksCleared):
+                    cache.clear()
+                    continue
+                residency = _Residency(event.group_idx, event.medium, event.ownership)
+                hashes = map(_low_bits, event.block_hashes)
+                if isinstance(event, BlockStored):
+                    cache.setdefault(residency, Counter()).update(hashes)
+                else:
+                    _remove(cache, residency, hashes)
+
+    def remove_worker(self, worker: str) -> None:
+        """Forget a worker, all its ranks; one that is not known is no error."""
+        with self._lock:
+            for rank in [rank for rank in self._caches if rank.worker == worker]:
+                del self._caches[rank]
+
+    def longest_prefixes(self, hashes: Sequence[bytes]) -> dict[WorkerRank, int]:
+        """How many leading blocks of a prompt each rank of each worker holds.
+
+        Args:
+            hashes: the full hashes of the prompt's blocks, in order.
+
+        Returns:
+            A number for every rank that ever sent a batch, 0 included, in the order of their
+            first batches.
+
+        >>> index = BlockIndex()
+        >>> stored = BlockStored((b"hash one", b"hash two"), None, (), 16, None, "GPU", None)
+        >>> index.apply("worker-0", EventBatch(1.5, (stored,)))
+        >>> index.longest_prefixes([b"hash one", b"hash two", b"hash 333"])
+        {WorkerRank(worker='worker-0', data_parallel_rank=0): 2}
+        """
+        with self._lock:
+            lengths = dict.fromkeys(self._caches, 0)
+            matching = list(self._caches.items())
+            for length, block_hash in enumerate(hashes, start=1):
+                low = _low_bits(block_hash)
+                matching = [
+                    (rank, cache)
+                    for rank, cache in matching
+                    if any(low in copies for copies in cache.values())
+                ]
+                if not matching:
+                    break
+                for rank, _ in matching:
+                    lengths[rank] = length
+        return lengths
+
+
+def _low_bits(block_hash: bytes | int) -> int:
+    """`maybe_convert_block_hash` of vllm/v1/core/kv_cache_utils.py, vLLM 0.33.0."""
+    if isinstance(block_hash, int):
+        return block_hash
+    return int.from_bytes(block_hash[-_HASH_BYTES:], "big")
+
+
+def _remove(cache: _Cache, residency: _Residency, hashes: Iterable[int]) -> None:
+    """Take one copy of each away; a block that is not here was cleared, or stored unseen."""
+    copies = cache.get(residency)
+    if copies is None:
+        return
+    for low in hashes:
+        if copies[low] > 1:
+            copies[low] -= 1
+        else:
+            copies.pop(low, None)
+    if not copies:
+        del cache[residency]

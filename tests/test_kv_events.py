@@ -1,0 +1,354 @@
+"""KV events: what vLLM sends is read, nothing else is, and the index holds what the workers do."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from conformance import read_vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmroute import MmrouteError, Reason
+from mmroute.kv_events import (
+    AllBlocksCleared,
+    BlockIndex,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    WorkerRank,
+    decode_events,
+)
+
+META, VECTORS = read_vectors(Path(__file__).parent / "vectors" / "kv_events" / "batches.jsonl")
+POOL_STREAMS = sorted({case["stream"] for case in VECTORS if "stream" in case})
+HASHES = [bytes([i]) * 24 + bytes([255 - i]) * 8 for i in range(12)]
+
+Json = dict[str, Any]
+
+
+def stored(*hashes: bytes | int, **fields: Any) -> Json:
+    """A BlockStored as vLLM encodes it: no default is written, the others always are."""
+    always: Json = {
+        "parent_block_hash": None, "token_ids": [], "block_size": 16, "lora_id": None,
+        "medium": "GPU", "lora_name": None,
+    }  # fmt: skip
+    return {"type": "BlockStored", "block_hashes": list(hashes), **always, **fields}
+
+
+def removed(*hashes: bytes | int, medium: str | None = "GPU", **fields: Any) -> Json:
+    return {"type": "BlockRemoved", "block_hashes": list(hashes), "medium": medium, **fields}
+
+
+CLEARED: Json = {"type": "AllBlocksCleared"}
+
+
+def payload(*events: Json, rank: int | None = 0) -> bytes:
+    return msgspec.msgpack.encode([1.5, list(events), *([] if rank is None else [rank])])
+
+
+def held(index: BlockIndex, *hashes: bytes, worker: str = "w", rank: int = 0) -> int:
+    return index.longest_prefixes(hashes)[WorkerRank(worker, rank)]
+
+
+# --- decoding -------------------------------------------------------------------------------
+
+
+def test_vectors_are_of_the_version_the_module_names() -> None:
+    assert META["backend_version"] == "0.33.0"
+    assert POOL_STREAMS == ["bytes", "ints"]
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["id"])
+def test_decodes_as_vllm_does(case: Json) -> None:
+    batch = decode_events(bytes.fromhex(case["payload"]))
+    assert {**facts(batch), "type": "KVEventBatch"} == case["expect"]
+
+
+def facts(value: Any) -> Any:
+    """As in vectors/generate_kv_events.py."""
+    if isinstance(value, msgspec.Struct):
+        fields = {name: facts(v) for name, v in msgspec.structs.asdict(value).items()}
+        return {"type": type(value).__name__, **fields}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, list | tuple):
+        return [facts(item) for item in value]
+    return value
+
+
+def test_all_fields() -> None:
+    optional: Json = {
+        "extra_keys": [["adapter", ["image", -4]], None], "group_idx": 2,
+        "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 512,
+        "locality": "LOCAL", "ownership": "tier", "session_id": "s",
+        "lookahead_token_ids": [[1], []],
+    }  # fmt: skip
+    batch = decode_events(payload(stored(b"x", 2**64 - 1, token_ids=[7], **optional), rank=3))
+    (event,) = batch.events
+    assert isinstance(event, BlockStored)
+    assert event.block_hashes == (b"x", 2**64 - 1)
+    assert event.token_ids == (7,)
+    assert event.extra_keys == (("adapter", ["image", -4]), None)
+    assert (event.group_idx, event.kv_cache_spec_sliding_window) == (2, 512)
+    assert (event.locality, event.ownership, event.session_id) == ("LOCAL", "tier", "s")
+    assert event.lookahead_token_ids == ((1,), ())
+    assert batch.data_parallel_rank == 3
+
+
+def test_defaults() -> None:
+    batch = decode_events(payload(stored(b"x"), removed(5), CLEARED, rank=None))
+    assert batch == EventBatch(
+        1.5,
+        (
+            BlockStored((b"x",), None, (), 16, None, "GPU", None),
+            BlockRemoved((5,), "GPU"),
+            AllBlocksCleared(),
+        ),
+    )
+    assert batch.data_parallel_rank is None
+
+
+def test_unknown_fields_are_ignored() -> None:
+    later = msgspec.msgpack.encode([1.5, [stored(1, new={"a": [1]}), {**CLEARED, "m": 1}], 0, "x"])
+    assert decode_events(later) == decode_events(payload(stored(1), CLEARED))
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"", "truncated"),
+        (b"\xc1", "invalid opcode"),
+        (b"hello", "Expected `array`, got `int`"),
+        (payload(CLEARED) + b"\x00", "trailing"),
+        (msgspec.msgpack.encode([1.5]), "at least length 2, got 1"),
+        (payload({"type": "BlockMoved"}), "Invalid value 'BlockMoved' - at `$[1][0].type`"),
+        (payload({"type": "x" * 10_000}), "Invalid value 'xxx"),
+        (payload({"block_hashes": []}), "`type`"),
+        (payload({"type": "BlockStored"}), "missing required field"),
+        (msgspec.msgpack.encode([1.5, [["BlockRemoved", [1], "GPU"]]]), "got `array`"),
+        (payload(removed(-1)), "Expected `int` >= 0 - at `$[1][0].block_hashes[0]`"),
+        (payload(removed("text")), "Expected `int | bytes`, got `str`"),  # type: ignore[arg-type]
+        (payload(CLEARED, rank="zero"), "Expected `int | null`, got `str`"),  # type: ignore[arg-type]
+        (payload(stored(1, later=b"#")).replace(b"\xc4\x01#", b"\x91" * 9999 + b"\xc0"), "recur"),
+        (payload(stored(b"#")).replace(b"\xc4\x01#", b"\xc6\xff\xff\xff\xff#"), "truncated"),
+    ],
+)
+def test_malformed_payloads_say_what_was_found(data: bytes, found: str) -> None:
+    with pytest.raises(MmrouteError, match="bytes are no KV event batch of vLLM") as raised:
+        decode_events(data)
+    assert raised.value.reason is Reason.MALFORMED_EVENTS
+    assert found in str(raised.value)
+    assert len(str(raised.value)) <= 300
+
+
+@pytest.mark.parametrize("claim", [b"\xdd\x80\x00\x00\x00", b"\xdd\xff\xff\xff\xff"])
+@pytest.mark.parametrize("field", ["block_hashes", "token_ids", "extra_keys", "later"])
+def test_a_claimed_length_is_not_believed(claim: bytes, field: str) -> None:
+    """Not once, and not nested with a million bytes to follow, which each level could claim."""
+    whole = payload({**stored(1), field: b"#"})
+    for value in (claim, claim * 200 + b"\xc0" * 1_000_000):
+        data = whole.replace(b"\xc4\x01#", value)
+        start = time.perf_counter()
+        tracemalloc.start()
+        with pytest.raises(MmrouteError, match="no KV event batch"):
+            decode_events(data)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 64 * len(data) + 100_000
+        assert time.perf_counter() - start < 5
+
+
+def only_our_error(data: bytes) -> None:
+    index = BlockIndex()
+    index.apply("w", payload(stored(*HASHES)))
+    before = index.longest_prefixes(HASHES)
+    raised: type[Exception] | None = None
+    try:
+        index.apply("w", data)
+    except MmrouteError as error:
+        raised = type(error)
+    assert raised in {None, MmrouteError}
+    if raised:
+        assert index.longest_prefixes(HASHES) == before, "a part of the batch was entered"
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes(data: bytes) -> None:
+    only_our_error(data)
+
+
+REAL = [bytes.fromhex(case["payload"]) for case in VECTORS]
+
+
+@settings(max_examples=500)
+@given(st.sampled_from(REAL), st.data())
+def test_mutated_payloads(real: bytes, data: st.DataObject) -> None:
+    mutated = bytearray(real)
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(mutated)))
+        end = start + data.draw(st.integers(0, 4))
+        mutated[start:end] = data.draw(st.binary(max_size=6))
+    only_our_error(bytes(mutated))
+
+
+# --- the index ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", POOL_STREAMS)
+def test_index_holds_what_the_block_pool_does(stream: str) -> None:
+    """After every batch of a real block pool, which keeps two copies of a shared prefix."""
+    index = BlockIndex()
+    for case in VECTORS:
+        if case.get("stream") != stream:
+            continue
+        index.apply("w", bytes.fromhex(case["payload"]))
+        for prefix in case["prefixes"]:
+            hashes = [bytes.fromhex(block_hash) for block_hash in prefix["hashes"]]
+            assert held(index, *hashes) == prefix["length"], (case["id"], json.dumps(prefix))
+
+
+def test_integers_are_the_low_64_bits() -> None:
+    index = BlockIndex()
+    index.apply("w", payload(stored(*(int.from_bytes(h[-8:], "big") for h in HASHES[:2]))))
+    assert held(index, *HASHES) == 2
+    index.apply("w", payload(removed(HASHES[1])))  # the same block, named in full
+    assert held(index, *HASHES) == 1
+
+
+def test_a_block_is_gone_when_every_copy_is() -> None:
+    """In each medium, group and tier."""
+    block = HASHES[0]
+    copies: list[tuple[Json, Json]] = [
+        (stored(block, medium=medium, **fields), removed(block, medium=medium, **fields))
+        for medium in ("GPU", "CPU", None)
+        for fields in ({}, {"group_idx": 0}, {"group_idx": 1}, {"ownership": "tier"})
+    ] * 2
+    index = BlockIndex()
+    index.apply("w", payload(*(store for store, _ in copies)))
+    for _, removal in copies:
+        assert held(index, block) == 1
+        index.apply("w", payload(removal))
+    assert held(index, block) == 0
+    assert index._caches == {WorkerRank("w", 0): {}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"medium": "CPU"},
+        {"medium": None},
+        {"group_idx": 1},
+        {"group_idx": None},
+        {"ownership": "t"},
+    ],
+    ids=str,
+)
+def test_a_removal_takes_only_the_copy_it_names(other: Json) -> None:
+    index = BlockIndex()
+    named: Json = {"medium": "GPU", "group_idx": 0}
+    removal = removed(HASHES[0], **(named | other))
+    index.apply("w", payload(removal, removal, stored(*HASHES[:2], **named), removal))
+    assert held(index, *HASHES) == 2
+
+
+def test_cleared_is_one_rank_in_all_media() -> None:
+    index = BlockIndex()
+    both = payload(stored(HASHES[0]), stored(HASHES[1], medium="CPU"))
+    index.apply("w", both)
+    index.apply("w", payload(stored(HASHES[0]), rank=1))
+    index.apply("v", both)
+    index.apply("w", payload(CLEARED, stored(HASHES[0], medium="CPU")))
+    assert index.longest_prefixes(HASHES) == {("w", 0): 1, ("w", 1): 1, ("v", 0): 2}
+
+
+def test_ranks_are_caches_of_their_own_in_the_order_of_their_first_batch() -> None:
+    index = BlockIndex()
+    assert index.longest_prefixes(HASHES) == {}
+    index.apply("b", payload(stored(HASHES[0]), rank=1))
+    index.apply("a", EventBatch(1.5, (BlockStored((HASHES[1],), None, (), 16, None, "GPU", None),)))
+    index.apply("b", payload(stored(*HASHES), rank=None))
+    index.apply("b", payload(rank=1))
+    assert list(index.longest_prefixes(HASHES).items()) == [
+        (WorkerRank("b", 1), 1), (WorkerRank("a", 0), 0), (WorkerRank("b", 0), len(HASHES)),
+    ]  # fmt: skip
+    assert index.longest_prefixes([]) == {("b", 1): 0, ("a", 0): 0, ("b", 0): 0}
+    index.remove_worker("b")
+    index.remove_worker("nobody")
+    assert index.longest_prefixes(HASHES) == {("a", 0): 0}
+
+
+def test_the_index_may_be_shared_between_threads() -> None:
+    index = BlockIndex()
+    index.apply("stays", payload(stored(*HASHES)))
+
+    def churn(number: int) -> None:
+        for _ in range(200):
+            index.apply(f"w{number}", payload(stored(*HASHES)))
+            index.apply(f"w{number}", payload(removed(*HASHES[1:])))
+            prefixes = index.longest_prefixes(HASHES)
+            assert prefixes[WorkerRank("stays", 0)] == len(HASHES)
+            assert prefixes[WorkerRank(f"w{number}", 0)] == 1
+            index.remove_worker(f"w{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(churn, range(8)))
+    assert list(index.longest_prefixes(HASHES)) == [("stays", 0)]
+
+
+BLOCKS = st.lists(st.sampled_from(HASHES[:4]), min_size=1, max_size=4)
+PLACES = st.tuples(st.sampled_from(["GPU", "CPU", None]), st.sampled_from([None, 0, 1]))
+STEPS = st.tuples(
+    st.sampled_from("ab"),  # worker
+    st.sampled_from([None, 0, 1]),  # rank
+    st.sampled_from(["stored"] * 5 + ["removed"] * 5 + ["cleared", "remove_worker"]),
+    BLOCKS,
+    PLACES,
+    st.booleans(),  # integers
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, min_size=10, max_size=40))
+def test_agrees_with_a_bag_of_copies(steps: list[Any]) -> None:
+    """The model is one bag of (worker, rank, medium, group, hash), asked block by block."""
+    index = BlockIndex()
+    model: Counter[tuple[Any, ...]] = Counter()
+    known: dict[tuple[str, int], None] = {}
+    for worker, rank, action, blocks, (medium, group), integers in steps:
+        cache = (worker, rank or 0)
+        if action == "remove_worker":
+            index.remove_worker(worker)
+            known = {key: None for key in known if key[0] != worker}
+            model = Counter({key: n for key, n in model.items() if key[0] != worker})
+            continue
+        known[cache] = None
+        named = [int.from_bytes(b[-8:], "big") if integers else b for b in blocks]
+        if action == "stored":
+            event = stored(*named, medium=medium, group_idx=group)
+            model.update((*cache, medium, group, block) for block in blocks)
+        elif action == "removed":
+            event = removed(*named, medium=medium, group_idx=group)
+            model.subtract((*cache, medium, group, block) for block in blocks)
+            model = +model
+        else:
+            event = CLEARED
+            model = Counter({key: n for key, n in model.items() if key[:2] != cache})
+        index.apply(worker, payload(event, rank=rank))
+    expected = {}
+    for cache in known:
+        mine = {key[4] for key in model if key[:2] == cache}
+        expected[cache] = next((i for i, block in enumerate(HASHES) if block not in mine), -1)
+    prefixes = index.longest_prefixes(HASHES)
+    assert prefixes == expected
+    assert list(prefixes) == list(known)
+    copies = sum(n for c in index._caches.values() for r in c.values() for n in r.values())
+    assert copies == model.total()
+    assert all(all(r.values()) for c in index._caches.values() for r in c.values())
