@@ -1,0 +1,62 @@
+"""What an image costs that arrives as a data URL: its size, and its identity.
+
+    python -m pytest benchmarks --benchmark-only
+
+The image: a photograph-like JPEG of 1280x720 and about 300 kB. The peer is what the engine does
+to learn the same: decode all of it with Pillow. Every answer that is timed is compared first.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import pytest
+from PIL import Image, ImageOps
+
+from mmroute import ImageSize, read_image, read_image_size
+from mmroute.images.identity import image_identity
+
+Benchmark = Any  # pytest-benchmark's fixture has no public type
+
+SIZE = (1280, 720)
+
+
+@pytest.fixture(scope="module")
+def url() -> str:
+    bands = [Image.effect_noise(SIZE, 40 + 10 * i) for i in range(3)]
+    buffer = io.BytesIO()
+    Image.merge("RGB", bands).save(buffer, "JPEG", quality=60)
+    assert 250_000 < len(buffer.getvalue()) < 350_000
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def decode(url: str) -> Image.Image:
+    data = base64.b64decode(url.partition(",")[2], validate=True)
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    assert image is not None
+    image.load()
+    return image
+
+
+def test_size(benchmark: Benchmark, url: str) -> None:
+    assert benchmark(read_image_size, url) == ImageSize(*decode(url).size)
+
+
+def test_whole_file_checked(benchmark: Benchmark, url: str) -> None:
+    image = benchmark(read_image, url)
+    assert image.content.data == base64.b64decode(url.partition(",")[2])
+
+
+def test_identity(benchmark: Benchmark, url: str) -> None:
+    image = read_image(url)
+    identity = benchmark(image_identity, image, mm_processor_kwargs={}, model_id="org/model")
+    other = image_identity(read_image(url), mm_processor_kwargs={}, model_id="org/other")
+    assert other is not None
+    assert len(identity.value) == len(other.value)
+    assert identity != other
+
+
+def test_peer_decodes_the_picture(benchmark: Benchmark, url: str) -> None:
+    assert benchmark(decode, url).size == SIZE
