@@ -52,7 +52,6 @@ class MistralChat:
                 f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
             )
         checked = check_chat(messages, options)
-        _check_unicode(checked, options)
         _check_end(checked[-1]["role"], options)
         # The engine parses the messages first, for their images and tool calls, and then
         # hands the originals on, with the parsed tool arguments in them.
@@ -61,8 +60,10 @@ class MistralChat:
         for message, result in zip(checked, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
+        sized = _with_sizes(checked, taken)
+        _check_unicode(sized, options)  # without the images, which may be long
         return self.tokenizer.encode_chat(
-            _with_sizes(checked, taken),
+            sized,
             tools=normalize_tools(options.tools),
             continue_final_message=options.continue_final_message,
         )

@@ -138,7 +138,7 @@ class Engine:
         try:
             return read(*self._enter(case))
         except Exception as error:
-            message = re.sub(r" at 0x[0-9a-f]+", "", f"{type(error).__name__}: {error}")
+            message = re.sub(r" at 0x[0-9A-Fa-f]+", "", f"{type(error).__name__}: {error}")
             return {"refused": message[:160]}
 
     def _enter(self, case: Mapping[str, Any]) -> tuple[Any, list[Any]]:

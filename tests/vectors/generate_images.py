@@ -13,6 +13,7 @@ with 1 if any differ. FILE gets the whole requests and answers, for MMROUTE_IMAG
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -65,7 +66,8 @@ def _compare(
     mistral = not (directory / "config.json").exists()
     mode = {"tokenizer_mode": "mistral", "config_format": "mistral"} if mistral else {}
     engine = Engine(directory, model_id=model_id, trust_remote_code=True, **mode)
-    lines = _answers(engine, cases, urls, whole=True)
+    # As JSON has them: the engine's own keys are tuples.
+    lines = json.loads(json.dumps(_answers(engine, cases, urls, whole=True)))
     if out is not None:
         write_lines(out, [meta(directory.name, model_id=model_id), *lines])
     normalizer = Normalizer.from_pretrained(str(directory), model_id=model_id)
