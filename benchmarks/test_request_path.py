@@ -21,7 +21,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from mmroute import ImageSize, Normalizer
-from mmroute.image_queue import ImageQueue
+from mmroute.chat.messages import parse_chat
 from mmroute.placement import Expansion
 from mmroute.request import RequestOptions
 from mmroute.tokenizers.hf import HfTokenizer
@@ -50,8 +50,7 @@ OPTIONS = RequestOptions()
 
 
 def _render(normalizer: Normalizer) -> str | list[int]:
-    images = ImageQueue(IMAGES, normalizer.model.backend, None)
-    return normalizer.model.chat.render(MESSAGES, images, OPTIONS)
+    return normalizer.model.chat.render(parse_chat(MESSAGES, OPTIONS), IMAGES, OPTIONS)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,15 @@
 """The token IDs an inference engine will hold for a vision-language request, without pixels."""
 
-from mmroute.errors import InexactError, MmrouteError, ModelError, Reason, SpecError
+from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.images import ImageIdentity, ImageLinks, read_image, read_image_size
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
-from mmroute.request import ImageSize, Lora
+from mmroute.request import ImageFile, ImageSize, Lora
 from mmroute.routing import Routing
 
 __all__ = [
+    "EventsError",
+    "ImageFile",
     "ImageIdentity",
     "ImageLinks",
     "ImageSize",

@@ -42,9 +42,10 @@ one request per input line:
    "text": "What is this?"}]}], "images": [{"width": 640, "height": 480}]}
 instead of "messages": "prompt" (text) or "prompt_token_ids". Also: "add_special_tokens",
 "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools",
-"mm_processor_kwargs", "cache_salt", "lora". Each is as in the engine's API, but
-"add_special_tokens" is false unless given; the completions API has true. An image part with a
-data URL carries its own size; "images" holds the sizes of the others, in order.
+"mm_processor_kwargs", "cache_salt", each as in the engine's API, but "add_special_tokens" is
+false unless given (the completions API has true); and "lora": {"lora_name": "...", "lora_path":
+"..."}, which a server knows by the request's "model". Other fields are ignored. An image part with
+a data URL carries its own size; "images" holds the sizes of the others, in order.
 """
 _TOKENS_ANSWERS = """
 one answer per output line, in order:
@@ -110,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mmroute",
         description="The token IDs an inference engine will hold for a vision-language request, "
-        "from its text and the sizes of its images.",
+        "and the block hashes it will publish, from its text and the headers of its images.",
     )
     version = importlib.metadata.version("mmroute")
     parser.add_argument("--version", action="version", version=f"mmroute {version}")
@@ -151,7 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     blocks.add_argument(
         "--hash-seed",
         metavar="SEED",
-        help="the engine's PYTHONHASHSEED (default: it runs without); xxhash needs one",
+        help="the engine's PYTHONHASHSEED, which all algorithms cover (default: it runs without "
+        "one, which the xxhash algorithms answer with a random seed)",
     )
 
     resolve = _command(
@@ -207,13 +209,19 @@ def _request_arguments(parser: argparse.ArgumentParser) -> None:
         help="follow links to images on this host (repeatable; *.example.com; * for any public "
         "one); without it, their sizes must be in images",
     )
+    parser.add_argument(
+        "--image-network",
+        metavar="NETWORK",
+        action="append",
+        default=[],
+        help="connect to private addresses of this network as well, such as 10.1.0.0/16",
+    )
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, found {text!r}")
+    return int(text)
 
 
 def _blocks(arguments: argparse.Namespace) -> int:
@@ -233,6 +241,11 @@ def _answer_requests(arguments: argparse.Namespace, answer: Answer) -> int:
     if _same_file(arguments.input, arguments.output):
         print("mmroute: --input and --output are the same file", file=sys.stderr)
         return _EXIT_USAGE
+    try:
+        links = _links(arguments)
+    except ValueError as error:
+        print(f"mmroute: {error} (--image-host, --image-network)", file=sys.stderr)
+        return _EXIT_USAGE
     with contextlib.ExitStack() as files:
         try:
             requests = _requests(files, arguments.input)
@@ -241,16 +254,26 @@ def _answer_requests(arguments: argparse.Namespace, answer: Answer) -> int:
                 backend=arguments.backend,
                 model_id=arguments.model_id,
                 revision=arguments.revision,
-                links=ImageLinks(hosts=tuple(hosts)) if (hosts := arguments.image_host) else None,
+                links=links,
             )
             answers = _answers(files, arguments.output)
         except OSError as error:
             print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
             return _EXIT_USAGE
-        for line in _with_progress(requests):
-            answers.write(json.dumps(answer_line(line, normalizer, answer)) + "\n")
+        for number, line in _with_progress(requests):
+            found = answer_line(line, normalizer, answer)
+            if found["id"] is None:
+                found["line"] = number
+            answers.write(json.dumps(found) + "\n")
             answers.flush()  # a router that runs this beside itself waits for each answer
     return 0
+
+
+def _links(arguments: argparse.Namespace) -> ImageLinks | None:
+    hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
+    if networks and not hosts:
+        raise ValueError("private networks are for links, and no host of links is allowed")
+    return ImageLinks(hosts=hosts, networks=networks) if hosts else None
 
 
 def _same_file(first: str, second: str) -> bool:
@@ -271,15 +294,15 @@ def _answers(files: contextlib.ExitStack, path: str) -> IO[str]:
     return files.enter_context(open(path, "w", encoding="ascii", newline="\n"))  # noqa: PTH123 - the path is a string
 
 
-def _with_progress(lines: IO[bytes]) -> Iterator[bytes]:
-    """The non-blank lines; with a count on stderr while someone watches it."""
+def _with_progress(lines: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The non-blank lines and their numbers; with a count on stderr while someone watches it."""
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     shown_at = time.monotonic()
     count = 0
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        yield line
+        yield number, line
         count += 1
         if watched and time.monotonic() - shown_at > _PROGRESS_EVERY:
             print(f"\r{count} requests", end="", file=sys.stderr)

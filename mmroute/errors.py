@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 __all__ = [
+    "EventsError",
     "InexactError",
     "MmrouteError",
     "ModelError",
@@ -22,7 +23,8 @@ class Reason(StrEnum):
     """Why there is no exact answer. The values are stable: routers may branch on them.
 
     The first group is given when a model is loaded (`ModelError`, `SpecError`), the second
-    for a single request (`Routing.reason`, and `reason` in the command line's answers).
+    for a single request (`Routing.reason`, and `reason` in the command line's answers), the
+    third for KV events (`EventsError`).
     """
 
     MODEL_NOT_FOUND = "model_not_found"
@@ -96,7 +98,9 @@ class Reason(StrEnum):
 
 
 class MmrouteError(Exception):
-    """Base of all errors raised by mmroute.
+    """Base of the errors that what comes from outside can cause.
+
+    A caller's own wrong arguments are ValueErrors and TypeErrors.
 
     Attributes:
         reason: the machine-readable cause.
@@ -128,8 +132,13 @@ class InexactError(MmrouteError):
     """One request has no exact answer.
 
     Raised inside the request path and caught at its end, where it becomes an inexact
-    `Routing`. A caller meets it only by reading the token IDs of such a `Routing`.
+    `Routing`. A caller meets it by asking such a `Routing` for what it does not have, and where
+    images are read on their own (`mmroute.read_image`).
     """
+
+
+class EventsError(MmrouteError):
+    """A payload is no batch of KV events."""
 
 
 def invalid(message: str) -> InexactError:

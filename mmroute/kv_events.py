@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from mmroute.errors import MmrouteError, Reason
+from mmroute.errors import EventsError, Reason
 
 __all__ = [
     "AllBlocksCleared",
@@ -109,14 +109,14 @@ def decode_events(payload: bytes) -> EventBatch:
     """The batch in one payload; fields that vLLM 0.33.0 does not have are ignored.
 
     Raises:
-        MmrouteError: `malformed_events` if it is no batch, or has an event of unknown type; the
+        EventsError: `malformed_events` if it is no batch, or has an event of unknown type; the
             message says what was found where.
     """
     try:
         return _DECODER.decode(payload)
     except (ValueError, RecursionError) as error:  # an unknown field may be nested to any depth
         message = f"{len(payload)} bytes are no KV event batch of vLLM 0.33.0: {error}"
-        raise MmrouteError(Reason.MALFORMED_EVENTS, message[:_MESSAGE_LENGTH]) from error
+        raise EventsError(Reason.MALFORMED_EVENTS, message[:_MESSAGE_LENGTH]) from error
 
 
 class WorkerRank(NamedTuple):
@@ -170,7 +170,7 @@ class BlockIndex:
         """Enter one batch of a worker's events, all of it or nothing.
 
         Raises:
-            MmrouteError: the payload cannot be decoded; see `decode_events`.
+            EventsError: the payload cannot be decoded; see `decode_events`.
         """
         if not isinstance(batch, EventBatch):
             batch = decode_events(batch)
@@ -183,6 +183,8 @@ class BlockIndex:
                     continue
                 residency = _Residency(event.group_idx, event.medium, event.ownership)
                 hashes = map(_low_bits, event.block_hashes)
+                if not event.block_hashes:
+                    continue
                 if isinstance(event, BlockStored):
                     cache.setdefault(residency, Counter()).update(hashes)
                 else:

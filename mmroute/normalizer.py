@@ -9,13 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from mmroute.chat.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import TokenIds
-from mmroute.image_queue import ImageQueue
 from mmroute.images.identity import ImageIdentity, image_identity
 from mmroute.images.links import ImageLinks
 from mmroute.placement import Expansion
-from mmroute.request import ImageSize, Lora, Message, RequestOptions, image_sizes, integers
+from mmroute.request import (
+    Image,
+    ImageSize,
+    Lora,
+    Message,
+    RequestOptions,
+    checked_images,
+    integers,
+    size_of,
+    stored_size_of,
+)
+from mmroute.request_images import admit, images_of_parts
 from mmroute.resolve import ResolvedModel, resolve_model
 from mmroute.routing import Routing
 
@@ -35,6 +46,10 @@ class Normalizer:
 
     model: ResolvedModel
     links: ImageLinks | None = None
+
+    def __repr__(self) -> str:
+        model = self.model
+        return f"<Normalizer of {model.name}: {model.family.family}, {model.backend.name}>"
 
     @classmethod
     def from_pretrained(  # noqa: PLR0913 - where a model comes from, and how it is served
@@ -65,6 +80,8 @@ class Normalizer:
         A model directory is trusted: its chat template is a program that runs, sandboxed but
         unlimited in time and memory.
         """
+        if links is not None and not isinstance(links, ImageLinks):
+            raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
         return cls(
             resolve_model(
                 os.fspath(model),
@@ -82,7 +99,7 @@ class Normalizer:
         messages: Sequence[Message] | None = None,
         prompt: str | None = None,
         prompt_token_ids: Iterable[int] | None = None,
-        images: Sequence[ImageSize] | None = None,
+        images: Sequence[Image] | None = None,
         add_special_tokens: bool = False,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -131,10 +148,14 @@ class Normalizer:
         try:
             _check_one_given(messages, prompt, prompt_token_ids)
             options.check()
-            queue = ImageQueue(image_sizes(images), self.model.backend, self.links)
-            ids = self._unexpanded(messages, prompt, prompt_token_ids, queue, options)
-            placed = queue.take_rest()
-            expansion = self._expand(ids, placed, options)
+            given = checked_images(images)
+            self._check_modality(len(given))
+            if messages is None:
+                placed = admit(given, self.model.backend)
+                ids = self._encode_prompt(prompt, prompt_token_ids, options)
+            else:
+                placed, ids = self._encode_chat(messages, given, options)
+            expansion = self._expand(ids, [size_of(image) for image in placed], options)
             self._check_prompt(expansion.token_ids)
             identities = [self._identity(placed[p.item], options) for p in expansion.placeholders]
         except InexactError as inexact:
@@ -152,25 +173,37 @@ class Normalizer:
             _token_ids=expansion.token_ids,
         )
 
-    def _unexpanded(
+    def _encode_prompt(
         self,
-        messages: Sequence[Message] | None,
         prompt: str | None,
         prompt_token_ids: Iterable[int] | None,
-        images: ImageQueue,
         options: RequestOptions,
     ) -> Sequence[int]:
-        """The prompt before its images are expanded."""
         if prompt_token_ids is not None:
             return self._checked_ids(prompt_token_ids)
-        if messages is None:
-            return self._encode(prompt, options.add_special_tokens)
-        rendered = self.model.chat.render(messages, images, options)
-        if isinstance(rendered, list):
-            return rendered
-        return self._encode(rendered, options.add_special_tokens)
+        return self._encode(prompt, options.add_special_tokens)
 
-    def _identity(self, image: ImageSize, options: RequestOptions) -> ImageIdentity | None:
+    def _encode_chat(
+        self, messages: Sequence[Message], given: Sequence[Image], options: RequestOptions
+    ) -> tuple[tuple[Image, ...], Sequence[int]]:
+        """The images of a chat, and its prompt before they are expanded."""
+        chat = parse_chat(messages, options)
+        self._check_modality(len(chat.image_parts))
+        images = images_of_parts(chat.image_parts, given, self.model.backend, self.links)
+        stored = [stored_size_of(image) for image in images]
+        rendered = self.model.chat.render(chat, stored, options)
+        if isinstance(rendered, str):
+            rendered = self._encode(rendered, options.add_special_tokens)
+        return images, rendered
+
+    def _check_modality(self, num_images: int) -> None:
+        if num_images and self.model.images is None:
+            raise InexactError(
+                Reason.UNSUPPORTED_MODALITY,
+                f"the engine takes no images for the family {self.model.family.family}",
+            )
+
+    def _identity(self, image: Image, options: RequestOptions) -> ImageIdentity | None:
         return image_identity(
             image,
             mm_processor_kwargs=options.mm_processor_kwargs,
@@ -211,13 +244,8 @@ class Normalizer:
         self, ids: Sequence[int], images: Sequence[ImageSize], options: RequestOptions
     ) -> Expansion:
         rules = self.model.images
-        if not images:
+        if not images or rules is None:
             return Expansion(np.array(ids, dtype=np.uint32), ())
-        if rules is None:
-            raise InexactError(
-                Reason.UNSUPPORTED_MODALITY,
-                f"the engine takes no images for the family {self.model.family.family}",
-            )
         limit = max(self.model.backend.min_encoder_cache, rules.max_embeds)
         replacements = []
         total = 0

@@ -10,18 +10,23 @@ from typing import Any, Final, SupportsIndex, TypeAlias
 from mmroute.errors import invalid, shown
 
 __all__ = [
-    "ImageContent",
+    "Image",
+    "ImageFile",
     "ImageSize",
     "Lora",
     "Message",
     "RequestOptions",
-    "check_unicode",
+    "check_text",
+    "checked_images",
+    "checked_uuid",
     "image_size",
-    "image_sizes",
     "integers",
+    "size_of",
+    "stored_size_of",
 ]
 
 _MAX_CACHE_SALT: Final = 128
+_MAX_TEXT: Final = 4096
 _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 
 Message: TypeAlias = Mapping[str, Any]
@@ -29,30 +34,14 @@ Message: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ImageContent:
-    """The file of an image, as far as its identity depends on it.
-
-    Attributes:
-        data: the whole file.
-        stored: width and height in pixels, before any EXIF rotation.
-        converted: whether the engine has to convert the picture to RGB.
-    """
-
-    data: bytes = field(repr=False)
-    stored: tuple[int, int]
-    converted: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ImageSize:
-    """An image: its size, on which token IDs depend, and what its identity is made of.
+    """An image by its size, on which token IDs depend.
 
     Attributes:
         width: pixels, upright: after any EXIF rotation that the engine applies.
         height: pixels, likewise.
         uuid: the client's own name for the image, if it sent one. Token IDs do not depend on
             it; image identities do.
-        content: the file, where it was read; see `mmroute.read_image`.
 
     >>> ImageSize(1280, 720)
     ImageSize(width=1280, height=720, uuid=None)
@@ -61,10 +50,40 @@ class ImageSize:
     width: int
     height: int
     uuid: str | None = None
-    content: ImageContent | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.width}x{self.height}"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """An image by its file, on which its identity depends; made by `mmroute.read_image`.
+
+    Attributes:
+        size: as it is shown, and the client's own name for it.
+        stored: as it is stored in the file, before any EXIF rotation.
+        converted: whether the engine has to convert the picture to RGB.
+        data: the whole file.
+    """
+
+    size: ImageSize
+    stored: ImageSize
+    converted: bool
+    data: bytes = field(repr=False)
+
+
+Image: TypeAlias = ImageSize | ImageFile
+"""An image of a request, as far as it is known."""
+
+
+def size_of(image: Image) -> ImageSize:
+    """The size by which the engine counts an image."""
+    return image if isinstance(image, ImageSize) else image.size
+
+
+def stored_size_of(image: Image) -> ImageSize:
+    """The size of an image in its file, as far as that is known."""
+    return image if isinstance(image, ImageSize) else image.stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +108,40 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
     for name, value in (("width", width), ("height", height)):
         if type(value) is not int or value < 1:
             raise invalid(f"image {name} must be a positive int of pixels, found {shown(value)}")
-    if uuid is not None and not isinstance(uuid, str):
-        raise invalid(f"image uuid must be a string, found {type(uuid).__name__}")
-    return ImageSize(width, height, uuid)  # type: ignore[arg-type]  # both are ints here
+    return ImageSize(width, height, checked_uuid(uuid))  # type: ignore[arg-type]  # both are ints here
 
 
-def image_sizes(images: object) -> Sequence[ImageSize]:
-    """Check the images of one request; None is no image.
+def checked_uuid(uuid: object) -> str | None:
+    """Check the name a client gives an image.
 
     Raises:
-        InexactError: `invalid_request` for anything but a sequence of `ImageSize`.
+        InexactError: `invalid_request` for anything but a text that can be hashed.
+    """
+    if uuid is None:
+        return None
+    if not isinstance(uuid, str):
+        raise invalid(f"image uuid must be a string, found {shown(uuid)}")
+    check_text("image uuid", uuid)
+    return uuid
+
+
+def checked_images(images: object) -> Sequence[Image]:
+    """Check the images given with a request; None is no image.
+
+    Raises:
+        InexactError: `invalid_request` for anything but a sequence of images.
     """
     if images is None:
         return ()
     if not isinstance(images, Sequence):
         raise invalid(f"images must be a sequence of ImageSize, found {type(images).__name__}")
     for index, image in enumerate(images):
-        if not isinstance(image, ImageSize):
-            raise invalid(f"images[{index}] must be an ImageSize, found {shown(image)}")
-        image_size(image.width, image.height, image.uuid)
+        if not isinstance(image, ImageSize | ImageFile):
+            raise invalid(
+                f"images[{index}] must be an ImageSize or ImageFile, found {shown(image)}"
+            )
+        size = size_of(image)
+        image_size(size.width, size.height, size.uuid)
     return images
 
 
@@ -125,15 +159,21 @@ def integers(name: str, values: object) -> list[int]:
     for index, value in enumerate(listed):
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise invalid(f"{name}[{index}] must be an integer, found {shown(value)}")
-    return list(map(operator.index, listed))
+    try:
+        return list(map(operator.index, listed))
+    except TypeError as error:  # such as a row of a two-dimensional array
+        raise invalid(f"{name} must be one flat list of integers: {error}") from error
 
 
-def check_unicode(name: str, text: str) -> None:
-    """Refuse a text that cannot be hashed: JSON may hold half of a surrogate pair.
+def check_text(name: str, text: str) -> None:
+    """Refuse a text that block hashes cannot cover, or that would be costly in all of them.
 
     Raises:
-        InexactError: `invalid_request`.
+        InexactError: `invalid_request` for half of a surrogate pair, which JSON may hold, or
+            for more than 4,096 characters.
     """
+    if len(text) > _MAX_TEXT:
+        raise invalid(f"{name} must have at most {_MAX_TEXT} characters, found {len(text)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -186,14 +226,18 @@ def _check_cache_salt(salt: object) -> None:
     if salt is None:
         return
     if not isinstance(salt, str) or not 1 <= len(salt) <= _MAX_CACHE_SALT:
-        raise invalid(f"cache_salt must be a text of 1 to {_MAX_CACHE_SALT} characters")
+        raise invalid(
+            f"cache_salt must be a text of 1 to {_MAX_CACHE_SALT} characters, found {shown(salt)}"
+        )
     if not _NOT_IN_CACHE_SALT.isdisjoint(salt):
-        raise invalid("cache_salt must not contain @, /, \\ or NUL")
-    check_unicode("cache_salt", salt)
+        raise invalid(f"cache_salt must not contain @, /, \\ or NUL, found {shown(salt)}")
+    check_text("cache_salt", salt)
 
 
-def _check_lora(lora: Lora) -> None:
+def _check_lora(lora: object) -> None:
+    if not isinstance(lora, Lora):
+        raise invalid(f"lora must be a Lora, found {shown(lora)}")
     for name, value in (("name", lora.name), ("path", lora.path)):
         if not isinstance(value, str) or not value:
             raise invalid(f"lora.{name} must be a text that is not empty, found {shown(value)}")
-        check_unicode(f"lora.{name}", value)
+        check_text(f"lora.{name}", value)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from mmroute.errors import InexactError, Reason, invalid, problem, shown
 from mmroute.normalizer import Normalizer
@@ -27,6 +27,7 @@ _UNSUPPORTED = (
     "suffix",
     "truncate_prompt_tokens",
 )
+_LORA_KEYS = frozenset({"lora_name", "lora_path"})
 # How like a known field's name an unknown one is that must be a mistake.
 _MISTYPED = 0.85
 
@@ -40,14 +41,17 @@ def _image(value: object) -> ImageSize:
         raise ValueError(str(inexact)) from None
 
 
-class _LoraLine(BaseModel):
-    """A LoRA adapter, with the names of vLLM's own request."""
-
-    model_config = ConfigDict(strict=True)
-
-    lora_name: str
-    lora_path: str
-    lora_int_id: int = Field(default=1, ge=1)
+def _lora(value: object) -> Lora | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not value.keys() >= _LORA_KEYS:
+        raise ValueError(
+            'lora must be an object with "lora_name" and "lora_path", as vLLM has them'
+        )
+    number = value.get("lora_int_id", 1)
+    if type(number) is not int or number < 1:
+        raise ValueError("lora_int_id must be a positive integer")
+    return Lora(value["lora_name"], value["lora_path"])
 
 
 class RequestLine(BaseModel):
@@ -59,7 +63,7 @@ class RequestLine(BaseModel):
     messages: list[Any] | None = None
     prompt: str | None = None
     prompt_token_ids: list[Any] | None = None
-    images: list[Annotated[ImageSize, BeforeValidator(_image)]] = Field(default_factory=list)
+    images: list[Annotated[ImageSize, BeforeValidator(_image)]] | None = None
     add_special_tokens: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -67,7 +71,7 @@ class RequestLine(BaseModel):
     tools: list[Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     cache_salt: str | None = None
-    lora: _LoraLine | None = None
+    lora: Annotated[Lora | None, BeforeValidator(_lora)] = None
 
     def route(self, normalizer: Normalizer) -> Routing:
         """The answer to this request."""
@@ -83,7 +87,7 @@ class RequestLine(BaseModel):
             tools=self.tools,
             mm_processor_kwargs=self.mm_processor_kwargs,
             cache_salt=self.cache_salt,
-            lora=None if self.lora is None else Lora(self.lora.lora_name, self.lora.lora_path),
+            lora=self.lora,
         )
 
 
@@ -138,7 +142,7 @@ def _json_object(line: str | bytes) -> dict[str, Any]:
     try:
         # Some editors begin a file with a byte order mark.
         text = line.decode("utf-8-sig") if isinstance(line, bytes) else line
-        value = json.loads(text)
+        value = json.loads(text.rstrip("\r\n"))
     except UnicodeDecodeError as error:
         raise invalid(f"the line is not UTF-8: {error.reason} at byte {error.start}") from error
     except (ValueError, RecursionError) as error:
@@ -154,6 +158,11 @@ def _request(value: dict[str, Any]) -> RequestLine:
         raise InexactError(
             Reason.UNSUPPORTED_FIELD,
             f"{', '.join(unsupported)}: the engine's token IDs depend on it, and it is not covered",
+        )
+    misplaced = sorted({*_LORA_KEYS, "lora_int_id", "lora_request"} & value.keys())
+    if misplaced:
+        raise invalid(
+            f'{", ".join(misplaced)}: an adapter goes into "lora", which has its name and path'
         )
     for name in value.keys() - RequestLine.model_fields.keys():
         near = difflib.get_close_matches(name, RequestLine.model_fields, n=1, cutoff=_MISTYPED)

@@ -13,6 +13,7 @@ from mmroute.block_hashes import (
     image_hash,
     pad_value_ids,
 )
+from mmroute.block_hashes.extra_keys import check_block_size
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.images.identity import ImageIdentity
@@ -82,7 +83,8 @@ class Routing:
         Raises:
             InexactError: the request is inexact; `image_identity_unknown` if only the size is
                 known of one of its images.
-            ValueError: there is no such algorithm, or it needs a seed.
+            ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
+                positive integer.
         """
         return hash_blocks(
             self.token_ids,
@@ -98,7 +100,9 @@ class Routing:
 
         Raises:
             InexactError: as for `block_hashes`.
+            ValueError: `block_size` is no positive integer.
         """
+        check_block_size(block_size)
         items = [
             HashedItem(identity.value, placeholder.offset, placeholder.length)
             for placeholder, identity in self._identified()
@@ -119,25 +123,29 @@ class Routing:
         stored in their files, so it holds there for images without EXIF orientation.
 
         Raises:
-            InexactError: as for `block_hashes`.
-            ValueError: an image has an empty uuid, which has no number.
+            InexactError: as for `block_hashes`; and for an image with an empty uuid, which has
+                no number.
         """
-        return pad_value_ids(
-            self.token_ids,
-            [
-                (placeholder, image_hash(identity.value))
-                for placeholder, identity in self._identified()
-            ],
-        )
+        return pad_value_ids(self.token_ids, self._numbered())
 
     def image_hashes(self) -> list[str]:
         """The images by position, as 16 hexadecimal digits each: SGLang's ``mm_hashes``.
 
         Raises:
-            InexactError: as for `block_hashes`.
-            ValueError: as for `pad_value_ids`.
+            InexactError: as for `pad_value_ids`.
         """
-        return [f"{image_hash(identity.value):016x}" for _, identity in self._identified()]
+        return [f"{number:016x}" for _, number in self._numbered()]
+
+    def _numbered(self) -> list[tuple[PlaceholderRange, int]]:
+        pairs = []
+        for placeholder, identity in self._identified():
+            if not identity.value:
+                raise InexactError(
+                    Reason.IMAGE_IDENTITY_UNKNOWN,
+                    f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
+                )
+            pairs.append((placeholder, image_hash(identity.value)))
+        return pairs
 
     def _identified(self) -> list[tuple[PlaceholderRange, ImageIdentity]]:
         pairs = []

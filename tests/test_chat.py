@@ -11,8 +11,8 @@ from small_models import Files
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from mmroute import ImageSize, Normalizer, Reason
+from mmroute.chat.messages import parse_chat
 from mmroute.chat.template import ChatTemplate
-from mmroute.image_queue import ImageQueue
 from mmroute.request import RequestOptions
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -145,9 +145,6 @@ def test_string_templates_get_placeholders_in_front(changed_model: Callable[...,
 
     normalizer = Normalizer.from_pretrained(str(changed_model("small-llava-onevision", change)))
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
-    rendered = normalizer.model.chat.render(
-        [{"role": "user", "content": parts}],
-        ImageQueue([ImageSize(8, 8)], normalizer.model.backend, None),
-        RequestOptions(),
-    )
+    chat = parse_chat([{"role": "user", "content": parts}], RequestOptions())
+    rendered = normalizer.model.chat.render(chat, [ImageSize(8, 8)], RequestOptions())
     assert rendered == "<image>\na\nb"

@@ -207,8 +207,12 @@ def test_blocks_covers_the_model_string_and_the_settings(tmp_path: Path) -> None
     [
         (["--algorithm", "xxhash"], "PYTHONHASHSEED"),
         (["--algorithm", "sha265"], "sha256_cbor"),
-        (["--block-size", "0"], "--block-size"),
-        (["--block-size", "x"], "--block-size"),
+        (["--block-size", "0"], "must be an integer of at least 1"),
+        (["--block-size", "x"], "must be an integer of at least 1"),
+        (["--image-host", "localhost:80"], "without scheme, port or path"),
+        (["--image-host", ""], "--image-host"),
+        (["--image-network", "10.0.0.0/8"], "no host of links is allowed"),
+        (["--image-host", "*", "--image-network", "x"], "--image-network"),
     ],
 )
 def test_bad_settings_of_blocks(options: list[str], words: str) -> None:

@@ -16,7 +16,7 @@ from conformance import read_vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmroute import MmrouteError, Reason
+from mmroute import EventsError, Reason
 from mmroute.kv_events import (
     AllBlocksCleared,
     BlockIndex,
@@ -142,7 +142,7 @@ def test_unknown_fields_are_ignored() -> None:
     ],
 )
 def test_malformed_payloads_say_what_was_found(data: bytes, found: str) -> None:
-    with pytest.raises(MmrouteError, match="bytes are no KV event batch of vLLM") as raised:
+    with pytest.raises(EventsError, match="bytes are no KV event batch of vLLM") as raised:
         decode_events(data)
     assert raised.value.reason is Reason.MALFORMED_EVENTS
     assert found in str(raised.value)
@@ -158,7 +158,7 @@ def test_a_claimed_length_is_not_believed(claim: bytes, field: str) -> None:
         data = whole.replace(b"\xc4\x01#", value)
         start = time.perf_counter()
         tracemalloc.start()
-        with pytest.raises(MmrouteError, match="no KV event batch"):
+        with pytest.raises(EventsError, match="no KV event batch"):
             decode_events(data)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -173,9 +173,9 @@ def only_our_error(data: bytes) -> None:
     raised: type[Exception] | None = None
     try:
         index.apply("w", data)
-    except MmrouteError as error:
+    except EventsError as error:
         raised = type(error)
-    assert raised in {None, MmrouteError}
+    assert raised in {None, EventsError}
     if raised:
         assert index.longest_prefixes(HASHES) == before, "a part of the batch was entered"
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from image_cases import data_url, image_files
 
-from mmroute import ImageSize, Lora, Normalizer, Reason, read_image
+from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, read_image
 from mmroute.block_hashes import hash_blocks, pad_value
 from mmroute.images import IdentitySource
+from mmroute.request import Image
 
 MODEL = "small-qwen2.5-vl"
 FILES = image_files()
@@ -34,9 +35,13 @@ def test_each_part_takes_its_own_image(normalizer: Callable[[str], Normalizer]) 
         messages=ask(part(None), part(), part("https://example.com/a.png"), part(None)),
         images=[ImageSize(280, 28, "a"), ImageSize(28, 280, "b"), ImageSize(56, 56, "c")],
     )
-    jpeg = read_image(URL)
-    sizes = [ImageSize(280, 28), jpeg, ImageSize(28, 280), ImageSize(56, 56)]
-    alone = model.normalize(messages=ask(*[part(None)] * 4), images=sizes)
+    images: list[Image] = [
+        ImageSize(280, 28),
+        read_image(URL),
+        ImageSize(28, 280),
+        ImageSize(56, 56),
+    ]
+    alone = model.normalize(messages=ask(*[part(None)] * 4), images=images)
     assert mixed.token_ids.tolist() == alone.token_ids.tolist()
     assert [str(i)[:3] for i in mixed.image_identities] == [
         "a", str(alone.image_identities[1])[:3], "b", "c",
@@ -75,7 +80,7 @@ def test_identity_by_what_is_known(normalizer: Callable[[str], Normalizer]) -> N
     model = normalizer(MODEL)
     image, kwargs = read_image(FILES["jpeg"]), {"unknown": 1}
 
-    def identity(image: ImageSize, **options: Any) -> Any:
+    def identity(image: Image, **options: Any) -> Any:
         return model.normalize(messages=ask(part(None)), images=[image], **options).image_identities
 
     (content,) = identity(image)
@@ -115,10 +120,10 @@ def test_the_next_turn_hashes_only_what_is_new(normalizer: Callable[[str], Norma
     turn = ask(part())
     first = model.normalize(messages=turn, add_generation_prompt=False).block_hashes()
     longer = model.normalize(messages=[*turn, {"role": "assistant", "content": "A cat. " * 30}])
-    assert longer.block_hashes(previous=first)[:] == longer.block_hashes()[:]
+    assert longer.block_hashes(previous=first) == longer.block_hashes()
     assert longer.block_hashes()[: len(first)] == first[:]
     other = model.normalize(messages=ask(part(data_url(FILES["png"]))))
-    assert other.block_hashes(previous=first)[:] == other.block_hashes()[:]
+    assert other.block_hashes(previous=first) == other.block_hashes()
     assert other.block_hashes()[0] != first[0]
 
 
@@ -139,3 +144,34 @@ def test_salt_and_adapter_are_checked(
     options: dict[str, Any], normalizer: Callable[[str], Normalizer]
 ) -> None:
     assert normalizer(MODEL).normalize(prompt="x", **options).reason is Reason.INVALID_REQUEST
+
+
+def test_wrong_arguments_of_the_caller(normalizer: Callable[[str], Normalizer]) -> None:
+    routing = normalizer(MODEL).normalize(messages=ask(part(uuid="")))
+    for read in (routing.block_hashes, routing.extra_keys):
+        for size in (0, -1, 1.5, "16", None, True):
+            with pytest.raises(ValueError, match="block_size must be an integer of at least 1"):
+                read(block_size=size)  # type: ignore[arg-type]  # what a caller may do
+    with pytest.raises(ValueError, match="previous must be BlockHashes"):
+        routing.block_hashes(previous=[])  # type: ignore[arg-type]  # likewise
+    for form in (routing.pad_value_ids, routing.image_hashes):
+        with pytest.raises(InexactError, match="empty uuid"):
+            form()
+    with pytest.raises(TypeError, match="ImageLinks"):
+        Normalizer.from_pretrained("pixtral-12b-2409", links="localhost")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {"lora": "x"},
+        {"lora": {"lora_name": "x"}},
+        {"prompt": None, "prompt_token_ids": np.array([[1, 2]])},
+        {"prompt": None, "messages": ask(part(uuid="x" * 5000))},
+    ],
+)
+def test_no_field_of_a_request_raises(
+    request_fields: dict[str, Any], normalizer: Callable[[str], Normalizer]
+) -> None:
+    routing = normalizer(MODEL).normalize(**{"prompt": "x", **request_fields})
+    assert routing.reason is Reason.INVALID_REQUEST

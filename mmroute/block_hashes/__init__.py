@@ -1,6 +1,6 @@
 """Token IDs and images to the hashes engines publish: one module per engine's hash."""
 
-from mmroute.block_hashes.dynamo import HashedImage, local_block_hashes, sequence_hashes
+from mmroute.block_hashes.dynamo import local_block_hashes, sequence_hashes
 from mmroute.block_hashes.extra_keys import (
     BlockKeys,
     EventKeys,
@@ -17,7 +17,6 @@ from mmroute.block_hashes.pad_values import (
     wide_pad_values,
 )
 from mmroute.block_hashes.vllm import Algorithm, BlockHashes, hash_blocks, none_hash
-from mmroute.request import Lora
 
 __all__ = [
     "Algorithm",
@@ -25,9 +24,7 @@ __all__ = [
     "BlockKeys",
     "EventKeys",
     "ExtraKey",
-    "HashedImage",
     "HashedItem",
-    "Lora",
     "event_extra_keys",
     "extra_keys",
     "hash_blocks",

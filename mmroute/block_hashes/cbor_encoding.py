@@ -69,23 +69,26 @@ def encode_blocks(
         closing=_NULL,
     )
     if any(keys):
+        images: dict[str, bytes] = {}
         tails = [
-            tail[: -len(_NULL)] + _keys(block) if block else tail
+            tail[: -len(_NULL)] + _keys(block, images) if block else tail
             for tail, block in zip(tails, keys, strict=True)
         ]
     return zip(repeat(_head(_ARRAY, 3) + _head(_BYTES, parent_size)), tails, strict=False)
 
 
-def _keys(keys: tuple[ExtraKey, ...]) -> bytes:
-    return _head(_ARRAY, len(keys)) + b"".join(
-        _image(key[1]) + _integer(key[2]) if key[0] == "mm" else _texts(*key) for key in keys
-    )
-
-
-@lru_cache(maxsize=1 << 12)
-def _image(identity: str) -> bytes:
-    """The key of an image up to its offset."""
-    return _head(_ARRAY, 3) + encode_text("mm") + encode_text(identity)
+def _keys(keys: tuple[ExtraKey, ...], images: dict[str, bytes]) -> bytes:
+    """The extra keys of one block; `images` keeps what was written of each up to its offset."""
+    written = _head(_ARRAY, len(keys))
+    for key in keys:
+        if key[0] != "mm":
+            written += _texts(*key)
+            continue
+        identity = key[1]
+        if identity not in images:
+            images[identity] = _head(_ARRAY, 3) + encode_text("mm") + encode_text(identity)
+        written += images[identity] + _integer(key[2])
+    return written
 
 
 def _texts(*texts: str) -> bytes:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from mmroute.block_hashes.extra_keys import check_block_size
+from mmroute.block_hashes.extra_keys import HashedItem, check_block_size, check_token_ids
+from mmroute.block_hashes.pad_values import image_hash
 from mmroute.geometry import TokenIds
 
-__all__ = ["HashedImage", "local_block_hashes", "sequence_hashes"]
+__all__ = ["local_block_hashes", "sequence_hashes"]
 
 _SEED: Final = 1337
 _LORA_SEED: Final = 0
@@ -27,52 +27,39 @@ _WORD: Final = 1 << 64
 _WORD_BYTES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class HashedImage:
-    """One image of a request by what goes into Dynamo's hashes.
-
-    Attributes:
-        image_hash: 64 bits, unsigned; see `mmroute.block_hashes.image_hash`.
-        offset: index of its first token in the expanded prompt.
-        length: how many tokens, features or not.
-    """
-
-    image_hash: int
-    offset: int
-    length: int
-
-
 def local_block_hashes(
     token_ids: TokenIds,
     *,
     block_size: int,
-    images: Iterable[HashedImage] = (),
+    items: Iterable[HashedItem] = (),
     lora_name: str | None = None,
     namespace: str | None = None,
 ) -> list[int]:
     """The unchained hash of each full block: unsigned, 64 bits.
 
     It covers the block's token IDs and the hashes of the images that have a token in it, not
-    where they stand. Dynamo's router gives either `images`, or token IDs that hold pad values
-    (`mmroute.block_hashes.pad_value_ids`) and no images: never both.
+    where they stand. Dynamo's router gives either `items`, or token IDs that hold pad values
+    (`mmroute.block_hashes.pad_value_ids`) and no items: never both.
 
     Args:
         token_ids: the expanded prompt, shape (n,).
         block_size: tokens in a block.
-        images: what becomes ``block_mm_infos``; the order does not matter, and an image that is
-            there twice counts twice.
+        items: the images, which become ``block_mm_infos`` by the `image_hash` of their
+            identities; the order does not matter, and one that is there twice counts twice.
         lora_name: the adapter; an empty name is none.
         namespace: Dynamo's ``cache_namespace``; an empty one is none.
 
     Raises:
-        ValueError: a `block_size` below 1.
-        OverflowError: an image hash that is not 64 bits, unsigned.
+        ValueError: a `block_size` below 1, IDs that are not one row of uint32, or an empty
+            identity.
 
     >>> ids = np.arange(1, 9, dtype=np.uint32)
-    >>> local_block_hashes(ids, block_size=4, images=[HashedImage(7, 2, 2)])
+    >>> cat = HashedItem(f"{7:016x}".ljust(64, "0"), 2, 2)
+    >>> local_block_hashes(ids, block_size=4, items=[cat])
     [5863904876152881626, 16777012769546811212]
     """
     check_block_size(block_size)
+    check_token_ids(token_ids)
     seed = _SEED
     if lora_name:
         seed += xxh3_64_intdigest(lora_name.encode(), _LORA_SEED)
@@ -85,7 +72,7 @@ def local_block_hashes(
     hashes = [
         xxh3_64_intdigest(data[start : start + step], seed) for start in range(0, len(data), step)
     ]
-    for block, found in _images_by_block(images, block_size, num_blocks).items():
+    for block, found in _images_by_block(items, block_size, num_blocks).items():
         covered = data[block * step : (block + 1) * step] + b"".join(map(_word, sorted(found)))
         hashes[block] = xxh3_64_intdigest(covered, seed)
     return hashes
@@ -107,13 +94,13 @@ def sequence_hashes(local_hashes: Iterable[int]) -> list[int]:
 
 
 def _images_by_block(
-    images: Iterable[HashedImage], block_size: int, num_blocks: int
+    items: Iterable[HashedItem], block_size: int, num_blocks: int
 ) -> Mapping[int, list[int]]:
     blocks: defaultdict[int, list[int]] = defaultdict(list)
-    for image in images:
-        stop = -(-(image.offset + image.length) // block_size)
-        for block in range(image.offset // block_size, min(stop, num_blocks)):
-            blocks[block].append(image.image_hash)
+    for item in items:
+        number = image_hash(item.identity)
+        for block in range(item.offset // block_size, min(-(-item.stop // block_size), num_blocks)):
+            blocks[block].append(number)
     return blocks
 
 

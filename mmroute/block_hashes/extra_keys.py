@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from mmroute.errors import shown
 from mmroute.request import Lora
 
@@ -19,6 +21,7 @@ __all__ = [
     "ExtraKey",
     "HashedItem",
     "check_block_size",
+    "check_token_ids",
     "event_extra_keys",
     "extra_keys",
 ]
@@ -130,3 +133,18 @@ def check_block_size(block_size: object) -> None:
     """
     if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
         raise ValueError(f"block_size must be an integer of at least 1, found {shown(block_size)}")
+
+
+def check_token_ids(token_ids: object) -> None:
+    """Check that token IDs are one row of uint32.
+
+    Raises:
+        ValueError: they are not; the message names what was found.
+    """
+    if not isinstance(token_ids, np.ndarray):
+        found = type(token_ids).__name__
+    elif token_ids.dtype != np.uint32 or token_ids.ndim != 1:
+        found = f"{token_ids.dtype} of shape {token_ids.shape}"
+    else:
+        return
+    raise ValueError(f"token_ids must be one row of uint32, as a numpy array; found {found}")

@@ -21,7 +21,7 @@ import xxhash
 
 from mmroute.block_hashes import cbor_encoding, pickle_encoding
 from mmroute.block_hashes.cells import Half
-from mmroute.block_hashes.extra_keys import BlockKeys, check_block_size
+from mmroute.block_hashes.extra_keys import BlockKeys, check_block_size, check_token_ids
 from mmroute.errors import shown
 from mmroute.geometry import TokenIds
 
@@ -83,7 +83,7 @@ _METHODS: Final[Mapping[Algorithm, _Method]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class BlockHashes(Sequence[bytes]):
     """The hashes of a request's full blocks, in their order. Immutable.
 
@@ -98,8 +98,8 @@ class BlockHashes(Sequence[bytes]):
     block_size: int
     seed: str | None
     hashes: tuple[bytes, ...]
-    _token_ids: TokenIds = field(repr=False)
-    _extra_keys: tuple[BlockKeys, ...] = field(repr=False)
+    _token_ids: TokenIds = field(repr=False, compare=False)
+    _extra_keys: tuple[BlockKeys, ...] = field(repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -113,10 +113,6 @@ class BlockHashes(Sequence[bytes]):
     def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
     def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
         return self.hashes[index]
-
-    def comparable(self, algorithm: str, block_size: int, seed: str | None) -> bool:
-        """Whether equal blocks have equal hashes in an engine with these settings."""
-        return (algorithm, block_size, seed) == (self.algorithm, self.block_size, self.seed)
 
     def hex(self) -> list[str]:
         """The hashes as lower-case hexadecimal digits."""
@@ -162,11 +158,9 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
     chosen = Algorithm(algorithm)
     parent = none_hash(chosen, seed)
     check_block_size(block_size)
-    if token_ids.dtype != np.uint32 or token_ids.ndim != 1:
-        raise ValueError(
-            f"token_ids must be one row of uint32, found {token_ids.dtype} of shape "
-            f"{token_ids.shape}"
-        )
+    check_token_ids(token_ids)
+    if previous is not None and not isinstance(previous, BlockHashes):
+        raise ValueError(f"previous must be BlockHashes or None, found {shown(previous)}")
     num_blocks = len(token_ids) // block_size
     keys = (None,) * num_blocks if extra_keys is None else tuple(extra_keys)
     if len(keys) != num_blocks:
@@ -175,7 +169,7 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
     ids = token_ids[: num_blocks * block_size].copy()
     ids.setflags(write=False)
     hashes: tuple[bytes, ...] = ()
-    if previous is not None and previous.comparable(chosen, block_size, seed):
+    if previous is not None and _settings(previous) == (chosen, block_size, seed):
         hashes = previous.hashes[: _common_blocks(previous, ids, keys)]
         parent = hashes[-1] if hashes else parent
     if len(hashes) < num_blocks:
@@ -189,6 +183,11 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
         digest = method.digest
         hashes = (*hashes, *[parent := digest(parent.join(half)) for half in halves])
     return BlockHashes(chosen, block_size, seed, hashes, ids, keys)
+
+
+def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:
+    """What must be the same for equal blocks to have equal hashes."""
+    return hashes.algorithm, hashes.block_size, hashes.seed
 
 
 def _common_blocks(previous: BlockHashes, token_ids: TokenIds, keys: Sequence[BlockKeys]) -> int:

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import parse_conversation
-from mmroute.chat.schema import check_chat
+from mmroute.chat.messages import ParsedChat, to_conversation
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
-from mmroute.image_queue import ImageQueue
-from mmroute.request import Message, RequestOptions
+from mmroute.request import ImageSize, RequestOptions
 
 __all__ = ["HfChat"]
 
@@ -50,7 +48,10 @@ class HfChat:
         return "string" if self.template is None else self.template.content_format
 
     def render(
-        self, messages: Sequence[Message], images: ImageQueue, options: RequestOptions
+        self,
+        chat: ParsedChat,
+        stored: Sequence[ImageSize],  # noqa: ARG002 - templates do not see sizes
+        options: RequestOptions,
     ) -> str:
         """See `Chat.render`."""
         kwargs = _template_kwargs(options)
@@ -62,13 +63,11 @@ class HfChat:
                 Reason.CHAT_TEMPLATE_MISSING,
                 f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
             )
-        conversation = parse_conversation(
-            check_chat(messages, options),
-            images,
+        conversation = to_conversation(
+            chat,
             content_format=template.content_format,
             chat_placeholder=self.chat_placeholder,
         )
-        images.finish()
         if "'developer'" not in template.source and '"developer"' not in template.source:
             conversation = _developer_to_system(conversation)
         variables = dict(self.special_tokens) | {

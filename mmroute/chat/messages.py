@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD, is_link
+from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
 from mmroute.chat.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, shown
-from mmroute.image_queue import ImageQueue
+from mmroute.request import RequestOptions
 
-__all__ = ["parse_conversation"]
+__all__ = ["ParsedChat", "parse_chat", "to_conversation"]
 
 _IMAGE_TYPES: Final = frozenset({"image", "image_url"})
 # Keys the content part types define; every other key of a part reaches the template.
@@ -47,30 +47,50 @@ class _ToolReference:
 _Part = _Text | _Image | _ToolReference
 
 
-def parse_conversation(
-    messages: Sequence[dict[str, Any]],
-    images: ImageQueue,
-    *,
-    content_format: str,
-    chat_placeholder: str | None,
+@dataclass(frozen=True, slots=True)
+class ParsedChat:
+    """The messages of a request, taken apart.
+
+    Attributes:
+        messages: as the API accepts them.
+        image_parts: the parts that stand for an image, in order.
+        contents: the parts of each message.
+    """
+
+    messages: tuple[dict[str, Any], ...]
+    image_parts: tuple[Mapping[str, Any], ...]
+    contents: tuple[tuple[_Part, ...], ...]
+
+
+def parse_chat(messages: object, options: RequestOptions) -> ParsedChat:
+    """Check the messages of a request, and take them apart.
+
+    Raises:
+        InexactError: `invalid_request`, `unsupported_modality`.
+    """
+    checked = tuple(check_chat(messages, options))
+    image_parts: list[Mapping[str, Any]] = []
+    contents = tuple(tuple(_parts(message, image_parts)) for message in checked)
+    return ParsedChat(checked, tuple(image_parts), contents)
+
+
+def to_conversation(
+    chat: ParsedChat, *, content_format: str, chat_placeholder: str | None
 ) -> list[dict[str, Any]]:
-    """Checked messages as the template gets them.
+    """Messages as the template gets them.
 
     Args:
-        messages: results of `check_message`.
-        images: takes one image for every image part, in order.
+        chat: of the request.
         content_format: ``openai`` keeps the parts of a message as dicts, images where they
             are; ``string`` joins its texts and puts missing placeholders in front.
         chat_placeholder: the text put in front for one image, ``{n}`` its number; None for
             models that get none.
 
     Raises:
-        InexactError: `invalid_request`, `unsupported_modality`, `placeholder_count_mismatch`;
-            what `ImageQueue.take` raises.
+        InexactError: `invalid_request`, `placeholder_count_mismatch`.
     """
     conversation = []
-    for message in messages:
-        parts = list(_parts(message, images))
+    for message, parts in zip(chat.messages, chat.contents, strict=True):
         content: str | list[dict[str, Any]]
         if content_format == "openai":
             content = [_as_dict(part) for part in parts]
@@ -80,7 +100,7 @@ def parse_conversation(
     return conversation
 
 
-def _parts(message: Mapping[str, Any], images: ImageQueue) -> Iterator[_Part]:
+def _parts(message: Mapping[str, Any], image_parts: list[Mapping[str, Any]]) -> Iterator[_Part]:
     content = message.get("content")
     if content is None:
         return
@@ -89,12 +109,12 @@ def _parts(message: Mapping[str, Any], images: ImageQueue) -> Iterator[_Part]:
     if message["role"] == "system":
         content = _without_billing_header(content)
     for part in content:
-        parsed = _parse_part(part, images)
+        parsed = _parse_part(part, image_parts)
         if parsed is not None:
             yield parsed
 
 
-def _parse_part(part: object, images: ImageQueue) -> _Part | None:
+def _parse_part(part: object, image_parts: list[Mapping[str, Any]]) -> _Part | None:
     if isinstance(part, str):
         return _Text(part, {})
     if not isinstance(part, Mapping):
@@ -103,7 +123,8 @@ def _parse_part(part: object, images: ImageQueue) -> _Part | None:
     if kind in TEXT_FIELD:
         return _parse_text(part, kind)
     if kind in _IMAGE_TYPES:
-        return _parse_image(part, kind, images)
+        image_parts.append(part)
+        return _parse_image(part, kind, len(image_parts))
     if kind == "tool_reference":
         return _ToolReference(part.get("name"))
     if kind in OTHER_MEDIA:
@@ -134,7 +155,7 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> _Text | None:
     return _Text(text, _extra_keys(part))
 
 
-def _parse_image(part: Mapping[str, Any], kind: str, images: ImageQueue) -> _Image:
+def _parse_image(part: Mapping[str, Any], kind: str, number: int) -> _Image:
     if kind == "image_url" and not is_link(part.get("image_url")):
         raise invalid(
             'an image_url part must hold {"url": "..."} with a data: or http(s): URL, found '
@@ -142,7 +163,7 @@ def _parse_image(part: Mapping[str, Any], kind: str, images: ImageQueue) -> _Ima
         )
     if "prompt_cache_breakpoint" in part:
         raise invalid("prompt_cache_breakpoint is not covered")
-    return _Image(images.take(part), {} if kind == "image" else _extra_keys(part))
+    return _Image(number, {} if kind == "image" else _extra_keys(part))
 
 
 def _extra_keys(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import parse_conversation
-from mmroute.chat.schema import check_chat
+from mmroute.chat.messages import ParsedChat, to_conversation
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import invalid, shown
-from mmroute.image_queue import ImageQueue
-from mmroute.request import ImageSize, Message, RequestOptions
+from mmroute.request import ImageSize, RequestOptions
 from mmroute.tokenizers.mistral import MistralCommonTokenizer
 
 __all__ = ["MistralChat"]
@@ -42,7 +40,7 @@ class MistralChat:
         return "string"
 
     def render(
-        self, messages: Sequence[Message], images: ImageQueue, options: RequestOptions
+        self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions
     ) -> list[int]:
         """See `Chat.render`."""
         # Template variables have no effect without a template; what steers the encoder has.
@@ -51,16 +49,13 @@ class MistralChat:
             raise invalid(
                 f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
             )
-        checked = check_chat(messages, options)
-        _check_end(checked[-1]["role"], options)
-        # The engine parses the messages first, for their images and tool calls, and then
-        # hands the originals on, with the parsed tool arguments in them.
-        parsed = parse_conversation(checked, images, content_format="string", chat_placeholder=None)
-        taken = images.finish()
-        for message, result in zip(checked, parsed, strict=True):
+        _check_end(chat.messages[-1]["role"], options)
+        # The engine hands the original messages on, with the parsed tool arguments in them.
+        parsed = to_conversation(chat, content_format="string", chat_placeholder=None)
+        sized = _with_sizes(chat.messages, stored)
+        for message, result in zip(sized, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
-        sized = _with_sizes(checked, taken)
         _check_unicode(sized, options)  # without the images, which may be long
         return self.tokenizer.encode_chat(
             sized,
@@ -89,27 +84,21 @@ def _check_end(last_role: str, options: RequestOptions) -> None:
 
 
 def _with_sizes(
-    messages: Sequence[dict[str, Any]], images: Sequence[ImageSize]
+    messages: Sequence[dict[str, Any]], stored: Sequence[ImageSize]
 ) -> list[dict[str, Any]]:
-    """The messages with every image part replaced by one that names its size only.
-
-    mistral-common counts an image as it is stored in its file, without any rotation.
-    """
-    sizes = iter(
-        image if image.content is None else ImageSize(*image.content.stored) for image in images
-    )
+    """Copies of the messages with every image part replaced by one that names its size only."""
+    sizes = iter(stored)
     result = []
     for message in messages:
-        content = message.get("content")
-        if isinstance(content, list):
-            parts = [
+        copied = dict(message)
+        if isinstance(copied.get("content"), list):
+            copied["content"] = [
                 _sized(part, sizes)
-                for part in content
+                for part in copied["content"]
                 # Parts without a type are dropped by the engine's adapter.
                 if not isinstance(part, dict) or part.get("type")
             ]
-            message = message | {"content": parts}  # noqa: PLW2901 - a changed copy of it
-        result.append(message)
+        result.append(copied)
     return result
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mmroute.image_queue import ImageQueue
-from mmroute.request import Message, RequestOptions
+from mmroute.chat.messages import ParsedChat
+from mmroute.request import ImageSize, RequestOptions
 
 __all__ = ["Chat"]
 
@@ -19,13 +19,13 @@ class Chat(Protocol):
         """How message contents reach the template: ``openai`` (parts) or ``string``."""
 
     def render(
-        self, messages: Sequence[Message], images: ImageQueue, options: RequestOptions
+        self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions
     ) -> str | list[int]:
         """Render a conversation.
 
         Args:
-            messages: of the request.
-            images: from which its image parts take their images, all of them.
+            chat: the messages of the request.
+            stored: the size of the image of each image part, as it is stored in its file.
             options: of the request.
 
         Returns:

@@ -14,14 +14,18 @@ from PIL import Image
 
 __all__ = ["is_complete"]
 
+_MAX_STEPS: Final = 100_000  # through the pieces of a file; more are not made by any encoder
 _END_OF_IMAGE: Final = b"\xff\xd9"
-# A marker: not a stuffed zero, not a restart marker, not padding.
-_MARKER: Final = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])")
+# A marker: not a stuffed zero, not a restart marker, not padding. (No "+": runs of padding would
+# be searched again from each of their bytes.)
+_MARKER: Final = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 _STANDALONE_MARKER: Final = 0x01  # TEM; start and end of image have no length either
 _START_OF_IMAGE: Final = 0xD8
 _END: Final = 0xD9
 # Image, extension, trailer; or the end of the file.
 _GIF_BLOCKS: Final = frozenset({b",", b"!", b";", b""})
+_BOX_HEADER: Final = 8
+_AVIF_BOXES: Final = frozenset({b"ftyp", b"mdat", b"meta", b"moov"})
 _BMP_INFO: Final = 14  # offsets in the file
 _BMP_CORE_BITS: Final = 24
 _BMP_BITS: Final = 28
@@ -42,15 +46,18 @@ def is_complete(file: BinaryIO, image: Image.Image, size: int) -> bool:
     return check is None or check(file, image, size)
 
 
-def _jpeg(file: BinaryIO, _image: Image.Image, size: int) -> bool:
+def _jpeg(file: BinaryIO, image: Image.Image, size: int) -> bool:
     """Whether the end marker follows the first scan; Pillow has read up to that."""
-    at = file.tell()
+    at = image.fp.tell()  # type: ignore[attr-defined]  # of ImageFile, which open returns
     file.seek(max(at, size - len(_END_OF_IMAGE)))
     if file.read() == _END_OF_IMAGE:
         return True
     file.seek(0)
     data = file.read()
-    while (marker := _MARKER.search(data, at)) is not None:
+    for _ in range(_MAX_STEPS):
+        marker = _MARKER.search(data, at)
+        if marker is None:
+            return False
         at = marker.end()
         code = marker[1][0]
         if code == _END:
@@ -63,12 +70,13 @@ def _jpeg(file: BinaryIO, _image: Image.Image, size: int) -> bool:
 def _gif(file: BinaryIO, image: Image.Image, size: int) -> bool:
     """Whether the data blocks of the first frame lead to their terminator, and on from there."""
     at = _tiles(image)[0].offset
+    file.seek(0)
+    data = file.read()
     while at < size:
-        file.seek(at)
-        length = file.read(1)[0]
+        length = data[at]
         at += 1 + length
         if length == 0:
-            return file.read(1) in _GIF_BLOCKS
+            return data[at : at + 1] in _GIF_BLOCKS
     return False
 
 
@@ -104,20 +112,20 @@ def _tiff(_file: BinaryIO, image: Image.Image, size: int) -> bool:
 
 
 def _avif(file: BinaryIO, _image: Image.Image, size: int) -> bool:
-    """Whether every top-level box fits in the file."""
+    """Whether every top-level box that can hold a piece of the picture fits in the file."""
     at = 0
-    while at < size:
+    for _ in range(_MAX_STEPS):
         file.seek(at)
         header = file.read(16)
-        if len(header) < 8:  # noqa: PLR2004 - size and name of a box
-            return True
-        length = int.from_bytes(header[:4], "big")
+        length, name = int.from_bytes(header[:4], "big"), header[4:8]
         if length == 1:
             length = int.from_bytes(header[8:16], "big")
-        if length == 0:  # to the end of the file
+        if length < _BOX_HEADER:  # to the end of the file, the end itself, or something else
             return True
-        at += max(length, 8)
-    return at == size
+        at += length
+        if at > size:
+            return name not in _AVIF_BOXES
+    return False
 
 
 _CHECKS: Final[Mapping[str, Callable[[BinaryIO, Image.Image, int], bool]]] = {

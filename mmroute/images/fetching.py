@@ -12,14 +12,14 @@ import time
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore
 
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.images.links import ImageLinks
 
-__all__ = ["check_url", "fetch"]
+__all__ = ["LinkFetcher"]
 
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -29,50 +29,101 @@ _SCHEMES: Final = frozenset({"http", "https"})
 _OK: Final = 200
 _PARTIAL: Final = 206
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_CONTENT_RANGE: Final = re.compile(rb"bytes 0-(\d+)/(\d+|\*)")
-# Addresses inside which another address travels: what they lead to cannot be told from them.
-_TUNNELS: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+_CONTENT_RANGE: Final = re.compile(rb"bytes 0-(\d+)/(\d+)")
+# All that is routed in public; and what in it leads to another address, told or not.
+_PUBLIC_V6: Final = ipaddress.ip_network("2000::/3")
+_RELAYS: Final = tuple(map(ipaddress.ip_network, ("2001::/32", "2002::/16", "192.88.99.0/24")))
+_MAX_WAITING: Final = 32  # resolutions that nobody waits for any more
 
 
-def fetch(
-    url: str, links: ImageLinks, deadline: float, *, first_bytes: int | None = None
-) -> tuple[bytes, bool]:
-    """A file; or its beginning, if that is enough and the server can send it alone.
+class LinkFetcher:
+    """Fetches the files behind the links of one request, within its time and its bytes."""
 
-    Args:
-        url: where it is.
-        links: the limits.
-        deadline: by `time.monotonic`.
-        first_bytes: how much of it to ask for; None for all.
+    def __init__(self, links: ImageLinks) -> None:
+        self._links = links
+        self._deadline = time.monotonic() + links.timeout
+        self._left = links.max_bytes
 
-    Returns:
-        The bytes, and whether they are the whole file.
+    def may_follow(self, url: str) -> bool:
+        """Whether a link leads to an allowed host.
 
-    Raises:
-        InexactError: `image_link_refused`, `image_link_failed`.
-    """
-    headers = [("Accept", "image/*"), ("Accept-Encoding", "identity")]
-    if first_bytes is not None:
-        headers.append(("Range", f"bytes=0-{first_bytes - 1}"))
-    networks = tuple(map(ipaddress.ip_network, links.networks))
-    backend = _CheckedBackend(networks, deadline)
-    try:
-        with httpcore.ConnectionPool(
-            ssl_context=_ssl_context(), network_backend=backend, max_connections=1
-        ) as pool:
-            return _follow(pool, url, links, headers)
-    except (httpcore.TimeoutException, TimeoutError) as error:
-        raise _failed(url, f"no whole answer within {links.timeout} seconds") from error
-    except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
-        raise _failed(url, f"{type(error).__name__}: {error}") from error
+        Raises:
+            InexactError: `image_link_refused` if it is no link that could be followed at all.
+        """
+        return _allowed(_parts(url), self._links)
+
+    def fetch(self, url: str) -> bytes:
+        """The file behind a link.
+
+        Args:
+            url: of scheme http or https.
+
+        Raises:
+            InexactError: `image_link_refused` if it leads, or is led, where nothing may be
+                fetched from; `image_link_failed` if the server does not answer with a file in
+                time, or with too large a one.
+        """
+        networks = tuple(map(ipaddress.ip_network, self._links.networks))
+        backend = _CheckedBackend(networks, self._deadline)
+        try:
+            with httpcore.ConnectionPool(
+                ssl_context=_ssl_context(), network_backend=backend, max_connections=1
+            ) as pool:
+                return self._follow(pool, url)
+        except (httpcore.TimeoutException, TimeoutError) as error:
+            raise _failed(
+                url, f"no whole answer within {self._links.timeout} seconds (`timeout`)"
+            ) from error
+        except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
+            raise _failed(url, f"{type(error).__name__}: {error}") from error
+
+    def _follow(self, pool: httpcore.ConnectionPool, url: str) -> bytes:
+        at = url
+        for _ in range(_MAX_REDIRECTS + 1):
+            target, headers = self._request(at)
+            with pool.stream("GET", target, headers=headers) as response:
+                location = _header(response, b"location")
+                if response.status not in _REDIRECTS or location is None:
+                    _check_answer(url, response)
+                    return b"".join(self._limited(url, response))
+                at = urljoin(at, location.decode("latin-1"))
+        raise _failed(url, f"more than {_MAX_REDIRECTS} redirects")
+
+    def _request(self, url: str) -> tuple[httpcore.URL, list[tuple[str, str]]]:
+        parts = _parts(url)
+        if not _allowed(parts, self._links):
+            raise _refused(
+                url, f"its host {parts.hostname!r} is not among the allowed ones (`hosts`)"
+            )
+        path = parts.path or "/"
+        target = httpcore.URL(
+            scheme=parts.scheme.encode(),
+            host=(parts.hostname or "").encode(),
+            port=parts.port,
+            target=(f"{path}?{parts.query}" if parts.query else path).encode(),
+        )
+        return target, [
+            ("Host", parts.netloc),
+            ("User-Agent", "mmroute"),
+            ("Accept", "image/*"),
+            ("Accept-Encoding", "identity"),
+            # With an answer to this the server says how large the file is before it sends it.
+            ("Range", f"bytes=0-{self._left - 1}"),
+        ]
+
+    def _limited(self, url: str, response: httpcore.Response) -> Iterator[bytes]:
+        for chunk in response.iter_stream():
+            self._left -= len(chunk)
+            if self._left <= 0:
+                raise _failed(
+                    url,
+                    f"the images of the request have {self._links.max_bytes} bytes or more "
+                    "(`max_bytes`)",
+                )
+            yield chunk
 
 
-def check_url(url: str, links: ImageLinks) -> str:
-    """Check that a link may be followed, and return its host and port as they stand in it.
-
-    Raises:
-        InexactError: `image_link_refused`.
-    """
+def _parts(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -83,47 +134,23 @@ def check_url(url: str, links: ImageLinks) -> str:
         raise _refused(url, "only http and https links with a host are followed")
     if "@" in parts.netloc:
         raise _refused(url, "it carries credentials")
-    host = parts.hostname.rstrip(".")
-    if not any(fnmatchcase(host, pattern.lower()) for pattern in links.hosts):
-        raise _refused(url, f"its host {host!r} is not among the allowed ones")
-    return parts.netloc
+    return parts
 
 
-def _follow(
-    pool: httpcore.ConnectionPool, url: str, links: ImageLinks, headers: list[tuple[str, str]]
-) -> tuple[bytes, bool]:
-    at = url
-    for _ in range(_MAX_REDIRECTS + 1):
-        host = ("Host", check_url(at, links))
-        with pool.stream("GET", httpcore.URL(at), headers=[host, *headers]) as response:
-            target = _header(response, b"location")
-            if response.status not in _REDIRECTS or target is None:
-                complete = _is_complete(url, response)
-                return b"".join(_limited(url, response, links.max_bytes)), complete
-            at = urljoin(at, target.decode("latin-1"))
-    raise _failed(url, f"more than {_MAX_REDIRECTS} redirects")
+def _allowed(parts: SplitResult, links: ImageLinks) -> bool:
+    host = (parts.hostname or "").rstrip(".")
+    return any(fnmatchcase(host, pattern.lower()) for pattern in links.hosts)
 
 
-def _is_complete(url: str, response: httpcore.Response) -> bool:
+def _check_answer(url: str, response: httpcore.Response) -> None:
     if response.status not in (_OK, _PARTIAL):
         raise _failed(url, f"the server answered with status {response.status}")
     if _header(response, b"content-encoding") not in (None, b"identity"):
         raise _failed(url, "the server compressed the file, which it was asked not to")
-    if response.status == _OK:
-        return True
-    sent = _CONTENT_RANGE.fullmatch(_header(response, b"content-range") or b"")
-    if sent is None:
-        raise _failed(url, "the server sent another part of the file than was asked for")
-    return sent[2] != b"*" and int(sent[1]) + 1 == int(sent[2])
-
-
-def _limited(url: str, response: httpcore.Response, max_bytes: int) -> Iterator[bytes]:
-    left = max_bytes
-    for chunk in response.iter_stream():
-        left -= len(chunk)
-        if left < 0:
-            raise _failed(url, f"the file has more than {max_bytes} bytes")
-        yield chunk
+    if response.status == _PARTIAL:
+        sent = _CONTENT_RANGE.fullmatch(_header(response, b"content-range") or b"")
+        if sent is None or int(sent[1]) + 1 != int(sent[2]):
+            raise _failed(url, "the server sent a part of the file, or it is too large")
 
 
 class _CheckedBackend(httpcore.NetworkBackend):
@@ -152,7 +179,11 @@ class _CheckedBackend(httpcore.NetworkBackend):
             except httpcore.NetworkError as failed:
                 error = failed
                 continue
-            self._check(host, stream.get_extra_info("server_addr")[0])
+            try:
+                self._check(host, stream.get_extra_info("server_addr")[0])
+            except InexactError:
+                stream.close()
+                raise
             return _DeadlineStream(stream, self._deadline)
         raise error
 
@@ -162,7 +193,8 @@ class _CheckedBackend(httpcore.NetworkBackend):
             return
         raise InexactError(
             Reason.IMAGE_LINK_REFUSED,
-            f"the host {host!r} has the address {address}, which is not a public one",
+            f"the host {host!r} has no public address; if images may come from there, allow its "
+            "network (`networks`)",
         )
 
 
@@ -196,6 +228,9 @@ class _DeadlineStream(httpcore.NetworkStream):
         return self._stream.get_extra_info(info)
 
 
+_waiting: Final = threading.BoundedSemaphore(_MAX_WAITING)
+
+
 def _resolve(host: str, port: int, timeout: float) -> list[str]:
     """The addresses of a host. The system's resolver takes no timeout, so it runs in a thread."""
     found: list[str] = []
@@ -207,7 +242,11 @@ def _resolve(host: str, port: int, timeout: float) -> list[str]:
             found.extend(str(info[4][0]) for info in infos)
         except (OSError, UnicodeError) as error:
             errors.append(error)
+        finally:
+            _waiting.release()
 
+    if not _waiting.acquire(timeout=timeout):
+        raise TimeoutError(host)
     thread = threading.Thread(target=run, daemon=True, name="mmroute-resolve")
     thread.start()
     thread.join(timeout)
@@ -219,13 +258,12 @@ def _resolve(host: str, port: int, timeout: float) -> list[str]:
 
 
 def _is_public(address: _IpAddress) -> bool:
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return _is_public(address.ipv4_mapped)
-        if address.sixtofour is not None or address.teredo is not None:
-            return False
-    tunnelled = any(address in network for network in _TUNNELS)
-    return address.is_global and not address.is_multicast and not tunnelled
+    mapped = getattr(address, "ipv4_mapped", None)
+    if mapped is not None:
+        return _is_public(mapped)
+    routed = address.version == 4 or address in _PUBLIC_V6  # noqa: PLR2004 - of the protocol
+    relayed = any(address in network for network in _RELAYS)
+    return routed and not relayed and address.is_global and not address.is_multicast
 
 
 def _left(deadline: float) -> float:

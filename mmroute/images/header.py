@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
@@ -22,11 +23,19 @@ from mmroute.images.png_chunks import (
     with_late_chunks,
 )
 
+# What Pillow thinks of a broken file is told by the answer. As warnings a client could fill the
+# log with them, and where warnings are errors they would change the answer.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
 __all__ = ["FORMATS", "ImageHeader", "read_header"]
 
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 """The formats that are read. The engine knows some more, which nobody sends."""
 
+_SMALL: Final = 1 << 16
+_MAX_READS: Final = 100_000
+_JPEG: Final = b"\xff\xd8\xff"
 _TRANSPOSED: Final = frozenset({5, 6, 7, 8})
 _ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
@@ -61,7 +70,7 @@ def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
     """
     try:
         return _read(file, complete=complete)
-    except InexactError:
+    except (InexactError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
         raise InexactError(Reason.IMAGE_REFUSED, str(error)) from error
@@ -69,12 +78,12 @@ def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
         raise _unreadable(f"it is none of {', '.join(FORMATS)}, or its header is broken") from error
     # Whatever a broken file makes the reader raise, the engine refuses it for the same.
     except Exception as error:
-        raise _unreadable(f"{type(error).__name__}: {error}") from error
+        raise _unreadable(f"its header is broken ({type(error).__name__}: {error})") from error
 
 
 def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     size = file.seek(0, io.SEEK_END)
-    image: Image.Image = Image.open(file, formats=FORMATS)  # the caller closes the file
+    image = _open(file, size)
     tail = _png_tail(file, image, size) if image.format == "PNG" else None
     described = image if tail is None else _with_late_chunks(file, image, tail)
     turned = (tail is None or tail.readable) and _is_turned(described)
@@ -93,6 +102,41 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
         upright=(height, width) if turned else (width, height),
         converted=image.mode != "RGB" or "transparency" in described.info,
     )
+
+
+class _FewReads:
+    """A file of which only so many pieces are read.
+
+    Pillow takes a header apart in Python, a few bytes at a time, and a hostile header has
+    millions of parts.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._left = _MAX_READS
+        self.seek = file.seek
+        self.tell = file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise _unreadable("its header has more parts than any encoder writes")
+        return self._file.read(size)
+
+
+def _open(file: BinaryIO, size: int) -> Image.Image:
+    """Open a picture; the caller closes the file."""
+    file.seek(0)
+    if size <= _SMALL:
+        return Image.open(file, formats=FORMATS)
+    # A beginning of a JPEG file that holds its header reads like all of it, so that mostly
+    # nothing has to be counted.
+    beginning = file.read(_SMALL)
+    if beginning.startswith(_JPEG):
+        with contextlib.suppress(Exception):
+            return Image.open(io.BytesIO(beginning), formats=("JPEG",))
+    few: Any = _FewReads(file)
+    return Image.open(few, formats=FORMATS)
 
 
 def _is_turned(image: Image.Image) -> bool:
@@ -124,5 +168,5 @@ def _picture_start(image: Image.Image) -> int:
 
 def _unreadable(what: str) -> InexactError:
     return InexactError(
-        Reason.IMAGE_UNREADABLE, f"the engine would not read this image file: {what}"
+        Reason.IMAGE_UNREADABLE, f"an image file is not one that is sure to be read: {what}"
     )

@@ -14,7 +14,7 @@ import numpy as np
 from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, shown
-from mmroute.request import ImageSize, check_unicode
+from mmroute.request import Image, ImageSize, check_text, size_of
 
 __all__ = ["IdentitySource", "ImageIdentity", "image_identity"]
 
@@ -57,12 +57,12 @@ class ImageIdentity:
 
 
 def image_identity(
-    image: ImageSize, *, mm_processor_kwargs: Mapping[str, Any], model_id: str
+    image: Image, *, mm_processor_kwargs: Mapping[str, Any], model_id: str
 ) -> ImageIdentity | None:
     """The identity of an image; None if only its size is known.
 
     Args:
-        image: with a uuid, or with its content.
+        image: with a uuid, or a file.
         mm_processor_kwargs: of the request.
         model_id: the model string the engine was started with.
 
@@ -71,24 +71,23 @@ def image_identity(
             `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
     kwargs = {k: v for k, v in mm_processor_kwargs.items() if k not in _OTHER_MODALITIES}
-    if image.uuid is not None:
-        check_unicode("the uuid of an image", image.uuid)
-    if image.uuid is not None and not kwargs:
-        return ImageIdentity(image.uuid, IdentitySource.UUID)
+    uuid = size_of(image).uuid
+    if uuid is not None and not kwargs:
+        return ImageIdentity(uuid, IdentitySource.UUID)
     hasher = blake3(_framed(b"image"))
-    if image.uuid is not None:
+    if uuid is not None:
         source = IdentitySource.UUID_HASH
-        hasher.update(_LEAF + _framed(_utf8(image.uuid)))
-    elif image.content is not None:
+        hasher.update(_LEAF + _framed(_utf8(uuid)))
+    elif isinstance(image, ImageSize):
+        return None
+    else:
         source = IdentitySource.CONTENT_HASH
         hasher.update(_LEAF + _framed(b"image"))
-        if image.content.converted:
+        if image.converted:
             hasher.update(_MAPPING + _length(2) + _framed(b"io_config"))
             hasher.update(b"".join(_value(_CONVERSION)) + _framed(b"data"))
-        hasher.update(_LEAF + _length(len(image.content.data)))
-        hasher.update(image.content.data)
-    else:
-        return None
+        hasher.update(_LEAF + _length(len(image.data)))
+        hasher.update(image.data)
     if kwargs:
         hasher.update(_framed(b"mm_processor_kwargs") + b"".join(_value(kwargs)))
     hasher.update(_framed(b"model_id") + _LEAF + _framed(_utf8(model_id)))
@@ -125,7 +124,7 @@ def _number(value: object) -> bytes:
 
 
 def _utf8(text: str) -> bytes:
-    check_unicode("mm_processor_kwargs or the model string", text)
+    check_text("mm_processor_kwargs or the model string", text)
     return text.encode()
 
 

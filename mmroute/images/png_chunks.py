@@ -19,7 +19,8 @@ CHUNK_HEADER_SIZE: Final = _HEADER.size
 _CRC_SIZE: Final = 4
 _NAME: Final = re.compile(rb"[A-Za-z0-9_]{4}")
 _PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
-_INFLATED_AT_ONCE: Final = 1 << 16
+_AT_ONCE: Final = 1 << 16
+_MAX_CHUNKS: Final = 100_000  # more are not made by any encoder
 _MAX_INFLATED: Final = 1 << 26
 # Chunks that decide about orientation and transparency, wherever they stand.
 _TELLING: Final = frozenset({b"eXIf", b"iTXt", b"tEXt", b"tRNS", b"zTXt"})
@@ -56,7 +57,7 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
     pieces: list[tuple[int, int]] = []
     at = picture_start - _HEADER.size
     in_picture = complete = readable = True
-    while True:
+    for _ in range(_MAX_CHUNKS):
         file.seek(at)
         header = file.read(_HEADER.size)
         length, name = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
@@ -70,11 +71,13 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
         if not fits:
             complete, readable = not in_picture, False
             break
-        if in_picture:
+        if in_picture and length:
             pieces.append((at + _HEADER.size, length))
-        elif name in _TELLING:
+        elif not in_picture and name in _TELLING:
             late.append(_chunk(name, file.read(length)))
         at += _HEADER.size + length + _CRC_SIZE
+    else:
+        complete = readable = False
     return PngTail(complete, readable, tuple(pieces), tuple(late))
 
 
@@ -97,15 +100,16 @@ def _stream_ends(file: BinaryIO, pieces: list[tuple[int, int]]) -> bool:
     left = _MAX_INFLATED
     for start, length in pieces:
         file.seek(start)
-        data = file.read(length)
-        while data and not stream.eof:
-            try:
-                left -= len(stream.decompress(data, _INFLATED_AT_ONCE))
-            except zlib.error:  # the engine keeps what it has of a broken picture
-                return True
-            if left < 0:
-                return False
-            data = stream.unconsumed_tail
+        for at in range(0, length, _AT_ONCE):
+            data = file.read(min(_AT_ONCE, length - at))
+            while data and not stream.eof:
+                try:
+                    left -= len(stream.decompress(data, _AT_ONCE))
+                except zlib.error:  # the engine keeps what it has of a broken picture
+                    return True
+                if left < 0:
+                    return False
+                data = stream.unconsumed_tail
     return stream.eof
 
 

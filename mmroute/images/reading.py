@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from mmroute.errors import InexactError, invalid, shown
 from mmroute.images.data_url import decode_data_url, is_data_url, jpeg_prefix, open_data_url
-from mmroute.request import ImageContent, ImageSize
+from mmroute.request import ImageFile, ImageSize, checked_uuid
 
 if TYPE_CHECKING:
     from mmroute.images.header import ImageHeader
 
 __all__ = ["ImageSource", "read_image", "read_image_size"]
 
-ImageSource: TypeAlias = "bytes | str | os.PathLike[str]"
+ImageSource: TypeAlias = "bytes | bytearray | memoryview | str | os.PathLike[str]"
 """The bytes of a file; a data URL; or the path of a file, which a text never is: what clients
 send must not open files here."""
 
 
-def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = True) -> ImageSize:
+def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = True) -> ImageFile:
     """An image whose token count and identity are known, checked as far as bytes tell.
 
     The size comes from the file's header, nothing is decoded. The bytes are kept for the
@@ -35,22 +35,24 @@ def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = 
 
     Raises:
         InexactError: `image_unreadable` if the engine would not read it, or it ends too early;
-            `image_refused` if it claims more pixels than the engine decodes.
+            `image_refused` if it claims more pixels than the engine decodes; `invalid_request`
+            if the source or the uuid is none.
         OSError: the path cannot be opened.
 
-    >>> read_image("data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs=")
+    >>> url = "data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs="
+    >>> read_image(url).size
     ImageSize(width=2, height=1, uuid=None)
     """
-    if isinstance(source, bytes):
-        data = source
-    elif isinstance(source, os.PathLike):
+    uuid = checked_uuid(uuid)
+    if isinstance(source, bytes | bytearray | memoryview):
+        data = bytes(source)
+    elif not isinstance(source, str) and isinstance(source, os.PathLike):
         data = Path(source).read_bytes()
     else:
         data = decode_data_url(_checked_url(source))
     header = _header(io.BytesIO(data), complete=True)
-    width, height = header.upright if upright else header.stored
-    content = ImageContent(data, stored=header.stored, converted=header.converted)
-    return ImageSize(width, height, uuid, content)
+    size = ImageSize(*(header.upright if upright else header.stored), uuid)
+    return ImageFile(size, ImageSize(*header.stored), header.converted, data)
 
 
 def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:
@@ -71,12 +73,11 @@ def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:
     ImageSize(width=2, height=1, uuid=None)
     """
     header = _header_alone(source)
-    width, height = header.upright if upright else header.stored
-    return ImageSize(width, height)
+    return ImageSize(*(header.upright if upright else header.stored))
 
 
 def _header_alone(source: ImageSource) -> ImageHeader:
-    if isinstance(source, bytes):
+    if isinstance(source, bytes | bytearray | memoryview):
         return _header(io.BytesIO(source), complete=False)
     if not isinstance(source, str) and isinstance(source, os.PathLike):
         with Path(source).open("rb") as file:

@@ -1,0 +1,162 @@
+"""The images of one request, each with what is known of it, within the limits of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mmroute.backends import BackendProfile
+from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.images.data_url import is_data_url
+from mmroute.images.links import ImageLinks
+from mmroute.images.reading import read_image
+from mmroute.request import Image, ImageFile, ImageSize, checked_uuid, size_of
+
+if TYPE_CHECKING:
+    from mmroute.images.fetching import LinkFetcher
+
+__all__ = ["admit", "images_of_parts"]
+
+_BYTES_PER_PIXEL: Final = 4
+
+
+def images_of_parts(
+    parts: Sequence[Mapping[str, Any]],
+    given: Sequence[Image],
+    backend: BackendProfile,
+    links: ImageLinks | None,
+) -> tuple[Image, ...]:
+    """The image of each image part of the messages, in order.
+
+    A data URL carries its own image. A link to an allowed host is followed. Every other part
+    takes the next of the images that were given with the request.
+
+    Raises:
+        InexactError: `image_size_unknown`; `image_count_mismatch`; what reading or fetching an
+            image raises; what `admit` raises.
+    """
+    _check_count(len(parts), backend)
+    waiting = iter(given)
+    images = admit(_images(parts, waiting, backend, links), backend)
+    left = len(list(waiting))
+    if left:
+        raise InexactError(
+            Reason.IMAGE_COUNT_MISMATCH,
+            f"`images` has {len(given)} sizes, and the messages have {len(given) - left} image "
+            "parts to take them (a data URL, or a link that is followed, carries its own size); "
+            'add a {"type": "image"} part for each',
+        )
+    return images
+
+
+def admit(images: Iterable[Image], backend: BackendProfile) -> tuple[Image, ...]:
+    """All images of a request, if the engine takes them together.
+
+    Raises:
+        InexactError: `too_many_images`, `image_refused`; `invalid_request` if one uuid names
+            two sizes: the engine caches by it, and would reuse the first one's tokens.
+    """
+    admitted: list[Image] = []
+    named: dict[str, ImageSize] = {}
+    decoded = 0
+    for image in images:
+        admitted.append(image)
+        _check_count(len(admitted), backend)
+        size = size_of(image)
+        pixels = size.width * size.height
+        if pixels > backend.max_image_pixels:
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                f"the engine decodes no image of more than {backend.max_image_pixels} pixels, "
+                f"found {size}",
+            )
+        decoded += pixels * _BYTES_PER_PIXEL
+        if decoded > backend.max_decoded_bytes:
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                f"the engine decodes at most {backend.max_decoded_bytes} bytes of images for one "
+                f"request; these have {decoded} or more",
+            )
+        if size.uuid is not None and named.setdefault(size.uuid, size) != size:
+            raise invalid(
+                f"the uuid {shown(size.uuid)} names images of two sizes, {named[size.uuid]} and "
+                f"{size}"
+            )
+    return tuple(admitted)
+
+
+def _images(
+    parts: Sequence[Mapping[str, Any]],
+    waiting: Iterator[Image],
+    backend: BackendProfile,
+    links: ImageLinks | None,
+) -> Iterator[Image]:
+    """Each image when it is asked for, so that no more are fetched than are admitted."""
+    fetcher = None if links is None else _fetcher(links)
+    upright = backend.applies_exif_orientation
+    for number, part in enumerate(parts, 1):
+        uuid, url = checked_uuid(part.get("uuid")), _url(part)
+        if url is not None and is_data_url(url):
+            yield read_image(url, uuid=uuid, upright=upright)
+        elif url is not None and fetcher is not None and fetcher.may_follow(url):
+            yield read_image(fetcher.fetch(url), uuid=uuid, upright=upright)
+        else:
+            image = next(waiting, None)
+            if image is None:
+                raise _missing(number, url, links)
+            yield _with_uuid(image, uuid)
+
+
+def _fetcher(links: ImageLinks) -> LinkFetcher:
+    from mmroute.images.fetching import LinkFetcher  # noqa: PLC0415 - httpcore is rarely needed
+
+    return LinkFetcher(links)
+
+
+def _url(part: Mapping[str, Any]) -> str | None:
+    link = part.get("image_url")
+    url = link.get("url") if isinstance(link, Mapping) else link
+    return url if isinstance(url, str) else None
+
+
+def _missing(number: int, url: str | None, links: ImageLinks | None) -> InexactError:
+    if url is None:
+        return InexactError(
+            Reason.IMAGE_COUNT_MISMATCH,
+            f"`images` has no size for image part {number}; give the width and height of every "
+            "image that is not a data URL, in order",
+        )
+    if links is None:
+        return InexactError(
+            Reason.IMAGE_SIZE_UNKNOWN,
+            f"image part {number} is a link, links are not followed, and `images` has no size "
+            'for it; give its {"width", "height"} in `images`, or allow its host',
+        )
+    return InexactError(
+        Reason.IMAGE_LINK_REFUSED,
+        f"image part {number} is a link to a host that is not among the allowed ones, and "
+        f"`images` has no size for it: {shown(url)}",
+    )
+
+
+def _with_uuid(image: Image, uuid: str | None) -> Image:
+    size = size_of(image)
+    if uuid is None or uuid == size.uuid:
+        return image
+    if size.uuid is not None:
+        raise invalid(
+            f"an image part has the uuid {shown(uuid)}, and its entry in `images` has "
+            f"{shown(size.uuid)}"
+        )
+    named = ImageSize(size.width, size.height, uuid)
+    if isinstance(image, ImageFile):
+        return ImageFile(named, image.stored, image.converted, image.data)
+    return named
+
+
+def _check_count(count: int, backend: BackendProfile) -> None:
+    if count > backend.max_images:
+        raise InexactError(
+            Reason.TOO_MANY_IMAGES,
+            f"more than {backend.max_images} images; the engine takes no more in one prompt",
+        )
