@@ -157,7 +157,7 @@ class Normalizer:
                 placed, ids = self._encode_chat(messages, given, options)
             expansion = self._expand(ids, [size_of(image) for image in placed], options)
             self._check_prompt(expansion.token_ids)
-            identities = [self._identity(placed[p.item], options) for p in expansion.placeholders]
+            identities = self._identities(placed, options)
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))
         except RecursionError:  # messages, tools and kwargs are JSON of any depth
@@ -167,7 +167,7 @@ class Normalizer:
         expansion.token_ids.setflags(write=False)
         return Routing(
             placeholders=expansion.placeholders,
-            image_identities=tuple(identities),
+            image_identities=identities,
             lora=lora,
             cache_salt=cache_salt,
             _token_ids=expansion.token_ids,
@@ -203,12 +203,29 @@ class Normalizer:
                 f"the engine takes no images for the family {self.model.family.family}",
             )
 
-    def _identity(self, image: Image, options: RequestOptions) -> ImageIdentity | None:
-        return image_identity(
-            image,
-            mm_processor_kwargs=options.mm_processor_kwargs,
-            model_id=self.model.model_id,
+    def _identities(
+        self, images: Sequence[Image], options: RequestOptions
+    ) -> tuple[ImageIdentity | None, ...]:
+        """How the engine calls each image; it gives the k-th name to the k-th placeholder."""
+        identities = tuple(
+            image_identity(
+                image,
+                mm_processor_kwargs=options.mm_processor_kwargs,
+                model_id=self.model.model_id,
+            )
+            for image in images
         )
+        named: dict[str, ImageSize] = {}
+        for image, identity in zip(images, identities, strict=True):
+            if identity is not None:
+                size = size_of(image)
+                first = named.setdefault(identity.value, size)
+                if (first.width, first.height) != (size.width, size.height):
+                    raise invalid(
+                        f"the uuid {shown(identity.value)} names images of two sizes, {first} and "
+                        f"{size}; the engine caches by it, and would reuse the first one's tokens"
+                    )
+        return identities
 
     def _encode(self, text: object, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):

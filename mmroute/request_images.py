@@ -53,11 +53,9 @@ def admit(images: Iterable[Image], backend: BackendProfile) -> tuple[Image, ...]
     """All images of a request, if the engine takes them together.
 
     Raises:
-        InexactError: `too_many_images`, `image_refused`; `invalid_request` if one uuid names
-            two sizes: the engine caches by it, and would reuse the first one's tokens.
+        InexactError: `too_many_images`, `image_refused`.
     """
     admitted: list[Image] = []
-    named: dict[str, ImageSize] = {}
     decoded = 0
     for image in images:
         admitted.append(image)
@@ -76,11 +74,6 @@ def admit(images: Iterable[Image], backend: BackendProfile) -> tuple[Image, ...]
                 Reason.IMAGE_REFUSED,
                 f"the engine decodes at most {backend.max_decoded_bytes} bytes of images for one "
                 f"request; these have {decoded} or more",
-            )
-        if size.uuid is not None and named.setdefault(size.uuid, size) != size:
-            raise invalid(
-                f"the uuid {shown(size.uuid)} names images of two sizes, {named[size.uuid]} and "
-                f"{size}"
             )
     return tuple(admitted)
 

@@ -24,6 +24,8 @@ _PART_KEYS: Final = frozenset({
     "image_url", "input_audio", "name", "prompt_cache_breakpoint", "refusal", "text",
     "thinking", "type", "uuid", "video_embeds", "video_url",
 })  # fmt: skip
+# Where other APIs put the picture of a part of type "image".
+_CONTENT_KEYS: Final = frozenset({"image", "image_url", "source", "url"})
 _BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
@@ -160,6 +162,11 @@ def _parse_image(part: Mapping[str, Any], kind: str, number: int) -> _Image:
         raise invalid(
             'an image_url part must hold {"url": "..."} with a data: or http(s): URL, found '
             f"{shown(part.get('image_url'))}"
+        )
+    if kind == "image" and part.keys() & _CONTENT_KEYS:
+        raise invalid(
+            'a part of type "image" stands for an image of `images`; one that carries its own is '
+            '{"type": "image_url", "image_url": {"url": "data:..."}}'
         )
     if "prompt_cache_breakpoint" in part:
         raise invalid("prompt_cache_breakpoint is not covered")

@@ -85,6 +85,9 @@ _HARMFUL: Final = frozenset({
     "common_kwargs", "image_grid_pinpoints", "images", "input_data_format", "size", "text",
     "text_kwargs",
 })  # fmt: skip
+_KWARGS_OF_MODALITIES: Final = frozenset({
+    "audio_kwargs", "common_kwargs", "images_kwargs", "text_kwargs", "videos_kwargs",
+})  # fmt: skip
 _SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
 
 
@@ -145,6 +148,8 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
     for name, value in kwargs.items():
         if name in ("images", "text"):
             raise refused(name, value, "absent")
+        if name in _KWARGS_OF_MODALITIES and not isinstance(value, Mapping):
+            raise refused(name, value, "an object")
         if name != "images_kwargs":
             _check_nesting(name, value)
 

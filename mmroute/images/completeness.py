@@ -22,16 +22,19 @@ _MARKER: Final = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 _STANDALONE_MARKER: Final = 0x01  # TEM; start and end of image have no length either
 _START_OF_IMAGE: Final = 0xD8
 _END: Final = 0xD9
-# Image, extension, trailer; or the end of the file.
-_GIF_BLOCKS: Final = frozenset({b",", b"!", b";", b""})
+# Image, extension, trailer; or the end of the file, or padding.
+_GIF_BLOCKS: Final = frozenset({b",", b"!", b";", b"", b"\0"})
 _BOX_HEADER: Final = 8
 _AVIF_BOXES: Final = frozenset({b"ftyp", b"mdat", b"meta", b"moov"})
 _BMP_INFO: Final = 14  # offsets in the file
 _BMP_CORE_BITS: Final = 24
 _BMP_BITS: Final = 28
 _BMP_CORE_SIZE: Final = 12
+_BMP_COLOURS: Final = 46
+_BMP_PALETTE_BITS: Final = 8
 _TIFF_PIECES: Final = ((273, 279), (324, 325))  # tags of strips, of tiles: offsets, byte counts
 _TIFF_BITS_PER_SAMPLE: Final = 258
+_TIFF_POINTERS: Final = (34665, 34853)  # to EXIF and to GPS data
 
 
 def is_complete(file: BinaryIO, image: Image.Image, size: int) -> bool:
@@ -68,8 +71,12 @@ def _jpeg(file: BinaryIO, image: Image.Image, size: int) -> bool:
 
 
 def _gif(file: BinaryIO, image: Image.Image, size: int) -> bool:
-    """Whether the data blocks of the first frame lead to their terminator, and on from there."""
-    at = _tiles(image)[0].offset
+    """Whether the data blocks of a first frame lead to their terminator, and on from there."""
+    tile = _tiles(image)[0]
+    left, top, right, bottom = tile.extents
+    if right <= left or bottom <= top:
+        return False
+    at = tile.offset
     file.seek(0)
     data = file.read()
     while at < size:
@@ -81,25 +88,34 @@ def _gif(file: BinaryIO, image: Image.Image, size: int) -> bool:
 
 
 def _bmp(file: BinaryIO, image: Image.Image, size: int) -> bool:
-    """Whether the rows fit in the file, where they are not compressed; but for the last padding."""
+    """Whether the rows fit in the file, but for the last padding. Compressed rows do not tell."""
     file.seek(_BMP_INFO)
     header_size = int.from_bytes(file.read(4), "little")
     file.seek(_BMP_CORE_BITS if header_size == _BMP_CORE_SIZE else _BMP_BITS)
     bits = int.from_bytes(file.read(2), "little")
+    file.seek(_BMP_COLOURS)
+    colours = int.from_bytes(file.read(4), "little")
+    if header_size != _BMP_CORE_SIZE and bits <= _BMP_PALETTE_BITS and colours > 1 << bits:
+        return False
     for tile in _tiles(image):
-        if tile.codec_name == "raw":
-            stride = tile.args[1]
-            end = tile.offset + stride * (image.height - 1) + -(-image.width * bits // 8)
-            if end > size:
-                return False
+        if tile.codec_name != "raw":
+            return False
+        stride = tile.args[1]
+        if tile.offset + stride * (image.height - 1) + -(-image.width * bits // 8) > size:
+            return False
     return True
 
 
 def _tiff(_file: BinaryIO, image: Image.Image, size: int) -> bool:
     """Whether every strip or tile fits in the file, and all pixels in them if not compressed."""
     tags = image.tag_v2  # type: ignore[attr-defined]  # of TiffImageFile
+    for pointer in _TIFF_POINTERS:
+        if not 0 <= tags.get(pointer, 0) < size:
+            return False
     for offsets, counts in _TIFF_PIECES:
         if offsets in tags and counts in tags:
+            if len(tags[offsets]) > _MAX_STEPS:
+                return False
             pieces = list(zip(tags[offsets], tags[counts], strict=False))
             if any(offset + count > size for offset, count in pieces):
                 return False

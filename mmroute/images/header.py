@@ -34,9 +34,12 @@ FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 """The formats that are read. The engine knows some more, which nobody sends."""
 
 _SMALL: Final = 1 << 16
-_MAX_READS: Final = 100_000
+_MAX_READS: Final = 20_000
 _JPEG: Final = b"\xff\xd8\xff"
 _TRANSPOSED: Final = frozenset({5, 6, 7, 8})
+_ALPHA_MODES: Final = frozenset({"RGBA", "LA", "PA"})
+# Entries of a PNG file's description that a note of the same name overwrites with text.
+_NO_TEXT: Final = ("bbox", "interlace", "transparency")
 _ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 
@@ -86,21 +89,23 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     image = _open(file, size)
     tail = _png_tail(file, image, size) if image.format == "PNG" else None
     described = image if tail is None else _with_late_chunks(file, image, tail)
-    turned = (tail is None or tail.readable) and _is_turned(described)
+    transparent = image.mode in _ALPHA_MODES or "transparency" in described.info
+    turned = _is_turned(described)
     if tail is None:
         whole = not complete or is_complete(file, image, size)
     else:
         whole = tail.picture_complete
-        if turned and complete and not is_undamaged(file, tail):
-            # The engine keeps a picture that fails to decode, but does not turn it any more.
-            raise _unreadable("its picture is damaged, a checksum is wrong")
+        if transparent and turned and not (tail.readable and is_undamaged(file, tail)):
+            # The engine turns a picture it fails to read at a second attempt; but where it has put
+            # the picture on a background in between, the orientation is forgotten.
+            raise _unreadable("it is damaged, and neither upright nor opaque")
     if complete and not whole:
-        raise _unreadable("it ends before its picture does")
+        raise _unreadable("it ends before its picture does, or its parts are out of order")
     width, height = image.size
     return ImageHeader(
         stored=(width, height),
         upright=(height, width) if turned else (width, height),
-        converted=image.mode != "RGB" or "transparency" in described.info,
+        converted=image.mode != "RGB" or transparent,
     )
 
 
@@ -140,11 +145,20 @@ def _open(file: BinaryIO, size: int) -> Image.Image:
 
 
 def _is_turned(image: Image.Image) -> bool:
-    if image.format == "TIFF" or not any(key in image.info for key in _ORIENTATION_KEYS):
-        return False  # Pillow gives the size of a TIFF file as it is shown
-    with contextlib.suppress(Exception):  # the engine ignores EXIF data it cannot read
+    """What Pillow 13.0 `ImageOps.exif_transpose` does, and whether it comes to its end."""
+    if ExifTags.Base.Orientation in getattr(image, "tag_v2", ()):
+        return False  # Pillow gives the size of such a TIFF file as it is shown
+    if not any(key in image.info for key in _ORIENTATION_KEYS):
+        return False
+    with contextlib.suppress(Exception):  # the engine ignores what makes it fail
         # Pillow's own getexif of PNG files decodes the picture first.
-        return Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1) in _TRANSPOSED
+        exif = Image.Image.getexif(image)
+        if exif.get(ExifTags.Base.Orientation, 1) not in _TRANSPOSED:
+            return False
+        del exif[ExifTags.Base.Orientation]
+        if "exif" in image.info or "Raw profile type exif" in image.info:
+            exif.tobytes()  # EXIF data that cannot be written again stops it
+        return True
     return False
 
 
@@ -154,11 +168,16 @@ def _png_tail(file: BinaryIO, image: Image.Image, size: int) -> PngTail:
 
 
 def _with_late_chunks(file: BinaryIO, image: Image.Image, tail: PngTail) -> Image.Image:
-    if not tail.late_chunks:
-        return image
-    file.seek(0)
-    head = file.read(_picture_start(image) - CHUNK_HEADER_SIZE)
-    return Image.open(io.BytesIO(with_late_chunks(head, tail.late_chunks)), formats=("PNG",))
+    described = image
+    if tail.late_chunks:
+        file.seek(0)
+        head = file.read(_picture_start(image) - CHUNK_HEADER_SIZE)
+        described = Image.open(
+            io.BytesIO(with_late_chunks(head, tail.late_chunks)), formats=("PNG",)
+        )
+    if any(isinstance(described.info.get(key), str) for key in _NO_TEXT):
+        raise _unreadable(f"it has a note that is named {' or '.join(_NO_TEXT)}")
+    return described
 
 
 def _picture_start(image: Image.Image) -> int:

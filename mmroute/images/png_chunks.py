@@ -22,6 +22,12 @@ _PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
 _AT_ONCE: Final = 1 << 16
 _MAX_CHUNKS: Final = 100_000  # more are not made by any encoder
 _MAX_INFLATED: Final = 1 << 26
+# Chunks that must not stand behind the picture. Where they do, and are malformed, the engine does
+# not read on.
+_MISPLACED: Final = frozenset({
+    b"IHDR", b"PLTE", b"acTL", b"cHRM", b"fcTL", b"gAMA", b"iCCP", b"pHYs", b"sRGB",
+})  # fmt: skip
+_MAX_LATE: Final = 1000
 # Chunks that decide about orientation and transparency, wherever they stand.
 _TELLING: Final = frozenset({b"eXIf", b"iTXt", b"tEXt", b"tRNS", b"zTXt"})
 
@@ -66,6 +72,9 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
             break
         if name == b"IEND" or (animated and name == b"fcTL"):
             break
+        if name in (_MISPLACED if in_picture else _MISPLACED | _PICTURE):
+            complete = False  # the engine stops at it, or loses what comes after
+            break
         in_picture &= name in _PICTURE
         fits = at + _HEADER.size + length <= size
         if not fits:
@@ -73,7 +82,7 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
             break
         if in_picture and length:
             pieces.append((at + _HEADER.size, length))
-        elif not in_picture and name in _TELLING:
+        elif name in _TELLING and len(late) < _MAX_LATE:
             late.append(_chunk(name, file.read(length)))
         at += _HEADER.size + length + _CRC_SIZE
     else:

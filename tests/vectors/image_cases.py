@@ -12,7 +12,8 @@ from typing import Any
 from cases import Case, case, text, user
 from PIL import Image, PngImagePlugin
 
-ORIENTATION = 274
+ORIENTATION, RESOLUTION, XMP_TAG = 274, 282, 700
+ASCII, SHORT = 2, 3
 XMP = (
     b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF><rdf:Description '
     b'tiff:Orientation="%d"/></rdf:RDF></x:xmpmeta>'
@@ -44,6 +45,16 @@ def _exif(orientation: int) -> bytes:
     return exif.tobytes()
 
 
+def _exif_with(*entries: tuple[int, int, bytes]) -> bytes:
+    """EXIF data of entries that Pillow would not write: tag, type, up to four bytes."""
+    size = {SHORT: 2, ASCII: 1}
+    table = b"".join(
+        struct.pack("<HHI4s", tag, kind, len(value) // size[kind], value)
+        for tag, kind, value in entries
+    )
+    return b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + table + b"\0\0\0\0"
+
+
 def _jpeg() -> dict[str, bytes]:
     plain = _saved(_picture(93, 31), "JPEG")
     files = {
@@ -56,6 +67,8 @@ def _jpeg() -> dict[str, bytes]:
         "jpeg-behind-70-kb": _saved(_picture(90, 30), "JPEG", comment=b" " * 65000, exif=_exif(6)),
         "jpeg-trailing-bytes": plain + b"trailing",
     }
+    unwritable = _exif_with((ORIENTATION, SHORT, b"\6\0"), (RESOLUTION, ASCII, b"72\0"))
+    files["jpeg-exif-6-unwritable"] = _saved(_picture(86, 24), "JPEG", exif=unwritable)
     for orientation in range(10):
         exif = _exif(orientation)
         files[f"jpeg-exif-{orientation}"] = _saved(_picture(86, 24), "JPEG", exif=exif)
@@ -78,6 +91,7 @@ def _png() -> dict[str, bytes]:
         "png-gray-16": _saved(deep, "PNG"),
         "png-animated": _saved(_picture(60, 50), "PNG", save_all=True, append_images=more),
         "png-no-iend": plain[:-12],
+        "cut-png-by-a-note": _with_picture_of_pieces(plain, b"tEXt", b"note\0between"),
     }
     for mode in ("RGBA", "P", "L", "LA", "1"):
         files[f"png-{mode.lower()}"] = _saved(_picture(72, 44, mode), "PNG")
@@ -88,6 +102,18 @@ def _with_chunk(png: bytes, name: bytes, data: bytes) -> bytes:
     checksum = zlib.crc32(name + data)
     chunk = struct.pack(">I", len(data)) + name + data + struct.pack(">I", checksum)
     return png[:-12] + chunk + png[-12:]
+
+
+def _with_picture_of_pieces(png: bytes, name: bytes, data: bytes) -> bytes:
+    """A file with its picture in two pieces, and a chunk between them."""
+    at = png.index(b"IDAT")
+    length = int.from_bytes(png[at - 4 : at], "big")
+    picture = png[at + 4 : at + 4 + length]
+    chunks = ((b"IDAT", picture[:20]), (name, data), (b"IDAT", picture[20:]))
+    middle = b"".join(
+        struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in chunks
+    )
+    return png[: at - 4] + middle + png[at + length + 8 :]
 
 
 def _others() -> dict[str, bytes]:
@@ -104,6 +130,7 @@ def _others() -> dict[str, bytes]:
         "bmp-palette": _saved(_picture(18, 12, "P"), "BMP"),
         "tiff": _saved(_picture(20, 35), "TIFF"),
         "tiff-exif-6": _saved(_picture(30, 20), "TIFF", tiffinfo={ORIENTATION: 6}),
+        "tiff-xmp-6": _saved(_picture(90, 30), "TIFF", tiffinfo={XMP_TAG: XMP % 6}),
         "tiff-gray-lzw": _saved(_picture(30, 22, "L"), "TIFF", compression="tiff_lzw"),
         "avif": _saved(_picture(64, 50), "AVIF"),
         "avif-alpha": _saved(_translucent(64, 50), "AVIF"),
@@ -159,8 +186,9 @@ def resolve(value: Any, urls: Mapping[str, str]) -> Any:
 
 def image_cases(files: Mapping[str, bytes]) -> Iterator[Case]:
     """All requests. They name files, except where the spelling of the URL is what matters."""
+    broken = _broken()
     for name in files:
-        tag = "broken" if name in _broken() else "file"
+        tag = "broken" if name in broken else "file"
         yield case(name, tag, messages=[user(image(name), text("What is this?"))])
     yield from _urls(files["png"])
     yield from _requests()
@@ -215,6 +243,18 @@ def _requests() -> Iterator[Case]:
         "uuid-empty": {"messages": [user(image("jpeg", uuid=""), image("jpeg", uuid=""), ask)]},
         "uuid-unicode": {"messages": [user(image("jpeg", uuid="Bild-ä-图"), ask)]},
         "uuid-of-broken": {"messages": [user(image("cut-jpeg", uuid="known"), ask)]},
+        "tags-out-of-order": {
+            "messages": [
+                user(
+                    text("<|image_2|> and <|image_1|>"),
+                    image("jpeg", uuid="first"),
+                    image("png-exif-6", uuid="second"),
+                )
+            ]
+        },
+        "type-image-with-a-url": {
+            "messages": [user(image("jpeg") | {"type": "image"}, ask)],
+        },
         "salt": {"messages": [user(image("jpeg"), ask)], "cache_salt": "tenant-0"},
         "lora": {"messages": [user(image("jpeg"), ask)], "lora": lora},
         "lora-salt": {"messages": turns, "lora": lora, "cache_salt": "ad3"},
