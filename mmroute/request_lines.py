@@ -14,7 +14,7 @@ from mmroute.normalizer import Normalizer
 from mmroute.request import ImageSize, Lora, image_size
 from mmroute.routing import Routing
 
-__all__ = ["Answer", "RequestLine", "answer_line", "blocks_answer", "tokens_answer"]
+__all__ = ["Answer", "RequestLine", "answer_line", "blocks_answer", "request_of", "tokens_answer"]
 
 # Fields of the engine's API that change the prompt, and are not covered.
 _UNSUPPORTED = (
@@ -102,7 +102,7 @@ def answer_line(line: str | bytes, normalizer: Normalizer, answer: Answer) -> di
         value = _json_object(line)
         found = value.get("id")
         line_id = found if isinstance(found, str) or type(found) is int else None
-        routing = _request(value).route(normalizer)
+        routing = request_of(value).route(normalizer)
         if routing.reason is None:
             return {"id": line_id, "exact": True, **answer(routing)}
         reason, message = routing.reason, routing.message
@@ -152,7 +152,7 @@ def _json_object(line: str | bytes) -> dict[str, Any]:
     return value
 
 
-def _request(value: dict[str, Any]) -> RequestLine:
+def request_of(value: dict[str, Any]) -> RequestLine:
     unsupported = [name for name in _UNSUPPORTED if value.get(name) is not None]
     if unsupported:
         raise InexactError(

@@ -1,0 +1,69 @@
+"""``mmroute``: a thin face. Parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from mmroute.cli.common import EXIT_FAILURE
+from mmroute.cli.models import add_families, add_resolve
+from mmroute.cli.requests import add_blocks, add_tokens
+from mmroute.errors import MmrouteError
+
+__all__ = ["main"]
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with a suggestion for a mistyped command."""
+
+    def error(self, message: str) -> NoReturn:
+        if "invalid choice" in message:
+            given, *known = message.split("'")[1::2]
+            near = difflib.get_close_matches(given, known, n=1)
+            message += f" Did you mean {near[0]!r}?" if near else ""
+        super().error(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the value is the exit status."""
+    if None in (sys.stdin, sys.stdout):
+        print("mmroute: standard input and output must be open", file=sys.stderr)
+        return EXIT_FAILURE
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except MmrouteError as error:
+        print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    except BrokenPipeError:
+        # The reader has gone; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except OSError as error:
+        print(f"mmroute: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    except KeyboardInterrupt:
+        print("mmroute: interrupted", file=sys.stderr)
+        return EXIT_FAILURE
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="mmroute",
+        description="The token IDs an inference engine will hold for a vision-language request, "
+        "and the block hashes it will publish, from its text and the headers of its images.",
+    )
+    version = importlib.metadata.version("mmroute")
+    parser.add_argument("--version", action="version", version=f"mmroute {version}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    for add in (add_tokens, add_blocks, add_resolve, add_families):
+        add(commands)
+    return parser

@@ -1,0 +1,67 @@
+"""What the commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+__all__ = [
+    "EXIT_FAILURE",
+    "EXIT_USAGE",
+    "Commands",
+    "add_command",
+    "model_arguments",
+    "print_table",
+]
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+
+_MODEL_HELP = (
+    "model directory, hub name (only configuration and tokenizer files are fetched), or "
+    "pixtral-12b-2409, which needs no download"
+)
+_JSON_HELP = "machine-readable output, nothing cut (the answers to requests always are)"
+
+Commands: TypeAlias = "argparse._SubParsersAction[Any]"  # noqa: SLF001 - argparse has no public name for it
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    help_text: str,
+    run: Callable[[argparse.Namespace], int],
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    """Add a command that is run by `run`, whose value is the exit status."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help_text,
+        description=help_text[0].upper() + help_text[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help=_JSON_HELP)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says which model is meant."""
+    parser.add_argument("model", metavar="MODEL", help=_MODEL_HELP)
+    parser.add_argument("--backend", default="vllm", help="engine to match (default: vllm)")
+    parser.add_argument(
+        "--model-id",
+        metavar="NAME",
+        help="the engine's own model string, which its image identities cover (default: MODEL)",
+    )
+    parser.add_argument("--revision", help="hub branch, tag or commit")
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows in columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())

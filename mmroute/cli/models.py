@@ -1,0 +1,89 @@
+"""``mmroute resolve`` and ``mmroute families``: what is known of models."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+
+from mmroute.cli.common import Commands, add_command, model_arguments, print_table
+from mmroute.family import known_families
+from mmroute.resolve import resolve_model
+
+__all__ = ["add_families", "add_resolve"]
+
+_ENCODERS = ("tokenizers", "mistral-common")  # their versions decide over IDs too
+
+
+def add_resolve(commands: Commands) -> None:
+    """Add the command."""
+    resolve = add_command(
+        commands,
+        "resolve",
+        "what was resolved for a model, and from which file and field",
+        _resolve,
+    )
+    model_arguments(resolve)
+
+
+def add_families(commands: Commands) -> None:
+    """Add the command."""
+    add_command(commands, "families", "what is supported, checked on what", _families)
+
+
+def _resolve(arguments: argparse.Namespace) -> int:
+    model = resolve_model(
+        arguments.model,
+        backend=arguments.backend,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+    )
+    head = {
+        "model": model.name,
+        "model_id": model.model_id,
+        "commit": model.commit,
+        "family": model.family.family,
+        "backend": f"{model.backend.name} {model.backend.version}",
+        "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _ENCODERS),
+    }
+    values = [{"name": o.name, "value": o.value, "source": o.source} for o in model.origins]
+    if arguments.json:
+        print(json.dumps(head | {"values": values}, ensure_ascii=False))
+        return 0
+    for name, value in head.items():
+        if value is not None:
+            print(f"{name:12} {value}")
+    print()
+    rows = [("VALUE", "IS", "FROM")]
+    for origin in model.origins:
+        shown = "" if origin.value is None else json.dumps(origin.value, ensure_ascii=False)
+        limit = 48
+        shown = shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
+        rows.append((origin.name, shown, origin.source))
+    print_table(rows)
+    return 0
+
+
+def _families(arguments: argparse.Namespace) -> int:
+    specs = known_families()
+    if arguments.json:
+        listed = [
+            {
+                "family": spec.family,
+                "title": spec.title,
+                "match": {str(field): list(values) for field, values in spec.match.items()},
+                "images": spec.geometry is not None,
+                "geometry": spec.geometry.name if spec.geometry else None,
+                "checked": {engine: list(v) for engine, v in spec.checked.items()},
+            }
+            for spec in specs
+        ]
+        print(json.dumps(listed, ensure_ascii=False))
+        return 0
+    rows = [("FAMILY", "MODELS", "GEOMETRY", "CHECKED ON")]
+    for spec in specs:
+        checked = ", ".join(f"{engine} {' '.join(v)}" for engine, v in spec.checked.items())
+        geometry = spec.geometry.name if spec.geometry else "text only"
+        rows.append((spec.family, spec.title, geometry, checked))
+    print_table(rows)
+    return 0
