@@ -93,6 +93,10 @@ class Reason(StrEnum):
     ITEM_TOO_LARGE = "item_too_large"
     """One image has more features than the engine's encoder cache is sure to hold."""
 
+    ORACLE_UNAVAILABLE = "oracle_unavailable"
+    """Nobody can be asked for the right answers: there is no such oracle, or it is not installed,
+    not running, or not able to load the model (`mmroute.parity`)."""
+
     MALFORMED_EVENTS = "malformed_events"
     """A payload is no batch of the engine's KV events (`mmroute.kv_events`)."""
 

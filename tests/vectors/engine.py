@@ -7,15 +7,12 @@ and block hashes are vLLM's.
 from __future__ import annotations
 
 import argparse
-import base64
 import copy
-import io
 import itertools
 import json
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -70,19 +67,14 @@ def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> 
         shutil.copy(tekken, directory / "tekken.json")
         shutil.copy(arguments.params, directory / "params.json")
         return (
-            Engine(
-                directory,
-                model_id=f"org/{model}",
-                tokenizer_mode="mistral",
-                config_format="mistral",
-            ),
+            Engine(directory, model_id=f"org/{model}"),
             hashlib.sha256(tekken.read_bytes()).hexdigest(),
         )
     files = SMALL_MODELS[model]()
     write_model(files, directory)
     if files["config.json"]["model_type"] == "phi3_v":
         _add_phi3v_code(directory, Path(arguments.phi3v_code))
-    engine = Engine(directory, model_id=f"org/{model}", trust_remote_code=True)
+    engine = Engine(directory, model_id=f"org/{model}")
     return engine, fingerprint(files)
 
 
@@ -105,22 +97,17 @@ def _add_phi3v_code(directory: Path, code: Path) -> None:
 class Engine:
     """One model, served up to the scheduler."""
 
-    def __init__(self, directory: Path, *, model_id: str | None = None, **options: Any) -> None:
-        from vllm.config import CacheConfig, ModelConfig, VllmConfig
-        from vllm.renderers.registry import renderer_from_config
-        from vllm.v1.engine.input_processor import InputProcessor
+    def __init__(self, directory: Path, *, model_id: str) -> None:
+        from mmroute.model_files import find_model
+        from mmroute.parity.oracles.vllm import VllmEngine
 
-        model = str(directory)
-        config = ModelConfig(model=model, tokenizer=model, dtype="bfloat16", seed=0, **options)
-        vllm_config = VllmConfig(
-            model_config=config, cache_config=CacheConfig(block_size=BLOCK_SIZE)
+        self._engine = VllmEngine(
+            find_model(str(directory)), trust_remote_code=True, block_size=BLOCK_SIZE
         )
-        self.renderer = renderer_from_config(vllm_config)
-        if model_id is not None and self.renderer.mm_processor is not None:
+        processor = self._engine.renderer.mm_processor
+        if processor is not None:
             # The model string a server would have been started with.
-            type(self.renderer.mm_processor.info).model_id = property(lambda _: model_id)
-        self.input_processor = InputProcessor(vllm_config, self.renderer)
-        self.input_processor._validate_lora = lambda *_: None  # adapters are only named here
+            type(processor.info).model_id = property(lambda _: model_id)
 
     def answer(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """The prompt as vLLM stores it, or the beginning of its refusal."""
@@ -136,67 +123,10 @@ class Engine:
         self, case: Mapping[str, Any], read: Callable[..., dict[str, Any]]
     ) -> dict[str, Any]:
         try:
-            return read(*self._enter(case))
+            return read(*self._engine.enter(case))
         except Exception as error:
             message = re.sub(r" at 0x[0-9A-Fa-f]+", "", f"{type(error).__name__}: {error}")
             return {"refused": message[:160]}
-
-    def _enter(self, case: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """The request as the scheduler gets it, and its placeholder ranges."""
-        from vllm.lora.request import LoRARequest
-        from vllm.sampling_params import SamplingParams
-
-        prompt, parameters = self._chat(case) if "messages" in case else self._completion(case)
-        (tokenized,) = self.renderer.tokenize_prompts([prompt], parameters)
-        for name in ("mm_processor_kwargs", "cache_salt"):
-            if case.get(name):
-                tokenized[name] = case[name]
-        engine_input = self.renderer.process_for_engine(
-            tokenized, time.time(), tok_params=parameters
-        )
-        request = self.input_processor.process_inputs(
-            request_id="0",
-            prompt=engine_input,
-            params=SamplingParams(max_tokens=1),
-            supported_tasks=("generate",),
-            lora_request=LoRARequest(**case["lora"]) if case.get("lora") else None,
-        )
-        return request, engine_input.get("mm_placeholders", {}).get("image", [])
-
-    def _chat(self, case: Mapping[str, Any]) -> tuple[Any, Any]:
-        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-        from vllm.renderers.params import merge_kwargs
-        from vllm.utils.mistral import is_mistral_tokenizer
-
-        fields = ("add_special_tokens", "add_generation_prompt", "continue_final_message",
-                  "chat_template_kwargs", "tools", "mm_processor_kwargs")  # fmt: skip
-        body = {name: case[name] for name in fields if name in case}
-        messages = _with_files(case["messages"], case.get("images", []))
-        request = ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
-        tools = [tool.model_dump() for tool in request.tools] if request.tools else None
-        mistral = is_mistral_tokenizer(self.renderer.tokenizer)
-        parameters = request.build_chat_params(None, "auto").with_defaults(
-            merge_kwargs(None, {"tools": tools, "tokenize": mistral}),
-            default_mm_processor_kwargs=request.mm_processor_kwargs,
-        )
-        _, prompt = self.renderer.render_messages(request.messages, parameters)
-        return prompt, request.build_tok_params(self.renderer.model_config)
-
-    def _completion(self, case: Mapping[str, Any]) -> tuple[Any, Any]:
-        from vllm.entrypoints.openai.completion.protocol import CompletionRequest
-
-        request = CompletionRequest(
-            model="m", prompt="-", max_tokens=1,
-            add_special_tokens=case.get("add_special_tokens", False),
-        )  # fmt: skip
-        if "prompt" in case:
-            prompt: dict[str, Any] = {"prompt": case["prompt"]}
-        else:
-            prompt = {"prompt_token_ids": list(case["prompt_token_ids"])}
-        if case.get("images"):
-            images = [_picture(size) for size in case["images"]]
-            prompt["multi_modal_data"] = {"image": images}
-        return prompt, request.build_tok_params(self.renderer.model_config)
 
 
 def _stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
@@ -262,31 +192,6 @@ def _blocks(core_request: Any) -> dict[str, Any]:
         "event_extra_keys": event_keys,
         "block_hashes": hashes,
     }
-
-
-def _with_files(messages: list[Any], images: list[Any]) -> list[Any]:
-    """The messages with a real picture of the right size for every image part."""
-    messages = copy.deepcopy(messages)
-    waiting = iter(images)
-    for message in messages:
-        content = message.get("content")
-        for i, part in enumerate(content if isinstance(content, list) else []):
-            if part == {"type": "image"}:
-                url = {"url": _data_url(_picture(next(waiting)))}
-                content[i] = {"type": "image_url", "image_url": url}
-    return messages
-
-
-def _picture(size: Mapping[str, int]) -> Any:
-    from PIL import Image
-
-    return Image.new("RGB", (size["width"], size["height"]), (size["width"] % 256, 90, 160))
-
-
-def _data_url(picture: Any) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _range(placeholder: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
 
 
 def main() -> None:
@@ -63,9 +63,7 @@ def _compare(
     from mmroute import Normalizer
 
     model_id = f"org/{directory.name}"
-    mistral = not (directory / "config.json").exists()
-    mode = {"tokenizer_mode": "mistral", "config_format": "mistral"} if mistral else {}
-    engine = Engine(directory, model_id=model_id, trust_remote_code=True, **mode)
+    engine = Engine(directory, model_id=model_id)
     # As JSON has them: the engine's own keys are tuples.
     lines = json.loads(json.dumps(_answers(engine, cases, urls, whole=True)))
     if out is not None:

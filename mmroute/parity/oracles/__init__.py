@@ -1,0 +1,107 @@
+"""Whoever knows the right answers: vLLM, transformers, a server, a file of vectors."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Final
+
+from mmroute.errors import Reason
+from mmroute.family import match_family
+from mmroute.model_files import ModelFiles, find_model
+from mmroute.parity.answers import Oracle
+from mmroute.parity.oracles.common import OracleError
+
+__all__ = ["ORACLES", "OracleError", "find_oracle"]
+
+ORACLES: Final = ("vllm", "transformers")
+"""Those that have a name; a server has a URL, and a file of vectors a path."""
+
+_SCHEMES: Final = ("http://", "https://")
+_TYPED_ALIKE: Final = 0.75
+_VECTORS: Final = ".jsonl"
+
+
+def find_oracle(  # noqa: PLR0913 - where a model comes from, and how a server is spoken to
+    against: str,
+    model: str,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    trust_remote_code: bool = False,
+    served_model: str | None = None,
+    api_key: str | None = None,
+    timeout: float = 30.0,
+) -> Oracle:
+    """An oracle by its name, URL or path.
+
+    Args:
+        against: one of `ORACLES`; the URL of a server; or the path of a vector file.
+        model: directory, hub name, or the embedded model.
+        revision: hub branch, tag or commit.
+        token: hub access token.
+        trust_remote_code: whether code that comes with the model may run.
+        served_model: the name a server has for the model, if it serves several.
+        api_key: for a server.
+        timeout: seconds, for a server.
+
+    Raises:
+        OracleError: there is none, or what it needs is missing.
+        ModelError: the model cannot be found, or no family spec matches it.
+    """
+    if against.startswith(_SCHEMES):
+        from mmroute.parity.oracles.http import HttpOracle  # noqa: PLC0415 - loads httpcore
+
+        checked = _checked(find_model(model, revision=revision, token=token), "vllm")
+        return HttpOracle(
+            against, checked=checked, served_model=served_model, api_key=api_key, timeout=timeout
+        )
+    if against in ORACLES:
+        files = find_model(model, revision=revision, token=token)
+        return _in_process(against, files, token=token, trust_remote_code=trust_remote_code)
+    path = Path(against).expanduser()
+    if path.is_file():
+        from mmroute.parity.oracles.vectors import VectorsOracle  # noqa: PLC0415
+
+        return VectorsOracle(path)
+    raise _unknown(against, path)
+
+
+def _in_process(
+    name: str, files: ModelFiles, *, token: str | None, trust_remote_code: bool
+) -> Oracle:
+    checked = _checked(files, name)
+    if name == "vllm":
+        from mmroute.parity.oracles.vllm import VllmOracle  # noqa: PLC0415
+
+        return VllmOracle(files, checked=checked, token=token, trust_remote_code=trust_remote_code)
+    from mmroute.parity.oracles.transformers import (  # noqa: PLC0415
+        MistralCommonOracle,
+        TransformersOracle,
+    )
+
+    if files.has("tekken.json") and not files.has("config.json"):
+        return MistralCommonOracle(files)
+    return TransformersOracle(
+        files, checked=checked, token=token, trust_remote_code=trust_remote_code
+    )
+
+
+def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
+    return match_family(files).checked.get(engine, ())
+
+
+def _unknown(against: str, path: Path) -> OracleError:
+    near = difflib.get_close_matches(against.lower(), ORACLES, n=1, cutoff=_TYPED_ALIKE)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    if not near and (path.suffix == _VECTORS or len(path.parts) > 1):
+        siblings = path.parent.glob(f"*{_VECTORS}") if path.parent.is_dir() else ()
+        close = difflib.get_close_matches(path.name, [file.name for file in siblings], n=1)
+        hint = f"; did you mean {path.parent / close[0]}?" if close else ""
+        return OracleError(f"there is no file {against}{hint}", Reason.MISSING_FILE)
+    if not near and ":" in against:
+        hint = f"; did you mean http://{against}?"
+    return OracleError(
+        f"there is no oracle {against!r}{hint}. Known are {', '.join(ORACLES)}, the URL of a vLLM "
+        "server, and the path of a vector file"
+    )

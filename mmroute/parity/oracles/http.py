@@ -1,0 +1,253 @@
+"""A running vLLM, or whatever speaks its protocol, asked over HTTP.
+
+``vllm launch render`` serves all of it without a GPU; ``vllm serve`` has ``/tokenize``, which
+tells no ranges, and the render routes only with ``--enable-scale-out``. Source: vLLM 0.33.0
+``entrypoints/serve``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpcore
+
+from mmroute.parity.answers import Answer, Case, Range, Undecided
+from mmroute.parity.oracles.common import (
+    OracleError,
+    answered,
+    given,
+    prompt_field,
+    refused,
+    unchecked,
+)
+from mmroute.parity.oracles.pictures import has_images, with_pictures
+
+__all__ = ["HttpOracle"]
+
+_SCHEMES: Final = ("http", "https")
+_TOKENIZE: Final = "/tokenize"
+_RENDER: Final = "/v1/chat/completions/render"
+_CHAT_FIELDS: Final = (
+    "add_special_tokens", "add_generation_prompt", "continue_final_message",
+    "chat_template_kwargs", "tools", "mm_processor_kwargs",
+)  # fmt: skip
+_OK: Final = 200
+_REFUSALS: Final = (400, 422)
+# Absent, or switched off.
+_ABSENT: Final = (403, 404, 405)
+_UNAUTHORIZED: Final = 401
+# A server refuses with the name of the option it would have to be started with.
+_OPTIONS: Final = (
+    "--trust-request-mm-kwargs", "--trust-request-chat-template", "--enable-auto-tool-choice",
+)  # fmt: skip
+_START: Final = "start one with `vllm launch render MODEL`, which needs no GPU"
+_MAX_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    body: Any
+    """The JSON value; None if it is none."""
+
+    @property
+    def message(self) -> str:
+        """What an error says. vLLM, its middleware and Starlette spell it in three ways."""
+        error = self.body.get("error") if isinstance(self.body, dict) else None
+        found = error.get("message") if isinstance(error, dict) else error
+        if found is None and isinstance(self.body, dict):
+            found = self.body.get("detail") or self.body.get("message")
+        return str(found or "no message")
+
+
+class HttpOracle:
+    """A server, asked what it would hold for a request; nothing is generated.
+
+    Proxies named in the environment are not used.
+
+    Attributes:
+        name: its URL.
+        version: as it says itself, and the versions the family was checked on.
+        model: the name it serves the model by.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        checked: tuple[str, ...] = (),
+        served_model: str | None = None,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        """Ask a server for its version and model.
+
+        Args:
+            url: of the server, with or without ``/v1``.
+            checked: the versions the family was checked on.
+            served_model: the name to ask by; default: the first one that is no adapter.
+            api_key: sent as a bearer token.
+            timeout: seconds for each connection, write and read.
+
+        Raises:
+            OracleError: no server answers there, or it does not serve the model.
+        """
+        self._url = _base(url)
+        self._timeout = timeout
+        self._headers = [("Content-Type", "application/json"), ("Accept", "application/json")]
+        if api_key is not None:
+            self._headers.append(("Authorization", f"Bearer {api_key}"))
+        self._renders = True
+        try:
+            version = self._ask("GET", "/version")
+            models = self._ask("GET", "/v1/models")
+        except Undecided as error:
+            raise OracleError(f"{error}; {_START}") from error
+        said = version.body.get("version") if isinstance(version.body, dict) else None
+        self.name = self._url
+        self.version = "unknown" if said is None else unchecked(str(said), checked)
+        self.model = self._model(models, served_model)
+
+    def answer(self, case: Case) -> Answer:
+        """See `Oracle.answer`."""
+        request = case.request
+        match prompt_field(request):
+            case "messages":
+                return self._chat(request)
+            case "prompt" if not request.get("images"):
+                return self._tokenize({
+                    "prompt": request["prompt"],
+                    "add_special_tokens": request.get("add_special_tokens", False),
+                })  # fmt: skip
+            case "prompt":
+                raise Undecided("vLLM's completion routes take no images")
+        raise Undecided("vLLM's routes hand token IDs back without the engine's checks")
+
+    def _chat(self, request: Mapping[str, Any]) -> Answer:
+        messages = with_pictures(request["messages"], request.get("images"))
+        body = {"messages": messages, **given(request, *_CHAT_FIELDS)}
+        if not has_images(messages):
+            return self._tokenize(body)
+        if self._renders:
+            reply = self._post(_RENDER, {**body, **_render_only(body)})
+            if reply.status not in _ABSENT:
+                return self._rendered(reply)
+            self._renders = False
+        return self._tokenize(body, images=True)
+
+    def _rendered(self, reply: _Reply) -> Answer:
+        if reply.status != _OK:
+            return self._not_ok(_RENDER, reply)
+        try:
+            features = reply.body["features"] or {}
+            placed = (features.get("mm_placeholders") or {}).get("image", [])
+            ranges: list[Range] = [(int(p["offset"]), int(p["length"])) for p in placed]
+            return answered(_ids(reply.body["token_ids"]), ranges)
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+            raise self._garbage(_RENDER, error) from error
+
+    def _tokenize(self, body: dict[str, Any], *, images: bool = False) -> Answer:
+        reply = self._post(_TOKENIZE, body)
+        if reply.status != _OK:
+            return self._not_ok(_TOKENIZE, reply)
+        try:
+            ids, limit = _ids(reply.body["tokens"]), reply.body.get("max_model_len")
+            found = answered(ids, None if images else ())
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+            raise self._garbage(_TOKENIZE, error) from error
+        # This route says nothing of what the engine refuses afterwards.
+        if not ids:
+            return refused("the prompt is empty")
+        if isinstance(limit, int) and len(ids) >= limit:
+            return refused(f"{len(ids)} tokens do not fit the context of {limit}")
+        return found
+
+    def _not_ok(self, path: str, reply: _Reply) -> Answer:
+        message = reply.message
+        asks_for = [option for option in _OPTIONS if option in message]
+        if asks_for:
+            raise Undecided(f"the server was not started with {', '.join(asks_for)}")
+        if reply.status in _REFUSALS:
+            return refused(message)
+        hint = f"; {_START}" if reply.status in _ABSENT else ""
+        raise Undecided(
+            f"{self._url}{path} answered with status {reply.status}: {message[:_MAX_SHOWN]}{hint}"
+        )
+
+    def _garbage(self, path: str, error: Exception) -> Undecided:
+        return Undecided(f"{self._url}{path} answered with something else: {error!r}")
+
+    def _model(self, reply: _Reply, wanted: str | None) -> str:
+        if reply.status == _UNAUTHORIZED:
+            raise OracleError(f"{self._url} wants an API key, or another one")
+        try:
+            names = [str(model["id"]) for model in reply.body["data"] if not model.get("parent")]
+        except (TypeError, KeyError, AttributeError):
+            names = []
+        if not names:
+            raise OracleError(
+                f"{self._url}/v1/models answered with status {reply.status} and names no model; "
+                f"is it a vLLM server? If there is none, {_START}"
+            )
+        if wanted is not None and wanted not in names:
+            raise OracleError(f"{self._url} serves {', '.join(names)}, and not {wanted}")
+        return wanted or names[0]
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> _Reply:
+        return self._ask("POST", path, {"model": self.model, **body})
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> _Reply:
+        timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
+        try:
+            content = None if body is None else json.dumps(body).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Undecided(f"the request cannot be written as JSON: {error}") from error
+        try:
+            # A connection for each request: an oracle has nothing to close.
+            response = httpcore.request(
+                method,
+                f"{self._url}{path}",
+                headers=self._headers,
+                content=content,
+                extensions={"timeout": timeouts},
+            )
+        except httpcore.TimeoutException as error:
+            raise Undecided(
+                f"{self._url}{path} did not answer within {self._timeout:g} s"
+            ) from error
+        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+            raise Undecided(f"{self._url}{path} cannot be reached: {error!r}") from error
+        try:
+            return _Reply(response.status, json.loads(response.content))
+        except (ValueError, RecursionError):
+            return _Reply(response.status, None)
+
+
+def _render_only(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What keeps the answer small, and the server from asking for a tool parser."""
+    fields: dict[str, Any] = {"max_tokens": 1, "mm_payload": "none"}
+    return fields | ({"tool_choice": "none"} if body.get("tools") else {})
+
+
+def _ids(found: Any) -> list[int]:  # noqa: ANN401 - whatever the server sent
+    if not isinstance(found, list) or any(type(token_id) is not int for token_id in found):
+        raise TypeError("token IDs must be a list of integers")
+    return found
+
+
+def _base(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise OracleError(f"{url} is malformed: {error}") from error
+    if parts.scheme not in _SCHEMES or not parts.hostname or parts.query or parts.fragment:
+        raise OracleError(f"{url} must be of the form http://HOST:PORT")
+    if "@" in parts.netloc:
+        raise OracleError("the URL carries credentials; give the API key on its own")
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return f"{parts.scheme}://{parts.netloc}{path}"

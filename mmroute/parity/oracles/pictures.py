@@ -1,0 +1,159 @@
+"""Pictures for images of which only the size is known: one flat colour, as cheap as they get."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from PIL import Image
+
+from mmroute.errors import shown
+from mmroute.images.data_url import is_data_url
+from mmroute.parity.answers import Undecided
+
+__all__ = ["data_url", "has_images", "pictures", "split_pictures", "with_pictures"]
+
+_COLOUR: Final = (120, 90, 160)
+# From here on Pillow itself warns of a picture's size; each pixel takes three bytes.
+_MAX_PIXELS: Final = 89_478_485
+# Some processors scale the short side up to hundreds of pixels first, and need gigabytes then.
+_MAX_ASPECT: Final = 2500
+_IMAGE_TYPES: Final = ("image", "image_url")
+_LINKS: Final = ("http://", "https://")
+_OTHER_LINKS: Final = ("audio_url", "video_url")
+
+
+@functools.lru_cache(maxsize=8)
+def _picture(width: int, height: int) -> Image.Image:
+    return Image.new("RGB", (width, height), _COLOUR)
+
+
+@functools.lru_cache(maxsize=1024)
+def data_url(width: int, height: int) -> str:
+    """A PNG file of that size, as a data URL.
+
+    >>> data_url(2, 1)[:22]
+    'data:image/png;base64,'
+    """
+    file = io.BytesIO()
+    _picture(width, height).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+def pictures(images: object) -> list[Image.Image]:
+    """One picture for every entry of a request's `images`. They are shared: do not change them.
+
+    Raises:
+        Undecided: an entry is no size, or a picture of it would be too large or too thin.
+    """
+    return [_picture(*size) for size in _sizes(images)]
+
+
+def with_pictures(messages: object, images: object) -> Any:  # noqa: ANN401 - what came in, changed
+    """Messages with a data URL in every image part that takes its size from `images`.
+
+    Those are ``{"type": "image"}`` parts and links; a part that carries a data URL stays as it
+    is, and so does whatever is malformed: to refuse it is the engine's business. Nothing that
+    is given is changed.
+
+    Raises:
+        Undecided: sizes are missing or left over; what `pictures` raises; or a part links to
+            audio or video.
+    """
+    waiting = iter(_sizes(images))
+    result = messages
+    if isinstance(messages, Sequence) and not isinstance(messages, str | bytes):
+        result = [_message(message, waiting) for message in messages]
+    if any(True for _ in waiting):
+        raise Undecided("`images` has more sizes than the messages have image parts to take them")
+    return result
+
+
+def split_pictures(messages: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Messages with a bare ``{"type": "image"}`` for every data URL, and the data URLs in order."""
+    urls: list[str] = []
+
+    def bare(part: Any) -> Any:  # noqa: ANN401 - whatever the client sent
+        url = _url(part)
+        if url is None or not is_data_url(url):
+            return part
+        urls.append(url)
+        return {"type": "image"}
+
+    return [_with_parts(message, bare) for message in messages], urls
+
+
+def has_images(messages: object) -> bool:
+    """Whether any part of the messages looks like an image."""
+    if not isinstance(messages, Sequence):
+        return False
+    contents = [m.get("content") for m in messages if isinstance(m, Mapping)]
+    return any(_is_image(part) for c in contents if isinstance(c, list) for part in c)
+
+
+def _message(message: Any, waiting: Iterator[tuple[int, int]]) -> Any:  # noqa: ANN401
+    return _with_parts(message, lambda part: _with_picture(part, waiting))
+
+
+def _with_parts(message: Any, change: Any) -> Any:  # noqa: ANN401
+    if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
+        return message
+    return {**message, "content": [change(part) for part in message["content"]]}
+
+
+def _with_picture(part: Any, waiting: Iterator[tuple[int, int]]) -> Any:  # noqa: ANN401
+    if isinstance(part, Mapping) and not part.keys().isdisjoint(_OTHER_LINKS):
+        # An engine would fetch it, and what it says then depends on the network.
+        raise Undecided("links to audio and video are not followed")
+    url = _url(part)
+    if not _is_image(part) or (url is not None and is_data_url(url)):
+        return part
+    if part.get("type") != "image" and not (url or "").lower().startswith(_LINKS):
+        return part
+    size = next(waiting, None)
+    if size is None:
+        raise Undecided("the messages have more image parts than `images` has sizes")
+    link = part.get("image_url")
+    link = {**link} if isinstance(link, Mapping) else {}
+    # No uuid: engines cache by it, and would take this picture for the client's own ever after.
+    kept = {name: value for name, value in part.items() if name != "uuid"}
+    return {**kept, "type": "image_url", "image_url": {**link, "url": data_url(*size)}}
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, Mapping) and (part.get("type") in _IMAGE_TYPES or "image_url" in part)
+
+
+def _url(part: object) -> str | None:
+    link = part.get("image_url") if isinstance(part, Mapping) else None
+    url = link.get("url") if isinstance(link, Mapping) else link
+    return url if isinstance(url, str) else None
+
+
+def _sizes(images: object) -> list[tuple[int, int]]:
+    if images is None:
+        return []
+    if not isinstance(images, Sequence):
+        raise Undecided(f"`images` must be a list of sizes, found {shown(images)}")
+    return [_size(index, image) for index, image in enumerate(images)]
+
+
+def _size(index: int, image: object) -> tuple[int, int]:
+    values = image if isinstance(image, Mapping) else {}
+    width, height = values.get("width"), values.get("height")
+    if type(width) is not int or type(height) is not int or width < 1 or height < 1:
+        raise Undecided(f"images[{index}] has no width and height, found {shown(image)}")
+    if width * height > _MAX_PIXELS:
+        raise Undecided(
+            f"images[{index}] is {width}x{height}: no picture of more than {_MAX_PIXELS} pixels "
+            "is made"
+        )
+    if max(width, height) > _MAX_ASPECT * min(width, height):
+        raise Undecided(
+            f"images[{index}] is {width}x{height}: no picture of an aspect above {_MAX_ASPECT} is "
+            "made"
+        )
+    return width, height

@@ -1,0 +1,315 @@
+"""The model's own processor in this process; for models in Mistral's format, mistral-common.
+
+A second opinion, not the engine's: it knows no context length, places images by the processor's
+rules, and marks no ranges. `KNOWN_DIFFERENCES` says where it is known to differ from the engine.
+Source: transformers 5.20.2 ``processing_utils.py``, mistral-common 1.13.1.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final
+
+from mmroute.chat.template import ChatTemplate
+from mmroute.errors import shown
+from mmroute.model_files import ModelFiles
+from mmroute.parity.answers import Answer, Case, Undecided
+from mmroute.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
+from mmroute.parity.oracles.pictures import pictures, split_pictures, with_pictures
+
+__all__ = ["KNOWN_DIFFERENCES", "KnownDifference", "MistralCommonOracle", "TransformersOracle"]
+
+_INSTALL: Final = "pip install 'mmroute[validate]'"
+_ROLES: Final = ("system", "user", "assistant")
+_OWN_ARGUMENTS: Final = frozenset({
+    "add_special_tokens", "audio", "images", "return_tensors", "text", "videos",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDifference:
+    """Where the processor and the engine (vLLM 0.33.0) are known to differ, neither being wrong.
+
+    Attributes:
+        models: which.
+        requests: which.
+        oracle: what this oracle says.
+        engine: what the engine does.
+    """
+
+    models: str
+    requests: str
+    oracle: str
+    engine: str
+
+
+KNOWN_DIFFERENCES: Final = (
+    KnownDifference(
+        "all", "too long, empty, or with IDs outside the vocabulary", "token IDs", "a refusal"
+    ),
+    KnownDifference(
+        "all", "with a data URL that is not strict base64", "read leniently", "a refusal"
+    ),
+    KnownDifference(
+        "all", "with a system text that begins `x-anthropic-billing-header`", "kept", "cut off"
+    ),
+    KnownDifference(
+        "all", "with a `size` in `mm_processor_kwargs`", "replaces the whole size",
+        "depends on the model: ignored, merged, or refused",
+    ),
+    KnownDifference(
+        "Gemma 3", "with images next to each other or to blank lines",
+        "line breaks as the tokenizer merges them", "line breaks merged into the longest token",
+    ),
+    KnownDifference("LLaVA-NeXT-Video", "with images", "token IDs", "a refusal"),
+    KnownDifference(
+        "Phi-3-vision, Phi-3.5-vision", "text only", "BOS in front, whatever was asked for",
+        "no BOS in chats",
+    ),
+    KnownDifference(
+        "Mistral format", "with `add_generation_prompt` after an assistant's message",
+        "the conversation as it is", "a refusal",
+    ),
+    KnownDifference(
+        "Mistral format", "with a tool call whose arguments are no JSON object", "kept as a text",
+        "an empty object in its place",
+    ),
+)  # fmt: skip
+"""For the report, beside the answers that differ."""
+
+
+class TransformersOracle:
+    """`AutoProcessor`, which renders, encodes and expands.
+
+    Attributes:
+        name: ``transformers``.
+        version: of transformers and tokenizers.
+    """
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        *,
+        checked: Sequence[str] = (),
+        token: str | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        """Load the processor. What it lacks for that leaves every request undecided.
+
+        Raises:
+            OracleError: transformers is not installed.
+        """
+        try:
+            from transformers import AutoProcessor, ProcessorMixin  # noqa: PLC0415 - large, and optional
+        except ImportError as error:
+            raise OracleError(f"transformers is not installed: {_INSTALL}") from error
+        found = unchecked(version("transformers"), checked)
+        self.name = "transformers"
+        self.version = f"{found}, tokenizers {version('tokenizers')}"
+        self._processor: Any = None
+        self._unloaded = ""
+        self._takes_options = False
+        self._renderer: Any = None
+        self._template: ChatTemplate | None = None
+        try:
+            self._processor = AutoProcessor.from_pretrained(
+                str(files.root) if files.commit is None else files.name,
+                revision=files.commit,
+                token=token,
+                trust_remote_code=trust_remote_code,
+            )
+        except Exception as error:  # noqa: BLE001 - remote code, torch, or files may be missing
+            self._unloaded = _why_unloaded(files.name, error)
+        else:
+            if not isinstance(self._processor, ProcessorMixin):  # remote code that may not run
+                found = type(self._processor).__name__
+                self._unloaded = f"the processor of {files.name} cannot be loaded, only a {found}"
+                self._processor = None
+                return
+            self._add_template()
+            parameters = inspect.signature(self._processor.__call__).parameters.values()
+            self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def answer(self, case: Case) -> Answer:
+        """See `Oracle.answer`."""
+        if self._processor is None:
+            raise Undecided(self._unloaded)
+        # Remote code may not take the arguments that the library's own processors take.
+        return ask(lambda: self._answer(case.request), TypeError)
+
+    def _answer(self, request: Mapping[str, Any]) -> Answer:
+        match prompt_field(request):
+            case "messages":
+                text, images = self._render(request)
+            case "prompt":
+                text, images = request["prompt"], pictures(request.get("images"))
+            case _:
+                raise Undecided("a processor takes text, not token IDs")
+        self._check_placeholders(text, len(images))
+        ids = self._encode(text, images, request)
+        if min(ids, default=0) < 0:
+            raise Undecided("the processor marks image positions by negative numbers")
+        return answered(ids, ranges=None)
+
+    def _add_template(self) -> None:
+        for owner in (self._processor, getattr(self._processor, "tokenizer", None)):
+            text = getattr(owner, "chat_template", None)
+            if isinstance(text, str):
+                self._renderer, self._template = owner, ChatTemplate.compile(text, "the processor")
+                return
+
+    def _render(self, request: Mapping[str, Any]) -> tuple[str, list[Any]]:
+        from transformers.image_utils import load_image  # noqa: PLC0415
+
+        if request.get("tools") is not None:
+            raise Undecided("tools: transformers leaves open how they reach a template")
+        if self._template is None:
+            raise Undecided("the processor has no chat template")
+        messages, urls = split_pictures(with_pictures(request["messages"], request.get("images")))
+        as_parts = self._template.content_format == "openai"
+        if urls and not as_parts:
+            raise Undecided(
+                "the chat template takes text only, and transformers has no rule for images in it"
+            )
+        variables = request.get("chat_template_kwargs") or {}
+        if "chat_template" in variables:
+            raise Undecided("chat_template_kwargs holds another template")
+        text = self._renderer.apply_chat_template(
+            [_message(message, as_parts=as_parts) for message in messages],
+            **{
+                **variables,
+                "tokenize": False,
+                "add_generation_prompt": request.get("add_generation_prompt", True),
+                "continue_final_message": request.get("continue_final_message", False),
+            },
+        )
+        return text, [load_image(url) for url in urls]
+
+    def _check_placeholders(self, text: str, images: int) -> None:
+        """Processors take each placeholder for an image's; the engine takes the first ones."""
+        if not images:
+            return
+        names = ("boi_token", "image_token")  # of Gemma's processor, both
+        tokens = [getattr(self._processor, name, None) for name in names]
+        placeholder = next((token for token in tokens if isinstance(token, str)), None)
+        if placeholder is None:
+            raise Undecided("the processor does not say what its placeholder is")
+        if text.count(placeholder) != images:
+            raise Undecided(
+                f"{text.count(placeholder)} placeholders for {images} images: a processor has no "
+                "rule for them"
+            )
+
+    def _encode(self, text: str, images: list[Any], request: Mapping[str, Any]) -> list[int]:
+        overrides = request.get("mm_processor_kwargs") or {}
+        reserved = _OWN_ARGUMENTS & overrides.keys()
+        if reserved:
+            raise Undecided(f"mm_processor_kwargs sets {', '.join(sorted(reserved))}")
+        options = {"add_special_tokens": request.get("add_special_tokens", False)}
+        if not self._takes_options and not options.pop("add_special_tokens"):
+            raise Undecided("the processor adds special tokens, and cannot be told not to")
+        # A flat list: of a nested one LLaVA-OneVision's processor counts fewer tokens. And a
+        # plain text: remote code may take no list of them.
+        found = self._processor(text=text, images=images or None, **options, **overrides)
+        return [int(token_id) for token_id in found["input_ids"][0]]
+
+
+class MistralCommonOracle:
+    """mistral-common's chat encoder, given pictures instead of sizes.
+
+    Attributes:
+        name: ``mistral-common``.
+        version: the installed one.
+    """
+
+    def __init__(self, files: ModelFiles) -> None:
+        """Load the tokenizer.
+
+        Raises:
+            OracleError: tekken.json cannot be loaded.
+        """
+        # It is slow to import, and only these models need it.
+        from mistral_common.protocol.instruct.validator import ValidationMode  # noqa: PLC0415
+        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # noqa: PLC0415
+
+        path = files.path("tekken.json")
+        try:
+            self._tokenizer: Any = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
+        except Exception as error:
+            raise OracleError(f"mistral-common cannot load {path}: {error!r}") from error
+        self.name = "mistral-common"
+        self.version = version("mistral-common")
+
+    def answer(self, case: Case) -> Answer:
+        """See `Oracle.answer`."""
+        return ask(lambda: self._answer(case.request))
+
+    def _answer(self, request: Mapping[str, Any]) -> Answer:
+        match prompt_field(request):
+            case "messages":
+                return answered(self._chat(request), ranges=None)
+            case "prompt" if not request.get("images"):
+                return answered(self._text(request), ranges=None)
+        raise Undecided("mistral-common takes images in messages only, and no token IDs")
+
+    def _chat(self, request: Mapping[str, Any]) -> list[int]:
+        from mistral_common.protocol.instruct.request import ChatCompletionRequest  # noqa: PLC0415
+
+        if request.get("tools") == []:
+            raise Undecided("mistral-common takes an empty list of tools for none")
+        if request.get("continue_final_message") and request.get("add_generation_prompt", True):
+            raise Undecided("mistral-common knows no add_generation_prompt, which excludes this")
+        chat: Any = ChatCompletionRequest.from_openai(
+            messages=with_pictures(request["messages"], request.get("images")),
+            tools=request.get("tools"),
+            continue_final_message=request.get("continue_final_message", False),
+        )
+        ids: list[int] = self._tokenizer.encode_chat_completion(chat).tokens
+        return ids
+
+    def _text(self, request: Mapping[str, Any]) -> list[int]:
+        tokenizer = self._tokenizer.instruct_tokenizer.tokenizer
+        bos = request.get("add_special_tokens", False)
+        ids: list[int] = tokenizer.encode(request["prompt"], bos=bos, eos=False)
+        return ids
+
+
+def _why_unloaded(model: str, error: Exception) -> str:
+    remedy = ""
+    message = " ".join(str(error).split())
+    if isinstance(error, ImportError):
+        remedy = f"; {_INSTALL} brings what processors need"
+    elif "trust_remote_code" in message or "custom code" in message:
+        remedy = "; if you trust it, allow remote code"
+    return f"the processor of {model} cannot be loaded: {message[:300]}{remedy}"
+
+
+def _message(message: Any, *, as_parts: bool) -> Any:  # noqa: ANN401 - whatever the client sent
+    """A message in the form processors document: parts where the template loops over them."""
+    if not isinstance(message, Mapping):
+        return message
+    content = message.get("content")
+    role = message.get("role")
+    if message.get("tool_calls") or role not in _ROLES:
+        raise Undecided(f"tool calls, or role {shown(role)}: transformers leaves open their form")
+    if isinstance(content, list) and not all(map(_is_plain, content)):
+        raise Undecided("a part that is neither text nor image: transformers has no rule for it")
+    if as_parts and isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    elif not as_parts and isinstance(content, list):
+        content = _joined(content)
+    return {**message, "content": content}
+
+
+def _is_plain(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in ("text", "image")
+
+
+def _joined(parts: list[Any]) -> str:
+    if len(parts) != 1 or not isinstance(parts[0].get("text"), str):
+        raise Undecided("the chat template takes one text, and the message has several parts")
+    text: str = parts[0]["text"]
+    return text

@@ -1,0 +1,154 @@
+"""A file of requests with an engine's answers, computed where the engine is installed.
+
+JSON Lines: a meta line that says what they were computed with, then one request to a line with
+its ``id``, ``tags`` and ``expect``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mmroute.errors import Reason, problem
+from mmroute.parity.answers import Answer, Case, Undecided
+from mmroute.parity.oracles.common import OracleError, answered, refused
+from mmroute.request_lines import RequestLine
+
+__all__ = ["VectorsOracle"]
+
+_Count = Annotated[int, Field(ge=0)]
+_TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
+_REQUEST_FIELDS = RequestLine.model_fields.keys() - {"id"}
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Meta(_Line):
+    kind: Literal["meta"]
+    model: str
+    backend: str
+    backend_version: str
+
+
+class _Range(_Line):
+    offset: _Count
+    length: _Count
+
+
+class _Expected(_Line):
+    refused: str | None = None
+    token_runs: list[Annotated[list[_TokenId], Field(min_length=2, max_length=2)]] | None = None
+    n_tokens: _Count | None = None
+    placeholders: list[_Range] | None = None
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> Self:
+        if (self.refused is None) == (self.token_runs is None):
+            raise ValueError("must have exactly one of refused and token_runs")
+        total = sum(count for _, count in self.token_runs or ())
+        if self.n_tokens is not None and self.n_tokens != total:
+            raise ValueError(f"token_runs hold {total} IDs, and n_tokens says {self.n_tokens}")
+        return self
+
+    def answer(self) -> Answer:
+        if self.token_runs is None:
+            return refused(self.refused)
+        ids = itertools.chain.from_iterable(itertools.starmap(itertools.repeat, self.token_runs))
+        ranges = None
+        if self.placeholders is not None:
+            ranges = [(placed.offset, placed.length) for placed in self.placeholders]
+        return answered(ids, ranges)
+
+
+class _Vector(_Line):
+    id: str
+    tags: list[str] = Field(default_factory=list)
+    expect: _Expected
+
+
+_Any = TypeVar("_Any", bound=_Line)
+
+
+class VectorsOracle:
+    """Answers by the id of a case.
+
+    Attributes:
+        name: the file's.
+        version: of the engine the answers are.
+        model: the model they are for, as the file names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read and check a file.
+
+        Raises:
+            OracleError: `missing_file`; `malformed_file`, naming the line and the field.
+        """
+        lines = _lines(path)
+        where, first = next(lines, (f"{path}, line 1", {}))
+        meta = _validated(_Meta, first, where)
+        self.name = path.name
+        self.version = f"{meta.backend} {meta.backend_version}"
+        self.model = meta.model
+        self._cases: dict[str, Case] = {}
+        self._answers: dict[str, Answer] = {}
+        for where, value in lines:
+            vector = _validated(_Vector, value, where)
+            if vector.id in self._cases:
+                raise _malformed(where, f"id: {vector.id!r} was there before")
+            request = {name: value[name] for name in value.keys() & _REQUEST_FIELDS}
+            kind = vector.tags[0] if vector.tags else "untagged"
+            self._cases[vector.id] = Case(vector.id, kind, request)
+            self._answers[vector.id] = vector.expect.answer()
+
+    def cases(self) -> list[Case]:
+        """The requests of the file, in its order."""
+        return list(self._cases.values())
+
+    def answer(self, case: Case) -> Answer:
+        """See `Oracle.answer`. Only the requests of the file have one."""
+        known = self._cases.get(case.id)
+        if known is None:
+            raise Undecided(f"{self.name} has no request of this id")
+        if known.request != case.request:
+            raise Undecided(f"{self.name} has another request of this id")
+        return self._answers[case.id]
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OracleError(f"{path} cannot be read: {error}", Reason.MISSING_FILE) from error
+    except UnicodeDecodeError as error:
+        raise _malformed(str(path), f"not UTF-8: {error}") from error
+    # Only a line feed ends a line: strings may hold other separators.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line:
+            continue
+        where = f"{path}, line {number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _malformed(where, f"not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise _malformed(where, f"must be a JSON object, found {type(value).__name__}")
+        yield where, value
+
+
+def _validated(model: type[_Any], value: Mapping[str, Any], where: str) -> _Any:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _malformed(where, "; ".join(map(problem, error.errors()))) from error
+
+
+def _malformed(where: str, what: str) -> OracleError:
+    return OracleError(f"{where}: {what}", Reason.MALFORMED_FILE)

@@ -1,0 +1,224 @@
+"""vLLM's own code in this process, up to the point where a request enters its scheduler.
+
+Nothing here decides what is right: renderer, tokenizer, media reading, processor and input
+checks are vLLM's. No weights are read, and no GPU is used. Source: vLLM 0.33.0
+``entrypoints/openai`` (what a server calls, in this order), ``v1/engine/input_processor.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mmroute.errors import MmrouteError
+from mmroute.model_files import ModelFiles
+from mmroute.parity.answers import Answer, Case
+from mmroute.parity.oracles.common import (
+    OracleError,
+    answered,
+    ask,
+    given,
+    prompt_field,
+    unchecked,
+)
+from mmroute.parity.oracles.pictures import pictures, with_pictures
+
+__all__ = ["VllmEngine", "VllmOracle"]
+
+_CHAT_FIELDS: Final = (
+    "add_special_tokens", "add_generation_prompt", "continue_final_message",
+    "chat_template_kwargs", "tools", "mm_processor_kwargs",
+)  # fmt: skip
+
+
+class VllmOracle:
+    """vLLM as installed, asked in process.
+
+    Attributes:
+        name: ``vllm``.
+        version: the installed one, and the versions the family was checked on, if it is none
+            of them.
+    """
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        *,
+        checked: Sequence[str] = (),
+        token: str | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        self._engine = VllmEngine(files, token=token, trust_remote_code=trust_remote_code)
+        self.name = "vllm"
+        self.version = unchecked(self._engine.version, checked)
+
+    def answer(self, case: Case) -> Answer:
+        """See `Oracle.answer`."""
+        # Called as it is not meant to be, as another version might be, it has no attribute.
+        return ask(lambda: self._answer(case.request), AttributeError)
+
+    def _answer(self, request: Mapping[str, Any]) -> Answer:
+        entered, ranges = self._engine.enter(request)
+        return answered(entered.prompt_token_ids, [(int(r.offset), int(r.length)) for r in ranges])
+
+
+class VllmEngine:
+    """One model, served up to the scheduler.
+
+    Attributes:
+        version: the installed vLLM's.
+        renderer: vLLM's own, which renders, encodes and expands.
+        input_processor: vLLM's own, which checks what may enter the scheduler.
+    """
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        *,
+        token: str | None = None,
+        trust_remote_code: bool = False,
+        block_size: int = 16,
+    ) -> None:
+        """Let vLLM load a model's configuration, tokenizer and processor.
+
+        Raises:
+            OracleError: vLLM is not installed, or cannot load the model.
+        """
+        _choose_platform()
+        try:
+            import vllm  # noqa: PLC0415 - large, and not a dependency
+            from vllm.config import CacheConfig, ModelConfig, VllmConfig  # noqa: PLC0415
+            from vllm.renderers.registry import renderer_from_config  # noqa: PLC0415
+            from vllm.v1.engine.input_processor import InputProcessor  # noqa: PLC0415
+        except (ImportError, OSError) as error:
+            raise OracleError(
+                f"vLLM cannot be imported here: {error}. Run this where vLLM 0.33 is installed, or "
+                "compare with a running server: --against http://HOST:PORT"
+            ) from error
+        self.version = str(vllm.__version__)
+        try:
+            options = _options(files)
+            config = ModelConfig(
+                dtype="bfloat16",
+                seed=0,
+                hf_token=token,
+                trust_remote_code=trust_remote_code,
+                **options,
+            )
+            vllm_config = VllmConfig(
+                model_config=config, cache_config=CacheConfig(block_size=block_size)
+            )
+            self.renderer: Any = renderer_from_config(vllm_config)
+            self.input_processor: Any = InputProcessor(vllm_config, self.renderer)
+        except MmrouteError:
+            raise
+        except Exception as error:  # vLLM has no one exception for what it cannot load
+            raise OracleError(
+                f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}"
+            ) from error
+        self.input_processor._validate_lora = _accept  # noqa: SLF001 - adapters are only named here
+
+    def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """A request as the scheduler gets it, and vLLM's placeholder ranges of its images.
+
+        Raises:
+            Undecided: no picture can be made for an image.
+            Exception: whatever vLLM refuses it with.
+        """
+        from vllm.lora.request import LoRARequest  # noqa: PLC0415
+        from vllm.sampling_params import SamplingParams  # noqa: PLC0415
+
+        chat = prompt_field(request) == "messages"
+        prompt, parameters = self._chat(request) if chat else self._completion(request)
+        (tokenized,) = self.renderer.tokenize_prompts([prompt], parameters)
+        tokenized |= {
+            name: value
+            for name, value in given(request, "mm_processor_kwargs", "cache_salt").items()
+            if value
+        }
+        engine_input = self.renderer.process_for_engine(
+            tokenized, time.time(), tok_params=parameters
+        )
+        lora = request.get("lora")
+        core_request = self.input_processor.process_inputs(
+            request_id="0",
+            prompt=engine_input,
+            params=SamplingParams(max_tokens=1),
+            supported_tasks=("generate",),
+            lora_request=LoRARequest(**{"lora_int_id": 1, **lora}) if lora else None,
+        )
+        return core_request, list(engine_input.get("mm_placeholders", {}).get("image", []))
+
+    def _chat(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
+        from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415
+            ChatCompletionRequest,
+        )
+        from vllm.renderers.params import merge_kwargs  # noqa: PLC0415
+        from vllm.utils.mistral import is_mistral_tokenizer  # noqa: PLC0415
+
+        # A copy: vLLM writes into the messages it is given.
+        messages = copy.deepcopy(with_pictures(request["messages"], request.get("images")))
+        body = given(request, *_CHAT_FIELDS)
+        chat = ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
+        tools = [tool.model_dump() for tool in chat.tools] if chat.tools else None
+        mistral = is_mistral_tokenizer(self.renderer.tokenizer)
+        parameters = chat.build_chat_params(None, "auto").with_defaults(
+            merge_kwargs(None, {"tools": tools, "tokenize": mistral}),
+            default_mm_processor_kwargs=chat.mm_processor_kwargs,
+        )
+        _, prompt = self.renderer.render_messages(chat.messages, parameters)
+        return prompt, chat.build_tok_params(self.renderer.model_config)
+
+    def _completion(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
+        from vllm.entrypoints.openai.completion.protocol import CompletionRequest  # noqa: PLC0415
+
+        completion = CompletionRequest(
+            model="m",
+            prompt="-",
+            max_tokens=1,
+            add_special_tokens=request.get("add_special_tokens", False),
+        )
+        if request.get("prompt") is not None:
+            prompt: dict[str, Any] = {"prompt": request["prompt"]}
+        else:
+            prompt = {"prompt_token_ids": list(request["prompt_token_ids"])}
+        if request.get("images"):
+            prompt["multi_modal_data"] = {"image": pictures(request["images"])}
+        return prompt, completion.build_tok_params(self.renderer.model_config)
+
+
+def _choose_platform() -> None:
+    """Keep vLLM off the GPU, which is not needed, and its log off the standard output."""
+    os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
+def _options(files: ModelFiles) -> dict[str, Any]:
+    """How vLLM is told of a model, beyond its defaults."""
+    model = str(files.root) if files.commit is None else files.name
+    options: dict[str, Any] = {
+        "model": model,
+        "tokenizer": model,
+        "revision": files.commit,
+        "tokenizer_revision": files.commit,
+    }
+    if not files.has("config.json"):
+        if not files.has("params.json"):
+            raise OracleError(
+                f"vLLM needs the params.json of {files.name}, which is not embedded. Give a "
+                "directory that has it beside tekken.json."
+            )
+        # By itself vLLM takes this format only where the weights lie beside the files.
+        return options | {"tokenizer_mode": "mistral", "config_format": "mistral"}
+    if "quantization_config" in files.object("config.json"):
+        # How weights are stored changes no token ID, and some ways vLLM refuses at once.
+        options["hf_overrides"] = {"quantization_config": None}
+    return options
+
+
+def _accept(*_: object) -> None:
+    """Stands in for the check that an engine was started with LoRA."""
