@@ -47,6 +47,8 @@ class Reason(StrEnum):
     """A family spec is malformed, or two of them match the same model."""
     TOKENIZER_UNVERIFIED = "tokenizer_unverified"
     """The engine would build this tokenizer in a way the family was not checked with."""
+    SELF_CHECK_FAILED = "tokenizer_self_check_failed"
+    """The model was loaded, and does not do what it must (`self_check`, ``mmroute doctor``)."""
     SPECIAL_TOKEN_SPLIT = "special_token_split"  # noqa: S105 - a reason, not a password
     """A placeholder that must be one token is not one token of the loaded tokenizer."""
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from mmroute.errors import ModelError, Reason
 
-__all__ = ["EMBEDDED_MODEL", "FieldRef", "JsonValue", "ModelFiles", "find_model"]
+__all__ = ["EMBEDDED_MODEL", "MODEL_FILES", "FieldRef", "JsonValue", "ModelFiles", "find_model"]
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -19,8 +19,7 @@ EMBEDDED_MODEL = "pixtral-12b-2409"
 
 _EMBEDDED_TEKKEN = "tekken_240911.json"
 
-# Configuration, tokenizer and template files; a pattern never matches weights.
-_WANTED = (
+MODEL_FILES: Final = (
     "config.json",
     "params.json",
     "tekken.json",
@@ -34,6 +33,7 @@ _WANTED = (
     "added_tokens.json",
     "additional_chat_templates/*.jinja",
 )
+"""Configuration, tokenizer and template files, some by pattern; none matches weights."""
 
 _MISSING = object()
 
@@ -167,7 +167,7 @@ class ModelFiles:
 
     def names(self) -> list[str]:
         """The files of the kinds mmroute reads that are present."""
-        found = (path for pattern in _WANTED for path in self.root.glob(pattern))
+        found = (path for pattern in MODEL_FILES for path in self.root.glob(pattern))
         return [*self.renamed, *(str(path.relative_to(self.root)) for path in found)]
 
 
@@ -233,7 +233,7 @@ def _from_hub(model: str, revision: str | None, token: str | None) -> ModelFiles
         )
     try:
         root = huggingface_hub.snapshot_download(
-            model, revision=revision, token=token, allow_patterns=list(_WANTED)
+            model, revision=revision, token=token, allow_patterns=list(MODEL_FILES)
         )
     except (hub.HfHubHTTPError, hub.HFValidationError, hub.LocalEntryNotFoundError) as error:
         raise ModelError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mmroute.chat.messages import parse_chat
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import InexactError, ModelError, Reason, invalid, shown
 from mmroute.geometry import TokenIds
 from mmroute.images.identity import ImageIdentity, image_identity
 from mmroute.images.links import ImageLinks
@@ -61,6 +62,7 @@ class Normalizer:
         revision: str | None = None,
         token: str | None = None,
         links: ImageLinks | None = None,
+        self_check: bool = False,
     ) -> Normalizer:
         """Load a model.
 
@@ -73,6 +75,7 @@ class Normalizer:
             token: hub access token.
             links: permission to follow http and https links to images, which it takes time to
                 do; without it, give the sizes of such images in `images`.
+            self_check: try the loaded model on a few requests first, as ``mmroute doctor`` does.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -82,7 +85,7 @@ class Normalizer:
         """
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
-        return cls(
+        normalizer = cls(
             resolve_model(
                 os.fspath(model),
                 backend=backend,
@@ -92,6 +95,15 @@ class Normalizer:
             ),
             links,
         )
+        if self_check:
+            from mmroute.parity.self_check import check_model  # noqa: PLC0415 - it imports this
+
+            report = check_model(normalizer)
+            for warning in report.warnings:
+                warnings.warn(warning, stacklevel=2)
+            if not report.healthy:
+                raise ModelError(Reason.SELF_CHECK_FAILED, report.failures)
+        return normalizer
 
     def normalize(  # noqa: PLR0913 - the fields of the engine's own request
         self,

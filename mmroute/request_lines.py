@@ -153,6 +153,11 @@ def _json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def request_of(value: dict[str, Any]) -> RequestLine:
+    """The request in a JSON object.
+
+    Raises:
+        InexactError: `unsupported_field`; `invalid_request`, naming the field.
+    """
     unsupported = [name for name in _UNSUPPORTED if value.get(name) is not None]
     if unsupported:
         raise InexactError(

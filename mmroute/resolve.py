@@ -35,7 +35,7 @@ from mmroute.request import ImageSize
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
 
-__all__ = ["ImageRules", "Origin", "ResolvedModel", "resolve_model"]
+__all__ = ["ImageRules", "Origin", "ResolvedModel", "resolve_files", "resolve_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,18 @@ def resolve_model(
     profile = find_backend(backend)
     files = find_model(model, revision=revision, token=token)
     family = match_family(files)
-    return _Resolver(files, family).resolve(profile, model_id or model)
+    return resolve_files(files, family, profile, model_id or model)
+
+
+def resolve_files(
+    files: ModelFiles, family: FamilySpec, backend: BackendProfile, model_id: str
+) -> ResolvedModel:
+    """Work out everything a spec says of a model's files.
+
+    Raises:
+        ModelError: with the reason, the file and field, and the remedy.
+    """
+    return _Resolver(files, family).resolve(backend, model_id)
 
 
 class _Resolver:

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from mmroute.cli.checks import add_doctor, add_spec
 from mmroute.cli.common import EXIT_FAILURE
 from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
+from mmroute.cli.validate import add_validate
 from mmroute.errors import MmrouteError
 
 __all__ = ["main"]
@@ -64,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mmroute {version}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    for add in (add_tokens, add_blocks, add_resolve, add_families):
+    for add in (
+        add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_spec,
+    ):  # fmt: skip
         add(commands)
     return parser

@@ -197,10 +197,10 @@ def _check_same_flags(
 
 
 def _check_named_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
-    """Every token a configuration names must be in the vocabulary.
+    """Every token a configuration names must be one of the added tokens.
 
-    transformers adds the others to its end, in an order that no file says. Without an
-    added_tokens_decoder it reads two more files for them.
+    transformers adds the others, those that are missing to the end of the vocabulary in an order
+    that no file says. Without an added_tokens_decoder it reads two more files for them.
     """
     config = files.object(_CONFIG)
     named = dict.fromkeys(_all_special_tokens(config), _CONFIG)
@@ -210,9 +210,14 @@ def _check_named_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> Non
             raise _unverified(files, "special_tokens_map.json names other special tokens")
         named |= dict.fromkeys(_all_special_tokens(also), "special_tokens_map.json")
         named |= dict.fromkeys(files.object("added_tokens.json"), "added_tokens.json")
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
     for text, file in named.items():
-        if backend.token_to_id(text) is None:
-            raise _unverified(files, f"{file} names the token {text!r}, which tokenizer.json lacks")
+        if text not in added:
+            raise _unverified(
+                files,
+                f"{file} names the token {text!r}, which is not among the added_tokens of "
+                "tokenizer.json",
+            )
 
 
 def _malformed(files: ModelFiles, why: str) -> ModelError:

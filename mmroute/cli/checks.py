@@ -1,0 +1,85 @@
+"""``mmroute doctor`` and ``mmroute spec check``: is a model, or a spec, in order?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Final
+
+from mmroute.cli.common import Commands, add_command, model_arguments, print_table
+from mmroute.parity.self_check import load_and_check
+from mmroute.parity.spec_check import check_spec
+
+__all__ = ["add_doctor", "add_spec"]
+
+_EXIT_UNHEALTHY: Final = 1
+_DOCTOR_EPILOG = """\
+exit status: 0 healthy; 1 not, or not to be loaded; 2 bad usage
+"""
+_SPEC_EPILOG = """\
+exit status: 0 valid; 1 not; 2 bad usage
+"""
+
+
+def add_doctor(commands: Commands) -> None:
+    """Add the command."""
+    doctor = add_command(
+        commands,
+        "doctor",
+        "check a model as it is installed here: files, versions, special tokens, a few requests",
+        _doctor,
+        epilog=_DOCTOR_EPILOG,
+    )
+    model_arguments(doctor)
+    doctor.add_argument(
+        "--vectors", metavar="FILE", type=Path, help="compare a few of these as well"
+    )
+
+
+def add_spec(commands: Commands) -> None:
+    """Add the command."""
+    spec = commands.add_parser("spec", help="work on family specs")
+    of_spec = spec.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = add_command(
+        of_spec, "check", "find everything that is wrong with a family spec", _spec_check,
+        epilog=_SPEC_EPILOG,
+    )  # fmt: skip
+    check.add_argument("file", metavar="FILE", type=Path, help="a family spec, *.toml")
+    check.add_argument("--model", metavar="DIR", help="resolve this model with it, too")
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    report = load_and_check(
+        arguments.model,
+        backend=arguments.backend,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+        vectors=arguments.vectors,
+    )
+    if arguments.json:
+        print(json.dumps(report.as_json(), ensure_ascii=False))
+    else:
+        rows = [("CHECK", "", "DETAIL")]
+        rows += [(c.name, "ok" if c.ok else "FAILED", c.detail) for c in report.checks]
+        print_table(rows)
+        for warning in report.warnings:
+            print(f"warning: {warning}")
+        print("healthy" if report.healthy else "not healthy")
+    return 0 if report.healthy else _EXIT_UNHEALTHY
+
+
+def _spec_check(arguments: argparse.Namespace) -> int:
+    report = check_spec(arguments.file, model=arguments.model)
+    if arguments.json:
+        print(json.dumps(report.as_json(), ensure_ascii=False))
+    elif not report.valid:
+        for problem in report.problems:
+            print(problem)
+    else:
+        print(f"{arguments.file} is valid")
+        if report.resolved is not None:
+            rows = [("VALUE", "IS", "FROM")]
+            rows += [(o.name, json.dumps(o.value), o.source) for o in report.resolved.origins]
+            print_table(rows)
+    return 0 if report.valid else _EXIT_UNHEALTHY

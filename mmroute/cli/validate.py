@@ -1,0 +1,134 @@
+"""``mmroute validate``: is this model answered as the engine answers it?"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from mmroute.cli.common import Commands, add_command, model_arguments
+from mmroute.errors import MmrouteError, Reason
+from mmroute.normalizer import Normalizer
+from mmroute.parity.answers import Case, Oracle
+from mmroute.parity.comparison import Finding, compare
+from mmroute.parity.oracles import find_oracle
+from mmroute.parity.oracles.vectors import VectorsOracle
+from mmroute.parity.page import as_page
+from mmroute.parity.report import Report, as_json, as_lines, title_of
+from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
+from mmroute.parity.vector_files import write_vectors
+
+__all__ = ["add_validate"]
+
+_EXIT_MISMATCH: Final = 1
+_EXIT_UNDECIDED: Final = 3
+_PROGRESS_EVERY: Final = 0.5  # seconds
+_EPILOG = """\
+ORACLE is one of
+  vllm                 vLLM, in the environment this runs in
+  transformers         the model's own processor: pip install 'mmroute[validate]'
+  http://HOST:PORT     a running vLLM server, best `vllm launch render MODEL`
+  FILE.jsonl           a file of vectors, which brings its own requests
+
+Without --cases the requests are mmroute's own: sizes at the limits and rounding edges of this
+model's geometry, conversations, unusual text, typed placeholders. --random adds as many as you
+like.
+
+exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 bad usage;
+3 nothing could be decided, or the oracle is not to be had
+"""
+
+
+def add_validate(commands: Commands) -> None:
+    """Add the command."""
+    validate = add_command(
+        commands,
+        "validate",
+        "compare the answers for a model with an engine's, and say what is wrong where they differ",
+        _validate,
+        epilog=_EPILOG,
+    )
+    model_arguments(validate)
+    validate.add_argument("--against", metavar="ORACLE", required=True, help="whom to ask")
+    validate.add_argument("--cases", metavar="FILE", type=Path, help="requests of your own")
+    validate.add_argument(
+        "--random", metavar="N", type=int, default=0, help="so many random requests as well"
+    )
+    validate.add_argument("--seed", type=int, default=0, help="of the random requests")
+    validate.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page")
+    validate.add_argument(
+        "--write-vectors", metavar="FILE", type=Path, help="keep what the oracle said"
+    )
+    validate.add_argument(
+        "--trust-remote-code", action="store_true", help="let code run that comes with the model"
+    )
+    validate.add_argument("--served-model", metavar="NAME", help="the server's name for the model")
+    validate.add_argument("--api-key", help="of the server")
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    normalizer = Normalizer.from_pretrained(
+        arguments.model,
+        backend=arguments.backend,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+    )
+    try:
+        oracle = find_oracle(
+            arguments.against,
+            arguments.model,
+            revision=arguments.revision,
+            trust_remote_code=arguments.trust_remote_code,
+            served_model=arguments.served_model,
+            api_key=arguments.api_key,
+        )
+    except MmrouteError as error:
+        if error.reason is not Reason.ORACLE_UNAVAILABLE:
+            raise
+        print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
+        return _EXIT_UNDECIDED
+    cases = list(_cases(arguments, normalizer, oracle))
+    report = Report(
+        model=normalizer.model.name,
+        family=normalizer.model.family.family,
+        oracle=title_of(oracle),
+        findings=tuple(_with_progress(compare(normalizer, oracle, cases), len(cases))),
+        tokenizer=normalizer.model.tokenizer,
+    )
+    if arguments.html is not None:
+        arguments.html.write_text(as_page(report), encoding="utf-8")
+    if arguments.write_vectors is not None:
+        write_vectors(arguments.write_vectors, report, oracle)
+    if arguments.json:
+        print(json.dumps(as_json(report), ensure_ascii=False))
+    else:
+        print("\n".join(as_lines(report)))
+    return {True: 0, False: _EXIT_MISMATCH, None: _EXIT_UNDECIDED}[report.parity]
+
+
+def _cases(arguments: argparse.Namespace, normalizer: Normalizer, oracle: Oracle) -> Iterable[Case]:
+    if isinstance(oracle, VectorsOracle):
+        return oracle.cases()
+    if arguments.cases is not None:
+        chosen = cases_from_file(arguments.cases)
+    else:
+        chosen = built_in_cases(normalizer)
+    return itertools.chain(chosen, random_cases(normalizer, arguments.random, arguments.seed))
+
+
+def _with_progress(findings: Iterable[Finding], total: int) -> Iterator[Finding]:
+    """The findings; with a count on stderr while someone watches it."""
+    watched = sys.stderr.isatty()
+    shown_at = 0.0
+    for number, finding in enumerate(findings, 1):
+        yield finding
+        if watched and (time.monotonic() - shown_at > _PROGRESS_EVERY or number == total):
+            print(f"\r{number} of {total}", end="", file=sys.stderr, flush=True)
+            shown_at = time.monotonic()
+    if watched and total:
+        print(file=sys.stderr)

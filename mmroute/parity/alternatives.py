@@ -1,0 +1,178 @@
+"""Geometries that are a little other than the model's: one field changed, or the size.
+
+Nothing is known of the algorithm beyond the fields of its dataclass: a choice has its other
+choices, a switch its other position, and a number is searched for the values that give the count
+that is wanted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+from mmroute.errors import InexactError
+from mmroute.geometry import Geometry, Replacement
+from mmroute.request import ImageSize, RequestOptions
+
+__all__ = ["Alternative", "Resized", "alternatives", "total"]
+
+# Sides, patches, tiles and areas that models are known to have; 28 * 28 is Qwen's area of a token.
+_KNOWN: Final = (
+    1, 2, 3, 4, 6, 8, 9, 12, 14, 16, 24, 28, 32, 224, 336, 384, 448, 560, 672, 896, 980, 1024,
+    1540, 4 * 28 * 28, 256 * 28 * 28, 1280 * 28 * 28, 16384 * 28 * 28, 1 << 16, 1 << 20, 1 << 24,
+)  # fmt: skip
+# A number is searched among so many times its half and its double, in quarter steps of a power.
+_OCTAVES: Final = 8
+_STEPS: Final = 4
+_LARGEST: Final = 1 << 40
+
+_Fits: TypeAlias = Callable[[Geometry], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another geometry.
+
+    Attributes:
+        name: what is other about it, such as ``rounding='down'``.
+        geometry: itself.
+        note: which other values would do as well; empty if none was looked for.
+    """
+
+    name: str
+    geometry: Geometry
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """A geometry that sees other sizes than were given.
+
+    Attributes:
+        inner: it counts.
+        sizes: what it sees, in order.
+    """
+
+    inner: Geometry
+    sizes: tuple[ImageSize, ...]
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self.inner.max_embeds
+
+    def with_overrides(self, options: RequestOptions) -> Resized:  # noqa: ARG002 - they are in
+        """See `Geometry.with_overrides`; the inner one has them already."""
+        return self
+
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:  # noqa: ARG002
+        """See `Geometry.replacements`."""
+        return self.inner.replacements(self.sizes)
+
+
+def total(geometry: Geometry, images: Sequence[ImageSize]) -> int | None:
+    """How many tokens all images have together; None if one is refused."""
+    try:
+        return sum(len(replacement.token_ids) for replacement in geometry.replacements(images))
+    except (InexactError, ArithmeticError, ValueError, IndexError):  # a senseless variant
+        return None
+
+
+def alternatives(
+    geometry: Geometry, images: tuple[ImageSize, ...], wanted: int
+) -> Iterator[Alternative]:
+    """Other geometries that give all images together so many tokens; choices before numbers.
+
+    Last come the same fields with a size one pixel off: a boundary that is rounded another way.
+    """
+
+    def fits(other: Geometry) -> bool:
+        return total(other, images) == wanted
+
+    kind: Any = type(geometry)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        names = [f.name for f in fields(kind) if not f.name.endswith("_token_id")]
+        for name in names:
+            for value in _choices(hints[name], getattr(geometry, name)):
+                other = _with(geometry, name, value)
+                if other is not None and fits(other):
+                    yield Alternative(f"{name}={value!r}", other)
+        for name in names:
+            found = _number(geometry, name, fits)
+            if found is not None:
+                yield found
+    yield from _nudged(geometry, images, fits)
+
+
+def _with(geometry: Geometry, name: str, value: object) -> Geometry | None:
+    try:
+        changed: Geometry = replace(geometry, **{name: value})  # type: ignore[type-var]  # a dataclass
+    except (ValueError, ArithmeticError):
+        return None
+    return changed
+
+
+def _choices(hint: Any, value: object) -> Iterator[object]:  # noqa: ANN401 - a type
+    if isinstance(value, bool):
+        yield not value
+    elif get_origin(hint) is Literal:
+        yield from (choice for choice in get_args(hint) if choice != value)
+    elif isinstance(value, tuple) and value and all(isinstance(v, tuple) for v in value):
+        yield tuple(v[::-1] for v in value)
+    elif value is None and int in get_args(hint):
+        yield from _KNOWN
+    elif isinstance(value, int) and type(None) in get_args(hint):
+        yield None
+
+
+def _number(geometry: Geometry, name: str, fits: _Fits) -> Alternative | None:
+    """A value of a number that fits: one that models have, else the first of those sampled."""
+    value = getattr(geometry, name)
+    if type(value) is not int:
+        return None
+
+    def does(number: int) -> bool:
+        other = _with(geometry, name, number)
+        return number != value and other is not None and fits(other)
+
+    steps = range(-_OCTAVES * _STEPS, _OCTAVES * _STEPS + 1)
+    samples = (max(round(value * 2 ** (step / _STEPS)), 1) for step in steps)
+    near = (n for n in (value - 1, value + 1, value // 2, value * 2) if n > 0)
+    at = next((n for n in (*near, *_KNOWN, *samples) if does(n)), None)
+    if at is None:
+        return None
+    low, high = _reach(does, at, -1), _reach(does, at, 1)
+    upper = f"to {high}" if 2 * high < _LARGEST else "up"
+    note = f"any from {low} {upper} would do" if low != high else ""
+    other = _with(geometry, name, at)
+    return Alternative(f"{name}={at}", other, note) if other is not None else None
+
+
+def _reach(does: Callable[[int], bool], at: int, sign: int) -> int:
+    """The last value that does, going one way from one that does."""
+    good, step = at, 1
+    while 0 < (probed := good + sign * step) < _LARGEST and does(probed):
+        good, step = probed, 2 * step
+    while step > 1:
+        step //= 2
+        if 0 < good + sign * step < _LARGEST and does(good + sign * step):
+            good += sign * step
+    return good
+
+
+def _nudged(
+    geometry: Geometry, images: tuple[ImageSize, ...], fits: _Fits
+) -> Iterator[Alternative]:
+    moves: Mapping[str, tuple[int, int]] = {
+        f"{width:+d} pixels of width, {height:+d} of height": (width, height)
+        for width, height in itertools.product((0, 1, -1), repeat=2)
+        if (width, height) != (0, 0)
+    }
+    for name, (width, height) in moves.items():
+        sizes = tuple(ImageSize(max(i.width + width, 1), max(i.height + height, 1)) for i in images)
+        other = Resized(geometry, sizes)
+        if fits(other):
+            yield Alternative(name, other, "a side is rounded another way")

@@ -1,0 +1,134 @@
+"""What can be wrong, by name, and the two answers in which it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from mmroute.chat import Chat
+from mmroute.errors import InexactError
+from mmroute.geometry import Geometry, TokenIds
+from mmroute.normalizer import Normalizer
+from mmroute.parity.answers import Range
+from mmroute.request_lines import request_of
+
+__all__ = ["Cause", "Diagnosis", "Difference", "first_difference"]
+
+
+class Cause(StrEnum):
+    """What is wrong, by name. The values are stable."""
+
+    ORACLE_REFUSES = "oracle_refuses"
+    """The oracle refuses the request, and mmroute answers it."""
+    BOS_MISSING = "bos_missing"
+    """The oracle has a BOS where mmroute has none; nothing else differs."""
+    BOS_EXTRA = "bos_extra"
+    """mmroute has a BOS, or one more, where the oracle has none; nothing else differs."""
+    WRONG_FILL = "wrong_fill"
+    """Images take the same positions, filled with another ID."""
+    WRONG_COUNT = "wrong_count"
+    """An image has another number (or arrangement) of tokens."""
+    PLACEMENT_ORDER = "placement_order"
+    """The same images and the same text, put together in another order."""
+    SPECIAL_TOKEN_SPLIT = "special_token_split"  # noqa: S105 - a cause, not a password
+    """A special token is one ID for one of the two, and ordinary pieces for the other."""
+    DECODE_ROUND_TRIP = "decode_round_trip"
+    """The same text, in other IDs: one of the two has decoded and encoded it again."""
+    TEMPLATE = "template"
+    """The oracle rendered another of the model directory's chat templates."""
+    ORIENTATION = "orientation"
+    """The oracle counts an image with its sides swapped: EXIF, or height before width."""
+    RANGES_ONLY = "ranges_only"
+    """The same IDs; the images are said to stand elsewhere in them."""
+    OTHER = "other"
+    """None of these, or several at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Where two answers begin to differ, and why.
+
+    Attributes:
+        cause: by name.
+        first_difference: index of the first token ID that differs; 0 for a refusal, and the
+            length of the answer if only ranges do.
+        explanation: one or two sentences for whoever has to mend it.
+        alternatives: for a wrong count every change of the geometry that was found to give all
+            of the oracle's answer, such as ``rounding='down'``; else empty.
+    """
+
+    cause: Cause
+    first_difference: int
+    explanation: str
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Difference:
+    """Two answers with token IDs that differ.
+
+    Attributes:
+        normalizer: who gave ours.
+        request: the one both answered.
+        ours: our token IDs.
+        theirs: the oracle's.
+        our_ranges: where we say the images stand.
+        their_ranges: likewise; None if the oracle does not say.
+        at: index of the first ID that differs.
+    """
+
+    normalizer: Normalizer
+    request: Mapping[str, Any]
+    ours: TokenIds
+    theirs: TokenIds
+    our_ranges: tuple[Range, ...]
+    their_ranges: tuple[Range, ...] | None
+    at: int
+
+    def text(self, ids: TokenIds) -> str | None:
+        """The text of token IDs; None if our tokenizer has none for them."""
+        try:
+            return self.normalizer.model.tokenizer.decode(ids.tolist())
+        except Exception:  # noqa: BLE001 - tokenizers have no one exception for a foreign ID
+            return None
+
+    def named(self, token_id: int) -> str:
+        """A token ID with its text, for an explanation."""
+        text = self.text(np.array([token_id], dtype=np.uint32))
+        return f"{token_id} ({text!r})" if text else f"{token_id} (not in our tokenizer)"
+
+    def found(
+        self, cause: Cause, explanation: str, alternatives: tuple[str, ...] = ()
+    ) -> Diagnosis:
+        """The diagnosis of this difference."""
+        return Diagnosis(cause, self.at, explanation, alternatives)
+
+    def answer_with(
+        self, *, geometry: Geometry | None = None, chat: Chat | None = None
+    ) -> TokenIds | None:
+        """Our token IDs with one part of the model replaced; None if there are none then."""
+        model = self.normalizer.model
+        if geometry is not None and model.images is not None:
+            model = replace(model, images=replace(model.images, geometry=geometry))
+        if chat is not None:
+            model = replace(model, chat=chat)
+        try:
+            changed = Normalizer(model, self.normalizer.links)
+            return request_of(dict(self.request)).route(changed).token_ids
+        except (InexactError, ArithmeticError, ValueError):  # values that make no sense together
+            return None
+
+
+def first_difference(ours: TokenIds, theirs: TokenIds) -> int:
+    """Index of the first ID that differs; the shorter length if one begins with the other.
+
+    >>> first_difference(np.array([1, 2], np.uint32), np.array([1, 3], np.uint32))
+    1
+    """
+    length = min(len(ours), len(theirs))
+    differing = np.flatnonzero(ours[:length] != theirs[:length])
+    return int(differing[0]) if len(differing) else length

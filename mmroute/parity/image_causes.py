@@ -1,0 +1,255 @@
+"""Causes in the images: counted, turned or placed another way.
+
+Each is a hypothesis that is tried: the request is answered again with the part replaced, and the
+cause is found if this gives the oracle's answer, every ID of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mmroute.errors import InexactError
+from mmroute.geometry import Geometry, Replacement, TokenIds
+from mmroute.parity.alternatives import Resized, alternatives
+from mmroute.parity.answers import Range
+from mmroute.parity.causes import Cause, Diagnosis, Difference
+from mmroute.placement import RenderedByTokenizer
+from mmroute.request import ImageSize, RequestOptions
+
+__all__ = ["orientation", "placement_order", "unexplained_count", "wrong_count"]
+
+_MOST_PERMUTED = 5
+_MOST_ALTERNATIVES = 4
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """A geometry that remembers what it was asked for."""
+
+    inner: Geometry
+    seen: list[tuple[Geometry, tuple[ImageSize, ...]]] = field(default_factory=list)
+
+    @property
+    def max_embeds(self) -> int:
+        return self.inner.max_embeds
+
+    def with_overrides(self, options: RequestOptions) -> _Recorder:
+        return _Recorder(self.inner.with_overrides(options), self.seen)
+
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+        self.seen.append((self.inner, tuple(images)))
+        return self.inner.replacements(images)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A geometry that has its answer already."""
+
+    inner: Geometry
+    given: tuple[Replacement, ...]
+
+    @property
+    def max_embeds(self) -> int:
+        return self.inner.max_embeds
+
+    def with_overrides(self, options: RequestOptions) -> _Given:  # noqa: ARG002 - they are in
+        return self
+
+    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:  # noqa: ARG002
+        return iter(self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """The images of the request, and how we count them."""
+
+    geometry: Geometry
+    sizes: tuple[ImageSize, ...]
+    replacements: tuple[Replacement, ...]
+
+
+def _images(difference: Difference) -> _Images | None:
+    rules = difference.normalizer.model.images
+    if rules is None or not difference.our_ranges:
+        return None
+    recorder = _Recorder(rules.geometry)
+    difference.answer_with(geometry=recorder)
+    if not recorder.seen:
+        return None
+    geometry, sizes = recorder.seen[-1]
+    return _Images(geometry, sizes, tuple(geometry.replacements(sizes)))
+
+
+def _explains(difference: Difference, replacements: tuple[Replacement, ...]) -> bool:
+    """Whether the oracle's answer is ours with these replacements."""
+    rules = difference.normalizer.model.images
+    if rules is None:
+        return False
+    if isinstance(rules.placement, RenderedByTokenizer):
+        # The renderer keeps its own geometry; what it rendered can be taken apart instead.
+        answer: TokenIds | None = _spliced(difference, replacements)
+    else:
+        answer = difference.answer_with(geometry=_Given(rules.geometry, replacements))
+    return answer is not None and np.array_equal(answer, difference.theirs)
+
+
+def _spliced(difference: Difference, replacements: Sequence[Replacement]) -> TokenIds:
+    pieces = []
+    end = 0
+    for (offset, length), replacement in zip(difference.our_ranges, replacements, strict=True):
+        pieces += [difference.ours[end:offset], replacement.token_ids]
+        end = offset + length
+    answer: TokenIds = np.concatenate([*pieces, difference.ours[end:]])
+    return answer
+
+
+def _first_changed(images: _Images, others: Sequence[Replacement]) -> int:
+    pairs = zip(images.replacements, others, strict=True)
+    return next(
+        (k for k, (a, b) in enumerate(pairs) if not np.array_equal(a.token_ids, b.token_ids)), 0
+    )
+
+
+def orientation(difference: Difference) -> Diagnosis | None:
+    """The oracle sees an image with its sides swapped."""
+    images = _images(difference)
+    if images is None:
+        return None
+    every = range(len(images.sizes))
+    for turned in ({*every}, *({k} for k in every)):
+        sizes = tuple(
+            ImageSize(size.height, size.width) if k in turned else size
+            for k, size in enumerate(images.sizes)
+        )
+        try:
+            others = tuple(images.geometry.replacements(sizes))
+        except InexactError:  # a hypothesis that is refused is none
+            continue
+        if _explains(difference, others):
+            k = _first_changed(images, others)
+            size = images.sizes[k]
+            return difference.found(
+                Cause.ORIENTATION,
+                f"Image {k + 1} is counted as {size} by mmroute and as {sizes[k]} by the oracle. "
+                "Is its EXIF orientation applied by only one of them, or are width and height "
+                "swapped?",
+            )
+    return None
+
+
+def wrong_count(difference: Difference) -> Diagnosis | None:
+    """Another value of one field of the geometry gives the oracle's answer."""
+    images = _images(difference)
+    if images is None:
+        return None
+    ours = sum(len(replacement.token_ids) for replacement in images.replacements)
+    wanted = ours + len(difference.theirs) - len(difference.ours)
+    fitting = []
+    for other in alternatives(images.geometry, images.sizes, wanted):
+        replacements = tuple(other.geometry.replacements(images.sizes))
+        if _explains(difference, replacements):
+            fitting.append((other, replacements))
+    if not fitting:
+        return None
+    first, replacements = fitting[0]
+    k = _first_changed(images, replacements)
+    named = [other.name + f" ({other.note})" * bool(other.note) for other, _ in fitting]
+    shown = ", or ".join(named[:_MOST_ALTERNATIVES])
+    subject = "The size is seen with " if isinstance(first.geometry, Resized) else "With "
+    return difference.found(
+        Cause.WRONG_COUNT,
+        f"Image {k + 1} of {images.sizes[k]} has {len(images.replacements[k].token_ids)} tokens "
+        f"in mmroute and {len(replacements[k].token_ids)} in the oracle. {subject}{shown} "
+        f"{type(images.geometry).__name__} gives the oracle's answer.",
+        tuple(other.name for other, _ in fitting),
+    )
+
+
+def placement_order(difference: Difference) -> Diagnosis | None:
+    """The same images and the same text, in another order."""
+    images = _images(difference)
+    if images is None or len(difference.ours) != len(difference.theirs):
+        return None
+    for order in _orders(len(images.sizes)):
+        if _explains(difference, tuple(images.replacements[k] for k in order)):
+            shown = ", ".join(str(k + 1) for k in order)
+            return difference.found(
+                Cause.PLACEMENT_ORDER,
+                f"The oracle's placeholders take the images in the order {shown}; mmroute's take "
+                "the k-th image each, in the placement rule's own order.",
+            )
+    theirs = difference.their_ranges
+    if theirs is None or len(theirs) != len(difference.our_ranges):
+        return None
+    pieces = Counter(_pieces(difference.ours, difference.our_ranges))
+    same_pieces = pieces == Counter(_pieces(difference.theirs, theirs))
+    rest = _rest(difference.ours, difference.our_ranges)
+    if same_pieces and np.array_equal(rest, _rest(difference.theirs, theirs)):
+        return difference.found(
+            Cause.PLACEMENT_ORDER,
+            f"The same text and images are put together otherwise: mmroute's images begin at "
+            f"{[offset for offset, _ in difference.our_ranges][:8]}, the oracle's at "
+            f"{[offset for offset, _ in theirs][:8]}.",
+        )
+    return None
+
+
+def _orders(count: int) -> Iterator[tuple[int, ...]]:
+    if count <= _MOST_PERMUTED:
+        yield from itertools.islice(itertools.permutations(range(count)), 1, None)
+        return
+    natural = tuple(range(count))
+    yield natural[::-1]
+    yield (*natural[1:], 0)
+    yield (count - 1, *natural[:-1])
+    for k in range(count - 1):
+        yield (*natural[:k], k + 1, k, *natural[k + 2 :])
+
+
+def _pieces(ids: TokenIds, ranges: Sequence[Range]) -> Iterator[bytes]:
+    return (ids[offset : offset + length].tobytes() for offset, length in ranges)
+
+
+def _rest(ids: TokenIds, ranges: Sequence[Range]) -> TokenIds:
+    kept = np.ones(len(ids), dtype=bool)
+    for offset, length in ranges:
+        kept[offset : offset + length] = False
+    rest: TokenIds = ids[kept]
+    return rest
+
+
+def unexplained_count(difference: Difference) -> Diagnosis | None:
+    """Only an image's length differs, and nothing that was tried gives the oracle's."""
+    images = _images(difference)
+    ranges = difference.their_ranges
+    if ranges is None:
+        ranges = _only_range(difference)
+    if images is None or ranges is None or len(ranges) != len(difference.our_ranges):
+        return None
+    pairs = zip(difference.our_ranges, ranges, strict=True)
+    k = next((k for k, (ours, theirs) in enumerate(pairs) if ours[1] != theirs[1]), None)
+    rest = _rest(difference.ours, difference.our_ranges)
+    if k is None or not np.array_equal(rest, _rest(difference.theirs, ranges)):
+        return None
+    return difference.found(
+        Cause.WRONG_COUNT,
+        f"The image at {difference.our_ranges[k][0]}, number {k + 1} of {len(ranges)} (sizes "
+        f"{', '.join(map(str, images.sizes[:8]))}), has {difference.our_ranges[k][1]} tokens in "
+        f"mmroute and {ranges[k][1]} in the oracle. No other value of one field of "
+        f"{type(images.geometry).__name__} that was tried gives this.",
+    )
+
+
+def _only_range(difference: Difference) -> tuple[Range, ...] | None:
+    """Where the oracle's one image stands, if all around it is as with us."""
+    if len(difference.our_ranges) != 1:
+        return None
+    ((offset, length),) = difference.our_ranges
+    after = len(difference.ours) - offset - length
+    theirs = len(difference.theirs) - offset - after
+    return ((offset, theirs),) if theirs >= 0 else None

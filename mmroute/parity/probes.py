@@ -1,0 +1,175 @@
+"""A handful of requests every model must answer, and what must hold for the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.errors import Reason
+from mmroute.geometry import Replacement
+from mmroute.normalizer import Normalizer
+from mmroute.placement import PlaceholderRange
+from mmroute.request import ImageSize
+from mmroute.resolve import ResolvedModel
+from mmroute.routing import Routing
+
+__all__ = ["Probe", "ask", "probes", "token_ids_of_spec"]
+
+_QUESTION: Final = "What is in this picture?"
+# One of each orientation, and no multiple of any patch size.
+_SIZES: Final = (ImageSize(641, 479), ImageSize(300, 899))
+# What a model may lack, or be too small for, and still be right wherever it answers.
+_LIMITS: Final = frozenset(
+    {
+        Reason.CHAT_TEMPLATE_MISSING,
+        Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
+        Reason.PROMPT_TOO_LONG,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A request, and the images in it.
+
+    Attributes:
+        name: for the report.
+        request: arguments of `Normalizer.normalize`, without images.
+        images: their sizes.
+    """
+
+    name: str
+    request: dict[str, Any]
+    images: tuple[ImageSize, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of the probes.
+
+    Attributes:
+        exact: names of those answered as they must be.
+        problems: what does not hold, in words.
+        limits: what the model cannot answer, and why, in words; no problem.
+    """
+
+    exact: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+
+
+def probes(model: ResolvedModel) -> Iterator[Probe]:
+    """The requests for a model: text, one image, two images; as a prompt and as a chat."""
+    yield Probe("text prompt", {"prompt": _QUESTION})
+    yield Probe("text chat", _chat(0))
+    spec = model.family.placeholder
+    if model.images is None or spec is None:
+        return
+    for count in (1, 2):
+        name = f"{count} image{'s' * (count > 1)}"
+        images = _SIZES[:count]
+        yield Probe(f"chat with {name}", _chat(count), images)
+        # A tokenizer that renders images itself finds none in text.
+        if spec.rule != "rendered" and spec.chat_text is not None:
+            placed = (spec.chat_text.replace("{n}", str(n)) for n in range(1, count + 1))
+            yield Probe(f"prompt with {name}", {"prompt": f"{''.join(placed)}{_QUESTION}"}, images)
+
+
+def ask(normalizer: Normalizer) -> Asked:
+    """Every probe's answer, held against what must be true of it."""
+    asked = Asked()
+    for probe in probes(normalizer.model):
+        first, second = (
+            normalizer.normalize(**probe.request, images=probe.images) for _ in range(2)
+        )
+        if first.reason in _LIMITS:
+            asked.limits.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
+        elif first.reason is not None:
+            asked.problems.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
+        elif not _same(first, second):
+            asked.problems.append(f"{probe.name} has two answers")
+        elif wrong := _wrong(normalizer.model, probe.images, first):
+            asked.problems.append(f"{probe.name}: {wrong}")
+        else:
+            asked.exact.append(probe.name)
+    if not asked.exact and not asked.problems:
+        asked.problems.append("no built-in request has an exact answer")
+    return asked
+
+
+def token_ids_of_spec(model: ResolvedModel) -> dict[str, int]:
+    """The tokens of the family spec by name, as they were resolved."""
+    names = {f"{name}_token_id": name for name in model.family.tokens}
+    return {
+        names[origin.name]: origin.value
+        for origin in model.origins
+        if origin.name in names and isinstance(origin.value, int)
+    }
+
+
+def _chat(count: int) -> dict[str, Any]:
+    parts = [{"type": "image"}] * count
+    return {
+        "messages": [{"role": "user", "content": [*parts, {"type": "text", "text": _QUESTION}]}]
+    }
+
+
+def _same(first: Routing, second: Routing) -> bool:
+    return (
+        second.exact
+        and np.array_equal(first.token_ids, second.token_ids)
+        and first.placeholders == second.placeholders
+    )
+
+
+def _wrong(model: ResolvedModel, images: Sequence[ImageSize], routing: Routing) -> str | None:
+    """The first thing that must hold for an exact answer and does not."""
+    ids = routing.token_ids
+    if len(ids) and int(ids.max()) > model.max_token_id:
+        return f"has the ID {ids.max()}, and the vocabulary ends at {model.max_token_id}"
+    counted = list(model.images.geometry.replacements(images)) if model.images else []
+    if [p.item for p in routing.placeholders] != list(range(len(counted))):
+        return f"has {len(routing.placeholders)} ranges for {len(counted)} images"
+    features = np.zeros(len(ids), dtype=np.bool_)
+    end = 0
+    for placed, replacement in zip(routing.placeholders, counted, strict=True):
+        if wrong := _range_wrong(model, placed, replacement, end=end, limit=len(ids)):
+            return f"image {placed.item + 1} {wrong}"
+        end = placed.offset + placed.length
+        features[placed.offset : end] |= _is_embed(placed)
+    image_token_id = token_ids_of_spec(model).get("image")
+    if image_token_id is not None and not np.array_equal(features, ids == image_token_id):
+        found, wanted = int((ids == image_token_id).sum()), int(features.sum())
+        return f"has {found} image tokens, and {wanted} positions for features, not the same ones"
+    return None
+
+
+def _range_wrong(
+    model: ResolvedModel,
+    placed: PlaceholderRange,
+    replacement: Replacement,
+    *,
+    end: int,
+    limit: int,
+) -> str | None:
+    shared = model.family.placeholder is not None and (
+        model.family.placeholder.rule == "merged_blank_lines"
+    )
+    if placed.offset < end - shared or placed.offset + placed.length > limit:
+        return f"stands at {placed.offset}, over its neighbour or the end of the prompt"
+    if placed.length != len(replacement.token_ids):
+        return f"takes {placed.length} tokens; the geometry counts {len(replacement.token_ids)}"
+    embeds = int(_is_embed(placed).sum())
+    if embeds != replacement.num_embeds:
+        return f"has {embeds} features; the geometry counts {replacement.num_embeds}"
+    return None
+
+
+def _is_embed(placed: PlaceholderRange) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if placed.embed_runs is None:
+        return np.ones(placed.length, dtype=np.bool_)
+    values, counts = zip(*placed.embed_runs, strict=True)
+    return np.repeat(np.array(values, dtype=np.bool_), counts)

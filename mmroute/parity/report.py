@@ -1,0 +1,207 @@
+"""What a validation found, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mmroute.parity.answers import Answer, Oracle
+from mmroute.parity.comparison import Finding, Verdict
+from mmroute.tokenizers import Tokenizer
+
+__all__ = [
+    "Report",
+    "as_json",
+    "as_lines",
+    "by_kind",
+    "groups_of",
+    "shared_alternatives",
+    "title_of",
+    "verdict_of",
+]
+
+_AROUND: Final = 6  # token IDs shown before and after the first difference
+_SHOWN_CASES: Final = 3  # of each cause
+_LONGEST_TEXT: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings of one validation.
+
+    Attributes:
+        model: as it was given.
+        family: of the model.
+        oracle: who was asked, and in which version.
+        findings: in the order of the cases.
+        tokenizer: of the model, to show what IDs stand for.
+    """
+
+    model: str
+    family: str
+    oracle: str
+    findings: tuple[Finding, ...]
+    tokenizer: Tokenizer
+
+    @property
+    def verdicts(self) -> Mapping[Verdict, int]:
+        """How many findings of each kind."""
+        return Counter(finding.verdict for finding in self.findings)
+
+    @property
+    def parity(self) -> bool | None:
+        """True if all decided findings are equal; False if one is not; None if none is decided."""
+        if self.verdicts[Verdict.SILENT] or self.verdicts[Verdict.UNNEEDED]:
+            return False
+        return True if self.verdicts[Verdict.EQUAL] else None
+
+
+def title_of(oracle: Oracle) -> str:
+    """An oracle in a report."""
+    return f"{oracle.name} {oracle.version}".strip()
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    return {
+        "model": report.model,
+        "family": report.family,
+        "oracle": report.oracle,
+        "parity": report.parity,
+        "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
+        "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
+        "alternatives": {
+            title: shared
+            for title, findings in groups_of(report.findings)
+            if (shared := shared_alternatives(findings))
+        },
+        "findings": [
+            _finding_as_json(finding)
+            for finding in report.findings
+            if finding.verdict is not Verdict.EQUAL
+        ],
+    }
+
+
+def as_lines(report: Report) -> Iterator[str]:
+    """The report for people, line by line."""
+    yield f"{report.model} ({report.family}) against {report.oracle}"
+    yield ""
+    kinds = by_kind(report.findings)
+    width = max([len("KIND"), *map(len, kinds)])
+    yield f"{'KIND':{width}}  EQUAL  SILENT  UNNEEDED  UNDECIDED"
+    for kind, of_kind in kinds.items():
+        cells = (of_kind.get(verdict.value, 0) for verdict in Verdict)
+        equal, silent, unneeded, undecided = (str(cell or ".") for cell in cells)
+        yield f"{kind:{width}}  {equal:>5}  {silent:>6}  {unneeded:>8}  {undecided:>9}"
+    for title, findings in groups_of(report.findings):
+        yield ""
+        yield f"{title}: {len(findings)}"
+        shared = shared_alternatives(findings)
+        if shared:
+            yield f"  the oracle's numbers in all of them with: {', '.join(shared)}"
+        for finding in findings[:_SHOWN_CASES]:
+            yield from (f"  {line}" for line in _finding_lines(finding, report.tokenizer))
+        if len(findings) > _SHOWN_CASES:
+            yield f"  and {len(findings) - _SHOWN_CASES} more"
+    yield ""
+    yield verdict_of(report)
+
+
+def verdict_of(report: Report) -> str:
+    """The report in one line."""
+    counts = report.verdicts
+    decided = len(report.findings) - counts[Verdict.UNDECIDED]
+    verdict = {True: "parity", False: "no parity", None: "not decided"}[report.parity]
+    return f"{verdict}: {counts[Verdict.EQUAL]} of {decided} decided answers are equal"
+
+
+def by_kind(findings: Sequence[Finding]) -> dict[str, dict[str, int]]:
+    """How many findings of each verdict, by the kind of their case."""
+    kinds: dict[str, dict[str, int]] = {}
+    for finding in findings:
+        of_kind = kinds.setdefault(finding.case.kind, {})
+        of_kind[finding.verdict.value] = of_kind.get(finding.verdict.value, 0) + 1
+    return kinds
+
+
+def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+    """Findings that are not equal: wrong answers by their cause, then the others."""
+    groups: defaultdict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
+            groups[f"wrong, {finding.diagnosis.cause.value}"].append(finding)
+        elif finding.verdict is Verdict.UNNEEDED:
+            groups["inexact, though the oracle answers"].append(finding)
+        elif finding.verdict is Verdict.UNDECIDED:
+            groups["not decided"].append(finding)
+    yield from sorted(groups.items(), key=lambda group: not group[0].startswith("wrong"))
+
+
+def shared_alternatives(findings: Sequence[Finding]) -> list[str]:
+    """What would have given the oracle's count in every finding; one alone may fit by chance."""
+    diagnoses = [finding.diagnosis for finding in findings if finding.diagnosis is not None]
+    if not diagnoses:
+        return []
+    first, *others = (diagnosis.alternatives for diagnosis in diagnoses)
+    return [one for one in first if all(one in alternatives for alternatives in others)]
+
+
+def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
+    yield f"{finding.case.id}: {finding.note}".rstrip(": ")
+    if finding.diagnosis is None or finding.theirs is None:
+        return
+    yield f"  {finding.diagnosis.explanation}"
+    at = finding.diagnosis.first_difference
+    for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
+        if answer.token_ids is None:
+            yield f"  {name:8} refuses: {answer.refusal}"
+        else:
+            yield f"  {name:8} {_strip(answer, at)}  {_text(answer, at, tokenizer)}"
+
+
+def _strip(answer: Answer, at: int) -> str:
+    """The IDs around the first difference, which stands in brackets."""
+    ids = [] if answer.token_ids is None else answer.token_ids.tolist()
+    start = max(0, at - _AROUND)
+    shown = [str(token_id) for token_id in ids[start : at + _AROUND + 1]]
+    if at < len(ids):
+        shown[at - start] = f"[{shown[at - start]}]"
+    else:
+        shown.append("[end]")
+    return f"at {at} of {len(ids)}: " + ("... " if start else "") + " ".join(shown)
+
+
+def _text(answer: Answer, at: int, tokenizer: Tokenizer) -> str:
+    if answer.token_ids is None:
+        return ""
+    around = answer.token_ids[max(0, at - _AROUND) : at + _AROUND + 1].tolist()
+    try:
+        text = tokenizer.decode(around)
+    except (ValueError, KeyError, OverflowError):  # an ID that this tokenizer does not have
+        return ""
+    return repr(text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}...")
+
+
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "id": finding.case.id,
+        "kind": finding.case.kind,
+        "verdict": finding.verdict.value,
+        "note": finding.note,
+        "request": dict(finding.case.request),
+    }
+    if finding.diagnosis is not None:
+        result["cause"] = finding.diagnosis.cause.value
+        result["explanation"] = finding.diagnosis.explanation
+        result["first_difference"] = finding.diagnosis.first_difference
+        result["alternatives"] = list(finding.diagnosis.alternatives)
+    for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
+        if answer is not None:
+            ids = answer.token_ids
+            result[name] = (
+                {"refused": answer.refusal} if ids is None else {"token_ids": ids.tolist()}
+            )
+    return result

@@ -1,0 +1,245 @@
+"""Whether a model as it is loaded here can be trusted: its files, libraries, tokens and answers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.errors import MmrouteError, ModelError, Reason
+from mmroute.model_files import EMBEDDED_MODEL, ModelFiles, find_model
+from mmroute.normalizer import Normalizer
+from mmroute.parity.probes import ask, token_ids_of_spec
+from mmroute.parity.tested_versions import deciding_versions, untested, version_of
+from mmroute.resolve import ResolvedModel
+
+__all__ = ["Check", "HealthReport", "check_model", "load_and_check"]
+
+_MOST_VECTORS: Final = 12
+# Every letter and digit: a vocabulary with a hole loses some.
+_TEXT: Final = "The five boxing wizards (1234567890) jump quickly: so what?"
+_OF_MISTRAL_FORMAT: Final = frozenset({"params.json", "tekken.json"})
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: stable.
+        ok: whether it is as it must be.
+        detail: what was found.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """What a self-check found.
+
+    Attributes:
+        model: as the caller named it.
+        family: None if the model could not be loaded.
+        backend: the engine that is matched, and its version.
+        checks: in the order they were made.
+        warnings: what was not tested, or cannot be answered; no sign of a wrong answer.
+        fingerprints: SHA-256 of each file that may decide over token IDs, by its name in a model
+            directory.
+    """
+
+    model: str
+    family: str | None
+    backend: str
+    checks: tuple[Check, ...]
+    warnings: tuple[str, ...] = ()
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every check is as it must be."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def failures(self) -> str:
+        """What is not as it must be, in one line; empty if healthy."""
+        return "; ".join(f"{check.name}: {check.detail}" for check in self.checks if not check.ok)
+
+    def as_json(self) -> dict[str, Any]:
+        """Health and versions, ready for JSON."""
+        return {
+            "healthy": self.healthy,
+            "model": self.model,
+            "family": self.family,
+            "backend": self.backend,
+            "mmroute": version_of("mmroute"),
+            "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in self.checks],
+            "warnings": list(self.warnings),
+            "fingerprints": dict(self.fingerprints),
+        }
+
+
+def check_model(
+    normalizer: Normalizer, *, vectors: str | os.PathLike[str] | None = None
+) -> HealthReport:
+    """Check a model that is loaded. Reads its files once more, and asks no network.
+
+    Args:
+        normalizer: the model.
+        vectors: a file of an engine's answers for this very model; some of them are compared.
+
+    Raises:
+        OracleError: the vector file cannot be read.
+    """
+    model = normalizer.model
+    files, fingerprints = _fingerprints(model)
+    installed = deciding_versions(model)
+    versions = ", ".join(f"{name} {version}" for name, version in installed.items())
+    asked = ask(normalizer)
+    checks = [
+        files,
+        Check("versions", ok=True, detail=versions),
+        _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
+        _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
+        _check("requests", asked.problems, f"as they must be: {', '.join(asked.exact)}"),
+    ]
+    if vectors is not None:
+        checks.append(_compare(normalizer, Path(vectors)))
+    return HealthReport(
+        model=model.name,
+        family=model.family.family,
+        backend=f"{model.backend.name} {model.backend.version}",
+        checks=tuple(checks),
+        warnings=(*untested(model, installed), *asked.limits),
+        fingerprints=fingerprints,
+    )
+
+
+def load_and_check(  # noqa: PLR0913 - where a model comes from, and how it is served
+    model: str | os.PathLike[str],
+    *,
+    backend: str = "vllm",
+    model_id: str | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    vectors: str | os.PathLike[str] | None = None,
+) -> HealthReport:
+    """Load a model and check it; one that cannot be loaded has a report too.
+
+    Args:
+        model: directory, hub name, or the embedded model.
+        backend: the engine whose behaviour is matched.
+        model_id: the engine's own model string.
+        revision: hub branch, tag or commit.
+        token: hub access token.
+        vectors: see `check_model`.
+
+    Raises:
+        OracleError: the vector file cannot be read.
+    """
+    try:
+        normalizer = Normalizer.from_pretrained(
+            model, backend=backend, model_id=model_id, revision=revision, token=token
+        )
+    except MmrouteError as error:
+        refused = Check("load", ok=False, detail=f"{error.reason}: {error}")
+        return HealthReport(os.fspath(model), None, backend, (refused,))
+    return check_model(normalizer, vectors=vectors)
+
+
+def _check(name: str, problems: Sequence[str], detail: str) -> Check:
+    return Check(name, ok=not problems, detail="; ".join(problems) or detail)
+
+
+def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
+    try:
+        files = _files(model)
+        # A directory may hold the tokenizer of the other format as well; it is not read.
+        mistral = model.family.tokenizer.format == "mistral"
+        names = [name for name in files.names() if (name in _OF_MISTRAL_FORMAT) == mistral]
+        found = {name: _sha256(files.path(name)) for name in sorted(names)}
+    except (OSError, ModelError) as error:
+        return Check("files", ok=False, detail=f"cannot be read again: {error}"), {}
+    # An empty directory has no fingerprint that could differ from anything.
+    detail = f"{len(found)} in {files.root}" if found else f"{files.root} has none any more"
+    return Check("files", ok=bool(found), detail=detail), found
+
+
+def _files(model: ResolvedModel) -> ModelFiles:
+    """The model's files again, never by way of the network."""
+    if model.commit is not None:
+        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - only hub names need it
+
+        for name in ("config.json", "params.json"):
+            path = try_to_load_from_cache(model.name, name, revision=model.commit)
+            if isinstance(path, str):
+                return ModelFiles(model.name, Path(path).parent, model.commit)
+    elif model.name == EMBEDDED_MODEL or Path(model.name).expanduser().is_dir():
+        return find_model(model.name)
+    raise ModelError(Reason.MISSING_FILE, f"{model.name} is no longer where it was loaded from")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _named(model: ResolvedModel) -> str:
+    of_spec = [f"{name} {token_id}" for name, token_id in token_ids_of_spec(model).items()]
+    return f"{', '.join(of_spec) or 'none'} and {len(model.tokenizer.special_tokens)} others"
+
+
+def _split_tokens(model: ResolvedModel) -> list[str]:
+    """Tokens of the family spec, or of the model, that are not one ID of the loaded tokenizer."""
+    tokenizer = model.tokenizer
+    wanted = {
+        tokenizer.decode([token_id]): token_id for token_id in token_ids_of_spec(model).values()
+    }
+    problems = [
+        f"{text!r} is the text of {token_id} and encoded as {tokenizer.token_id(text)}"
+        for text, token_id in wanted.items()
+        if tokenizer.token_id(text) != token_id
+    ]
+    # mistral-common never reads special tokens out of text: nothing to split there.
+    if problems or model.family.tokenizer.format == "mistral":
+        return problems
+    named = {text: tokenizer.token_id(text) for text in tokenizer.special_tokens}
+    for text, token_id in (named | wanted).items():
+        alone = tokenizer.encode(text, add_special_tokens=False)
+        amid = tokenizer.encode(f"a {text} {text} b", add_special_tokens=False)
+        if token_id is None or alone != [token_id] or amid.count(token_id) != 2:  # noqa: PLR2004 - both of them
+            problems.append(f"{text!r} must be the one ID {token_id}, and is encoded as {alone}")
+    return problems
+
+
+def _lost_text(model: ResolvedModel) -> list[str]:
+    back = model.tokenizer.decode(model.tokenizer.encode(_TEXT, add_special_tokens=False))
+    return [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
+
+
+def _compare(normalizer: Normalizer, path: Path) -> Check:
+    # Only those who have vectors need what reads them.
+    from mmroute.parity.answers import Answer  # noqa: PLC0415
+    from mmroute.parity.oracles.vectors import VectorsOracle  # noqa: PLC0415
+    from mmroute.request_lines import request_of  # noqa: PLC0415
+
+    oracle = VectorsOracle(path)
+    cases = oracle.cases()
+    problems = []
+    compared = cases[:: max(1, -(-len(cases) // _MOST_VECTORS))]
+    for case in compared:
+        routing = request_of(dict(case.request)).route(normalizer)
+        ranges = tuple((p.offset, p.length) for p in routing.placeholders)
+        ours = Answer(routing.token_ids, ranges) if routing.exact else Answer(refusal="inexact")
+        if not ours.same(oracle.answer(case)):
+            why = f" ({routing.reason}: {routing.message})" if routing.reason else ""
+            problems.append(f"{case.id}: not {oracle.version}'s answer{why}")
+    if not compared:
+        problems.append(f"{path} holds no request")
+    detail = f"{len(compared)} of {len(cases)} compared, equal to {oracle.version}"
+    return _check("vectors", problems, detail)

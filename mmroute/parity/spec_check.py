@@ -1,0 +1,344 @@
+"""A family spec from elsewhere: everything that is wrong with it, not only the first thing."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import re
+import tomllib
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from mmroute.backends import find_backend
+from mmroute.errors import MmrouteError, Reason, SpecError, problem, shown
+from mmroute.family import FamilySpec, GeometrySpec, Lookup, known_families, match_family
+from mmroute.geometry import GEOMETRIES
+from mmroute.model_files import MODEL_FILES, FieldRef, ModelFiles, find_model
+from mmroute.resolve import ResolvedModel, resolve_files
+
+__all__ = ["SpecProblem", "SpecReport", "check_spec"]
+
+_ANY: Final = ("*",)
+_OTHERS: Final = "installed specs"
+_QUOTED: Final = re.compile(r"'([^']*)'")
+_TOML_PLACE: Final = re.compile(r" \(at ([^()]*)\)$")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpecProblem:
+    """One thing that is wrong with a spec.
+
+    Attributes:
+        place: the dotted path of the field, such as ``geometry.values.patchsize``.
+        found: what is there, shortened; empty if nothing is.
+        message: what must be there, or what to do.
+    """
+
+    place: str
+    found: str
+    message: str
+
+    def __str__(self) -> str:
+        found = f" (found {self.found})" if self.found else ""
+        return f"{self.place}: {self.message}{found}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpecReport:
+    """What was found in a spec file.
+
+    Attributes:
+        file: as the caller named it.
+        problems: all that were found; the spec is valid if there are none.
+        spec: what was read; None if it could not be.
+        resolved: the model directory by this spec, if one was given and could be resolved.
+    """
+
+    file: str
+    problems: tuple[SpecProblem, ...]
+    spec: FamilySpec | None = None
+    resolved: ResolvedModel | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """The report, ready for JSON; ``values`` as in ``mmroute resolve --json``."""
+        spec = self.spec
+        report = {
+            "file": self.file,
+            "valid": self.valid,
+            "problems": [dataclasses.asdict(found) for found in self.problems],
+            "family": spec.family if spec else None,
+            "title": spec.title if spec else None,
+            "match": {str(ref): list(v) for ref, v in spec.match.items()} if spec else {},
+            "geometry": spec.geometry.name if spec and spec.geometry else None,
+            "checked": {engine: list(v) for engine, v in spec.checked.items()} if spec else {},
+        }
+        if self.resolved is not None:
+            origins = self.resolved.origins
+            report["values"] = [dataclasses.asdict(origin) for origin in origins]
+        return report
+
+
+def check_spec(file: Path, *, model: str | None = None, backend: str = "vllm") -> SpecReport:
+    """Check a spec file that is not, or not yet, installed.
+
+    Args:
+        file: the TOML file.
+        model: a model directory (or hub name) to resolve by it.
+        backend: the engine to match then.
+    """
+    try:
+        raw = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        place = _TOML_PLACE.search(str(error))
+        words = _TOML_PLACE.sub("", str(error))
+        found = SpecProblem(place[1] if place else "the file", "", f"not TOML: {words}")
+        return SpecReport(str(file), (found,))
+    except (OSError, UnicodeDecodeError) as error:
+        return SpecReport(str(file), (SpecProblem("the file", "", f"cannot be read: {error}"),))
+    together = list(_geometry_problems(raw))
+    try:
+        spec = FamilySpec.model_validate(raw)
+    except ValidationError as error:
+        fields = [_field_problem(each) for each in error.errors() if each["loc"] or not together]
+        return SpecReport(str(file), (*fields, *together))
+    problems = [*together, *_value_problems(spec), *_format_problems(spec), *_collisions(spec)]
+    if problems or model is None:
+        return SpecReport(str(file), tuple(problems), spec)
+    try:
+        resolved = _resolve(spec, model, backend)
+    except MmrouteError as error:
+        found = SpecProblem(f"model {model}", "", f"{error.reason}: {error}")
+        return SpecReport(str(file), (found,), spec)
+    return SpecReport(str(file), (), spec, resolved)
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
+    """One of pydantic's errors, with a suggestion where the field has few possible values."""
+    *parents, last = loc = error["loc"] or ("the file",)
+    place, found = ".".join(map(str, loc)), shown(error["input"])
+    if not error["loc"]:
+        return SpecProblem(place, "", problem(error))
+    match error["type"]:
+        case "missing":
+            return SpecProblem(place, "", "must be given")
+        case "extra_forbidden":
+            known = _fields_at(parents)
+            listed = f"; there are {', '.join(known)}"
+            message = f"there is no such field{_near(str(last), known) or listed}"
+        case "literal_error":
+            known = _QUOTED.findall(error["ctx"]["expected"])
+            near = _near(str(error["input"]), known)
+            message = f"must be one of {', '.join(known)}{near}"
+        case _:
+            message = _in_words(error["msg"])
+    return SpecProblem(place, found, message)
+
+
+def _in_words(message: str) -> str:
+    """Pydantic's words in those of a TOML author."""
+    words = message.removeprefix("Value error, ").replace("Input should be", "must be")
+    return words.replace("valid tuple", "list").replace("valid dictionary", "table")
+
+
+def _fields_at(path: Collection[Any]) -> list[str]:
+    """The fields a table of the spec has, by the path of the table."""
+    model: type[BaseModel] = FamilySpec
+    annotation: Any = FamilySpec
+    for key in path:
+        if annotation is model:
+            annotation = next(
+                f.annotation for name, f in model.model_fields.items() if key in (name, f.alias)
+            )
+        else:  # a table with keys of the author's own
+            annotation = typing.get_args(annotation)[1]
+        if isinstance(annotation, UnionType):
+            annotation = typing.get_args(annotation)[0]
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _geometry_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
+    """What the geometry needs and does not get, or gets and does not know.
+
+    Read from the TOML itself, so that a mistake in another table does not hide these.
+    """
+    geometry, placeholder = raw.get("geometry"), raw.get("placeholder")
+    tokens = _table(raw, "tokens")
+    if (geometry is None) != (placeholder is None):
+        given = "placeholder" if geometry is None else "geometry"
+        lacking = "geometry" if geometry is None else "placeholder"
+        yield SpecProblem(
+            lacking, "", f"must be given with {given}; without both, the engine takes only text"
+        )
+    if isinstance(placeholder, dict) and placeholder.get("rule") != "rendered":
+        yield from _placeholder_problems(placeholder, tokens)
+    if not isinstance(geometry, dict):
+        return
+    name = geometry.get("name")
+    if not isinstance(name, str) or name not in GEOMETRIES:
+        return
+    fields = {f.name: f for f in dataclasses.fields(GEOMETRIES[name])}  # type: ignore[arg-type]  # all of them are dataclasses
+    given_tokens = {f"{token}_token_id" for token in tokens}
+    values = {
+        f"geometry.{table}.{value}": value
+        for table in ("values", "texts")
+        for value in _table(geometry, table)
+    }
+    for place, value in values.items():
+        if value not in fields:
+            listed = f"; it has {', '.join(fields)}"
+            near = _near(value, fields.keys() - given_tokens) or listed
+            yield SpecProblem(place, "", f"the geometry {name} has no such value{near}")
+    for field, declared in fields.items():
+        needed = declared.default is dataclasses.MISSING
+        if not needed or field in given_tokens or field in values.values():
+            continue
+        token = field.removesuffix("_token_id")
+        place = f"tokens.{token}" if token != field else f"geometry.values.{field}"
+        yield SpecProblem(place, "", f"the geometry {name} needs it")
+
+
+def _placeholder_problems(
+    placeholder: Mapping[str, Any], tokens: Mapping[str, Any]
+) -> Iterator[SpecProblem]:
+    rule, target = placeholder.get("rule"), placeholder.get("target", "image")
+    if rule == "numbered_tags":
+        if "image" not in tokens:
+            yield SpecProblem("tokens.image", "", f"the placement rule {rule} needs it")
+        chat_text = placeholder.get("chat_text")
+        if isinstance(chat_text, str) and "{n}" not in chat_text:
+            found = shown(chat_text)
+            yield SpecProblem("placeholder.chat_text", found, "must have {n}, the image's number")
+    elif isinstance(target, str) and target not in tokens:
+        message = f"must be one of the tokens {', '.join(tokens)}{_near(target, tokens)}"
+        yield SpecProblem("placeholder.target", shown(target), message)
+
+
+def _table(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = raw.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
+    """Values that can never be read, or whose default is not of the kind they must be."""
+    lookups: dict[str, tuple[Lookup, Any]] = {"context.length": (spec.context.length, int)}
+    for name, token in spec.tokens.items():
+        lookups |= {f"tokens.{name}.id": (token.id, int)} if token.id else {}
+        lookups |= {f"tokens.{name}.text": (token.text, str)} if token.text else {}
+    if spec.geometry is not None:
+        lookups |= _geometry_lookups(spec.geometry)
+    for place, (lookup, kind) in lookups.items():
+        if not lookup.sources and lookup.default is None:
+            yield SpecProblem(place, "", "has neither a place to be read from nor a default")
+        elif lookup.default is not None:
+            yield from _default_problems(f"{place}.default", lookup.default, kind)
+    refs = {f"{place}.from": lookup.sources for place, (lookup, _) in lookups.items()}
+    refs |= {f"tokens.{name}.equals": token.equals for name, token in spec.tokens.items()}
+    refs |= {"vocab_size.from": spec.vocab_size.sources, "match": tuple(spec.match)}
+    for place, sources in refs.items():
+        for ref in sources:
+            yield from _file_problems(place, ref)
+
+
+def _geometry_lookups(geometry: GeometrySpec) -> dict[str, tuple[Lookup, Any]]:
+    kinds = typing.get_type_hints(GEOMETRIES[geometry.name])
+    return {
+        f"geometry.values.{name}": (lookup, kinds[name]) for name, lookup in geometry.values.items()
+    }
+
+
+def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecProblem]:  # noqa: ANN401 - any annotation
+    try:
+        # As JSON, and strictly: that is how a model's own value is read.
+        TypeAdapter(kind).validate_json(json.dumps(default), strict=True)
+    except (ValidationError, TypeError) as error:
+        wrong = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        yield SpecProblem(place, shown(default), _in_words(wrong))
+
+
+def _file_problems(place: str, ref: FieldRef) -> Iterator[SpecProblem]:
+    if ref.file not in MODEL_FILES:
+        message = f"{ref.file} is no file of a model that is read{_near(ref.file, MODEL_FILES)}"
+        yield SpecProblem(place, str(ref), message)
+
+
+def _format_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
+    """Tokenizer and placement that do not go together."""
+    mistral = spec.tokenizer.format == "mistral"
+    if not mistral and not spec.tokenizer.pipelines:
+        message = "must name the tokenizer classes that were checked; no other is loaded"
+        yield SpecProblem("tokenizer.pipelines", "", message)
+    if mistral and spec.placeholder is None:
+        yield SpecProblem("geometry", "", "a family in Mistral format needs one")
+    if spec.placeholder is not None and (spec.placeholder.rule == "rendered") != mistral:
+        message = "rendered is the placement of the tokenizer format mistral, and of no other"
+        yield SpecProblem("placeholder.rule", shown(spec.placeholder.rule), message)
+
+
+def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
+    try:
+        known = known_families()
+    except SpecError as error:
+        yield SpecProblem(_OTHERS, "", str(error))
+        return
+    for other in known:
+        if other == spec:  # the file is one of those that are installed
+            continue
+        if other.family == spec.family:
+            message = "another spec has this name; a family needs a name of its own"
+            yield SpecProblem("family", shown(spec.family), message)
+        if _may_both_match(spec, other):
+            message = f"a model may match this and the family {other.family} at once"
+            found = ", ".join(f"{ref} {' or '.join(v)}" for ref, v in spec.match.items())
+            yield SpecProblem("match", found, message)
+
+
+def _may_both_match(spec: FamilySpec, other: FamilySpec) -> bool:
+    """Whether they look at the same fields, and nothing there keeps them apart."""
+    shared = spec.match.keys() & other.match.keys()
+    return bool(shared) and all(
+        _ANY in (spec.match[ref], other.match[ref])
+        or not {*spec.match[ref]}.isdisjoint(other.match[ref])
+        for ref in shared
+    )
+
+
+def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:
+    profile = find_backend(backend)
+    files = find_model(model)
+    if not spec.matches(files):
+        raise SpecError(f"the spec does not match: {_unmatched(spec, files)}")
+    try:
+        other = match_family(files)
+    except MmrouteError as error:
+        if error.reason is not Reason.UNKNOWN_FAMILY:
+            raise
+    else:
+        if other != spec:
+            raise SpecError(f"{model} is matched by the family {other.family} too")
+    return resolve_files(files, spec, profile, model)
+
+
+def _unmatched(spec: FamilySpec, files: ModelFiles) -> str:
+    found = {ref: files.lookup(ref)[1] for ref in spec.match}
+    return ", ".join(
+        f"{ref} is {shown(found[ref])}, wanted {' or '.join(allowed)}"
+        for ref, allowed in spec.match.items()
+    )

@@ -1,0 +1,183 @@
+"""The requests that are asked of an oracle: built in, random, or a user's own."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.errors import InexactError, MmrouteError, Reason
+from mmroute.normalizer import Normalizer
+from mmroute.parity.answers import Case
+from mmroute.parity.boundaries import boundary_sizes
+from mmroute.parity.conversations import (
+    IMAGE,
+    TEXTS,
+    WHITESPACE,
+    as_prompt,
+    conversations,
+    has_template,
+    own_texts,
+    part,
+    user,
+)
+from mmroute.request_lines import request_of
+
+__all__ = ["built_in_cases", "cases_from_file", "random_cases"]
+
+_CHAT_KINDS: Final = frozenset({"tools", "options"})
+_REFUSED: Final = "order-first"
+_MOST_PARTS: Final = 4
+_MOST_IMAGES: Final = 4
+_MOST_WORDS: Final = 12
+_LONGEST_SIDE: Final = 3000
+_MOST_PIXELS: Final = 1 << 22
+_WORDS: Final = (
+    "the", "image", "What", "is", "in", "this", "picture", "and", "a", "cat's", "12,345.67",
+    "naïve", "東京", "здравствуй", "f(x)", "=>", "https://example.com/?q=1", "don't", "A.B.C.",
+)  # fmt: skip
+
+
+def built_in_cases(normalizer: Normalizer) -> list[Case]:
+    """The same requests for a model every time: its geometry's edges, and unusual prompts.
+
+    A model that takes no images gets those without, and one image, to be refused. One without a
+    chat template gets prompts of the same text, and the chats that cannot be written as one.
+    """
+    cases = list(conversations(normalizer))
+    rules = normalizer.model.images
+    if rules is None:
+        return [case for case in cases if not case.request.get("images") or case.id == _REFUSED]
+    sizes = [
+        Case(
+            f"{found.kind}-{found.size}",
+            found.kind,
+            {
+                "messages": [user(IMAGE, part("What is this?"))],
+                "images": [{"width": found.size.width, "height": found.size.height}],
+            },
+        )
+        for found in boundary_sizes(rules.geometry)
+    ]
+    if has_template(normalizer):
+        return sizes + cases
+    return [_without_chat(normalizer, case) for case in sizes + cases]
+
+
+def _without_chat(normalizer: Normalizer, case: Case) -> Case:
+    if "messages" not in case.request or case.kind in _CHAT_KINDS:
+        return case
+    return replace(case, request=as_prompt(normalizer, case.request))
+
+
+def random_cases(normalizer: Normalizer, count: int, seed: int = 0) -> Iterator[Case]:
+    """Random conversations and sizes; the same ones for the same model and seed."""
+    source = _Random(normalizer, seed)
+    chats = has_template(normalizer)
+    for number in range(count):
+        case = Case(f"random-{seed}-{number}", "random", source.request())
+        yield case if chats else _without_chat(normalizer, case)
+
+
+class _Random:
+    """Draws requests."""
+
+    def __init__(self, normalizer: Normalizer, seed: int) -> None:
+        self.draw = random.Random(seed)  # noqa: S311 - to be repeatable, not secret
+        self.takes_images = normalizer.model.images is not None
+        self.unusual = (*TEXTS, *WHITESPACE, *own_texts(normalizer))
+
+    def request(self) -> dict[str, Any]:
+        """One request. Most are plain; what is rare makes most of the rest refused."""
+        draw = self.draw
+        if draw.random() < 0.1:  # noqa: PLR2004 - a tenth are completions
+            return {"prompt": self._text(), "add_special_tokens": draw.random() < 0.5}  # noqa: PLR2004
+        images: list[dict[str, int]] = []
+        messages: list[dict[str, Any]] = []
+        if draw.random() < 0.3:  # noqa: PLR2004
+            messages.append({"role": "system", "content": self._text()})
+        for turn in range(draw.randint(1, 3)):
+            if turn:
+                messages.append({"role": "assistant", "content": self._text()})
+            messages.append(self._user(images))
+        request: dict[str, Any] = {"messages": messages, "images": images}
+        if draw.random() < 0.1:  # noqa: PLR2004
+            request["add_generation_prompt"] = False
+        return request
+
+    def _user(self, images: list[dict[str, int]]) -> dict[str, Any]:
+        parts = [self._part(images) for _ in range(self.draw.randint(1, _MOST_PARTS))]
+        return user(*parts)
+
+    def _part(self, images: list[dict[str, int]]) -> Mapping[str, Any]:
+        may = self.takes_images and len(images) < _MOST_IMAGES
+        if may and self.draw.random() < 0.4:  # noqa: PLR2004
+            images.append(self._size())
+            return IMAGE
+        return part(self._text())
+
+    def _size(self) -> dict[str, int]:
+        """Sides of any order of magnitude, each as likely as the others."""
+        while True:
+            width, height = (round(_LONGEST_SIDE ** self.draw.random()) for _ in range(2))
+            if width * height <= _MOST_PIXELS and max(width, height) <= 100 * min(width, height):
+                return {"width": width, "height": height}
+
+    def _text(self) -> str:
+        draw = self.draw
+        words = draw.choices(_WORDS, k=draw.randint(1, _MOST_WORDS))
+        if draw.random() < 0.3:  # noqa: PLR2004
+            words.insert(draw.randint(0, len(words)), draw.choice(self.unusual))
+        return " ".join(words)
+
+
+def cases_from_file(path: Path) -> list[Case]:
+    """A user's own requests, one to a line as ``mmroute tokens`` takes them; kind ``file``.
+
+    A line without ``id`` is called by its number.
+
+    Raises:
+        MmrouteError: `missing_file`; `malformed_file` or `invalid_request`, naming the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise MmrouteError(Reason.MISSING_FILE, f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise MmrouteError(Reason.MALFORMED_FILE, f"{path} is not UTF-8: {error}") from error
+    cases: dict[str, Case] = {}
+    # Only a line feed ends a line: strings may hold other separators.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        request = _request(line, where)
+        name = request.pop("id", None)
+        case_id = f"line-{number}" if name is None else str(name)
+        if case_id in cases:
+            raise MmrouteError(
+                Reason.MALFORMED_FILE, f"{where}: the id {case_id!r} was there before"
+            )
+        cases[case_id] = Case(case_id, "file", request)
+    return list(cases.values())
+
+
+def _request(line: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise MmrouteError(Reason.MALFORMED_FILE, f"{where}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise MmrouteError(
+            Reason.MALFORMED_FILE, f"{where}: must be a JSON object, found {type(value).__name__}"
+        )
+    try:
+        request_of(value)
+    except InexactError as inexact:
+        # A field that is not covered is for the report, as what mmroute does not answer.
+        if inexact.reason is Reason.INVALID_REQUEST:
+            raise MmrouteError(inexact.reason, f"{where}: {inexact}") from inexact
+    return value

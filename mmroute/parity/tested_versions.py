@@ -1,0 +1,56 @@
+"""The libraries whose versions decide over token IDs, and the versions mmroute was tested with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from mmroute.resolve import ResolvedModel
+
+__all__ = ["TESTED", "deciding_versions", "untested", "version_of"]
+
+TESTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "mmroute": ("0.1.0",),
+    "jinja2": ("3.1.6",),
+    "mistral-common": ("1.13.1",),
+    "pillow": ("13.0.0",),
+    "tokenizers": ("0.23.3",),
+}
+"""Distribution -> versions; where a family spec's ``[checked]`` has the same name, it wins."""
+
+_UNKNOWN: Final = "unknown"
+
+
+def version_of(distribution: str) -> str:
+    """The installed version; ``unknown`` if nobody has recorded one."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return _UNKNOWN
+
+
+def deciding_versions(model: ResolvedModel) -> dict[str, str]:
+    """The installed versions of what decides over the IDs of this model."""
+    hf_format = model.family.tokenizer.format == "huggingface"
+    names = ["mmroute", *(("tokenizers", "jinja2") if hf_format else ("mistral-common",))]
+    if model.images is not None:
+        names.append("pillow")
+    return {name: version_of(name) for name in names}
+
+
+def untested(model: ResolvedModel, installed: Mapping[str, str]) -> Iterator[str]:
+    """What is installed, or matched, in a version nobody has tested, in words."""
+    checked = model.family.checked
+    for name, version in installed.items():
+        tested = checked.get(name, TESTED[name])
+        if version not in tested:
+            yield f"{name} {version} is installed; tested was {' and '.join(tested)}"
+    backend = model.backend
+    versions = checked.get(backend.name, ())
+    if backend.version not in versions:
+        known = f"on {' and '.join(versions)} of it" if versions else "on no version of it"
+        yield (
+            f"the answers are those of {backend.name} {backend.version}; the family "
+            f"{model.family.family} was checked {known}"
+        )

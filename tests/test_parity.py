@@ -1,0 +1,468 @@
+"""The requests of `mmroute validate`, and the names it gives to what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_models import SMALL_MODELS
+
+from mmroute import Normalizer
+from mmroute.chat import HfChat
+from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
+from mmroute.geometry import Replacement, TokenIds
+from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.parity.alternatives import alternatives, total
+from mmroute.parity.answers import Answer, Case
+from mmroute.parity.boundaries import boundary_sizes
+from mmroute.parity.comparison import Verdict, compare, our_answer
+from mmroute.parity.diagnosis import Cause, Diagnosis, diagnose
+from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
+from mmroute.placement import Expansion
+from mmroute.request import ImageSize
+from mmroute.request_lines import request_of
+from mmroute.tokenizers.hf import HfTokenizer
+
+MODELS = [*SMALL_MODELS, EMBEDDED_MODEL]
+KINDS = {
+    "rounding", "limits", "aspect", "tiny", "order", "multi-turn", "system", "unicode",
+    "whitespace", "special-tokens", "typed-placeholder", "placeholders", "tools", "options", "bos",
+    "token-ids",
+}  # fmt: skip
+IMAGE = {"type": "image"}
+
+Load = Callable[[str], Normalizer]
+
+
+def text(value: str) -> dict[str, str]:
+    return {"type": "text", "text": value}
+
+
+def chat(*parts: Any, sizes: tuple[tuple[int, int], ...] = (), **options: Any) -> Case:
+    images = [{"width": width, "height": height} for width, height in sizes]
+    messages = [{"role": "user", "content": list(parts)}]
+    return Case("c", "test", {"messages": messages, "images": images, **options})
+
+
+def one(width: int, height: int) -> Case:
+    return chat(IMAGE, text("What?"), sizes=((width, height),))
+
+
+class Unchanged:
+    """An oracle that is a normalizer: an engine without the planted fault."""
+
+    name = "unchanged"
+    version = "0"
+
+    def __init__(self, normalizer: Normalizer) -> None:
+        self.normalizer = normalizer
+
+    def answer(self, case: Case) -> Answer:
+        return our_answer(self.normalizer, case)
+
+
+def diagnosed(faulty: Normalizer, right: Normalizer, case: Case) -> Diagnosis:
+    (finding,) = compare(faulty, Unchanged(right), [case])
+    assert finding.verdict is Verdict.SILENT, finding
+    assert finding.diagnosis is not None
+    return finding.diagnosis
+
+
+def answered(normalizer: Normalizer, case: Case) -> tuple[Answer, TokenIds]:
+    answer = our_answer(normalizer, case)
+    assert answer.token_ids is not None, answer.refusal
+    return answer, answer.token_ids
+
+
+def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
+    images = normalizer.model.images
+    assert images is not None
+    geometry: Any = images.geometry
+    images = replace(images, geometry=replace(geometry, **changes))
+    return Normalizer(replace(normalizer.model, images=images))
+
+
+# The suite
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_built_in_cases(name: str, normalizer: Load) -> None:
+    model = normalizer(name)
+    cases = built_in_cases(model)
+    assert cases == built_in_cases(model)
+    assert {case.kind for case in cases} == KINDS
+    assert len({case.id for case in cases}) == len(cases)
+    assert 60 <= len(cases) <= 120
+    exact = 0
+    for case in cases:
+        line = json.dumps({"id": case.id, **case.request})
+        exact += request_of(json.loads(line)).route(model).exact
+    assert len(cases) * 0.75 < exact < len(cases)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_cases(name: str, normalizer: Load) -> None:
+    model = normalizer(name)
+    cases = list(random_cases(model, 30, 7))
+    assert cases == list(random_cases(model, 30, 7))
+    assert cases[:10] == list(random_cases(model, 10, 7))
+    assert cases != list(random_cases(model, 30, 8))
+    assert sum(our_answer(model, case).token_ids is not None for case in cases) > 20
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> None:
+    """A geometry with one choice made otherwise counts some size of the suite otherwise."""
+    images = normalizer(name).model.images
+    assert images is not None
+    geometry: Any = images.geometry
+    sizes = [case.size for case in boundary_sizes(geometry)]
+    changes = {
+        "rounding": "half_even" if getattr(geometry, "rounding", None) == "down" else "down",
+        "merge_size": 3,
+        "patch_size": 15,
+        "num_crops": 5,
+        "max_side": 1000,
+        "min_pixels": 200000,
+        "max_pixels": 1003520,
+        "max_tiles": 6,
+    }
+    for field in dataclasses.fields(geometry):
+        if field.name in changes and getattr(geometry, field.name) is not None:
+            other = replace(geometry, **{field.name: changes[field.name]})
+            assert any(total(geometry, [s]) != total(other, [s]) for s in sizes), field.name
+
+
+def test_boundaries_are_neighbours(normalizer: Load) -> None:
+    """Qwen3-VL rounds half to even: 720 is 22.5 times 32."""
+    images = normalizer("small-qwen3-vl").model.images
+    assert images is not None
+    sizes = {(case.size.width, case.size.height) for case in boundary_sizes(images.geometry)}
+    assert {(200, 1), (201, 1), (1400, 7), (1401, 7), (656, 480), (657, 480)} <= sizes
+
+
+def test_a_model_without_images_or_template(normalizer: Load) -> None:
+    model = normalizer("small-pixtral-hf").model
+    assert isinstance(model.chat, HfChat)
+    mute = Normalizer(replace(model, chat=replace(model.chat, template=None, tool_template=None)))
+    cases = built_in_cases(mute)
+    assert {case.kind for case in cases if "messages" in case.request} == {"tools", "options"}
+    assert sum(our_answer(mute, case).token_ids is not None for case in cases) > 60
+    blind = Normalizer(replace(model, images=None))
+    cases = built_in_cases(blind)
+    assert [case.id for case in cases if case.request.get("images")] == ["order-first"]
+
+
+def test_cases_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text('{"prompt": "a\u2028b"}\n\n{"id": 7, "prompt": "c"}\n', encoding="utf-8")
+    assert cases_from_file(path) == [
+        Case("line-1", "file", {"prompt": "a\u2028b"}),
+        Case("7", "file", {"prompt": "c"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", Reason.MALFORMED_FILE),
+        ("[]", Reason.MALFORMED_FILE),
+        ('{"id": "a", "prompt": "again"}', Reason.MALFORMED_FILE),
+        ('{"images": [{"width": 0, "height": 1}]}', Reason.INVALID_REQUEST),
+    ],
+)
+def test_bad_files(line: str, reason: Reason, tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text('{"id": "a", "prompt": "x"}\n' + line, encoding="utf-8")
+    with pytest.raises(MmrouteError, match=r"requests\.jsonl, line 2: ") as caught:
+        cases_from_file(path)
+    assert caught.value.reason is reason
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MmrouteError, match=r"none\.jsonl") as caught:
+        cases_from_file(tmp_path / "none.jsonl")
+    assert caught.value.reason is Reason.MISSING_FILE
+
+
+# The diagnosis: each fault is planted in mmroute, or in the oracle's answer
+
+
+def test_special_token_split(changed_model: Callable[..., Path], normalizer: Load) -> None:
+    """Qwen2-VL's added tokens stand in tokenizer_config.json only."""
+
+    def leave_out(*left_out: str) -> Callable[[dict[str, Any]], None]:
+        def change(files: dict[str, Any]) -> None:
+            config = files["tokenizer_config.json"]
+            config["added_tokens_decoder"] = {
+                key: token
+                for key, token in config["added_tokens_decoder"].items()
+                if token["content"] not in left_out
+            }
+
+        return change
+
+    right = normalizer("small-qwen2-vl")
+    path = changed_model("small-qwen2-vl", leave_out("<|image_pad|>", "<|video_pad|>"))
+    with pytest.raises(ModelError) as caught:
+        Normalizer.from_pretrained(str(path))
+    assert caught.value.reason is Reason.SPECIAL_TOKEN_SPLIT
+
+    path = changed_model("small-qwen2-vl", leave_out("<|video_pad|>"))
+    faulty = Normalizer.from_pretrained(str(path))
+    case = chat(text("a <|video_pad|> b"), IMAGE, sizes=((60, 60),))
+    for ours, theirs, split in ((faulty, right, "mmroute"), (right, faulty, "the oracle")):
+        found = diagnosed(ours, theirs, case)
+        assert found.cause is Cause.SPECIAL_TOKEN_SPLIT
+        assert "'<|video_pad|>'" in found.explanation
+        assert f"pieces in {split}" in found.explanation
+    suite = [f for f in compare(faulty, Unchanged(right), built_in_cases(right)) if f.diagnosis]
+    assert {f.diagnosis.cause for f in suite if f.diagnosis} == {Cause.SPECIAL_TOKEN_SPLIT}
+
+
+@pytest.mark.parametrize("name", ["small-llava-1.5", "small-pixtral-hf", EMBEDDED_MODEL])
+def test_bos(name: str, normalizer: Load) -> None:
+    model = normalizer(name)
+    case = Case("c", "test", {"prompt": "Hello there", "add_special_tokens": True})
+    full, ids = answered(model, case)
+    none, doubled = (Answer(ids[1:], ()), Answer(np.concatenate([ids[:1], ids]), ()))
+    assert diagnose(model, case, none, full).cause is Cause.BOS_MISSING
+    assert diagnose(model, case, full, none).cause is Cause.BOS_EXTRA
+    assert diagnose(model, case, full, doubled).cause is Cause.BOS_MISSING
+    found = diagnose(model, case, doubled, full)
+    assert found.cause is Cause.BOS_EXTRA
+    assert found.first_difference == 1
+    assert "mmroute has 2, the oracle 1" in found.explanation
+
+
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-mistral3", "small-gemma-3"])
+def test_wrong_fill(name: str, normalizer: Load) -> None:
+    right = normalizer(name)
+    geometry: Any = right.model.images.geometry  # type: ignore[union-attr]
+    wrong = geometry.image_token_id - 1  # as 151654 is beside Qwen's 151655
+    faulty = with_geometry(right, image_token_id=wrong)
+    case = chat(IMAGE, text("and"), IMAGE, sizes=((60, 90), (200, 40)))
+    found = diagnosed(faulty, right, case)
+    assert found.cause is Cause.WRONG_FILL
+    assert f"{wrong} (" in found.explanation
+    assert f"{geometry.image_token_id} (" in found.explanation
+
+
+@pytest.mark.parametrize("name", ["small-pixtral-hf", "small-mistral3"])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_wrong_rounding(name: str, ranges: bool, normalizer: Load) -> None:
+    right = normalizer(name)
+    faulty = with_geometry(right, rounding="half_even")
+    causes = set()
+    for case in built_in_cases(right):
+        ours, theirs = our_answer(faulty, case), our_answer(right, case)
+        if not ours.same(theirs) and ours.token_ids is not None and theirs.token_ids is not None:
+            told = theirs if ranges else replace(theirs, ranges=None)
+            found = diagnose(faulty, case, ours, told)
+            causes.add(found.cause)
+            assert found.alternatives[0] == "rounding='down'", found
+            size = case.request["images"][0]
+            assert f"of {size['width']}x{size['height']} has" in found.explanation
+    assert causes == {Cause.WRONG_COUNT}
+
+
+def test_wrong_rounding_in_mistral_format(normalizer: Load) -> None:
+    """The renderer has placed the images, so the prompt is taken apart instead."""
+    model = normalizer(EMBEDDED_MODEL)
+    down = with_geometry(model, rounding="down").model.images
+    assert down is not None
+    for size in (found.size for found in boundary_sizes(down.geometry)):
+        case = one(size.width, size.height)
+        ours = our_answer(model, case)
+        try:
+            (replacement,) = down.geometry.replacements([size])
+        except InexactError:
+            continue
+        if ours.token_ids is None or len(replacement.token_ids) == ours.ranges[0][1]:  # type: ignore[index]
+            continue
+        ((offset, length),) = ours.ranges or ()
+        ids = np.concatenate(
+            [ours.token_ids[:offset], replacement.token_ids, ours.token_ids[offset + length :]]
+        )
+        found = diagnose(model, case, ours, Answer(ids, ((offset, len(replacement.token_ids)),)))
+        assert found.cause is Cause.WRONG_COUNT
+        assert "rounding='down'" in found.alternatives
+        return
+    pytest.fail("no size of the suite is rounded otherwise")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("small-qwen2-vl", {"max_pixels": 1003520}, "max_pixels=12845056"),
+        ("small-qwen3-vl", {"min_pixels": 3136}, "min_pixels=65536"),
+        ("small-pixtral-hf", {"max_side": 1540}, "max_side=1024"),
+        ("small-phi-3-vision", {"num_crops": 4}, "num_crops=16"),
+        ("small-qwen2.5-vl", {"patch_size": 16}, "patch_size=14"),
+        ("small-llava-1.5", {"select_strategy": "full"}, "select_strategy='default'"),
+        ("small-llava-onevision", {"max_tiles": 6}, "max_tiles=9"),
+    ],
+)
+def test_wrong_limit(name: str, wrong: dict[str, Any], right: str, normalizer: Load) -> None:
+    model = normalizer(name)
+    faulty = with_geometry(model, **wrong)
+    proposed = []
+    for finding in compare(faulty, Unchanged(model), built_in_cases(model)):
+        if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
+            if finding.theirs is not None and finding.theirs.token_ids is None:
+                assert finding.diagnosis.cause is Cause.ORACLE_REFUSES
+                continue
+            assert finding.diagnosis.cause is Cause.WRONG_COUNT, finding.diagnosis
+            proposed.append(finding.diagnosis.alternatives)
+    assert proposed
+    field = right.partition("=")[0]
+    assert all(any(name.startswith(field) for name in names) for names in proposed if names)
+    assert any(right in names for names in proposed), proposed[:5]
+
+
+def test_a_count_that_nothing_explains(normalizer: Load) -> None:
+    model = normalizer("small-qwen2-vl")
+    case = one(300, 200)
+    ours, ids = answered(model, case)
+    ((offset, length),) = ours.ranges or ()
+    theirs = Answer(np.insert(ids, offset, [ids[offset]] * 6).astype(np.uint32))
+    found = diagnose(model, case, ours, theirs)
+    assert found.cause is Cause.WRONG_COUNT
+    assert f"{length} tokens in mmroute and {length + 6} in the oracle" in found.explanation
+    assert "300x200" in found.explanation
+
+
+class Reversed:
+    """A placement rule that gives the first placeholder the last image."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def expand(self, ids: Any, replacements: Any) -> Expansion:
+        expansion: Expansion = self.inner.expand(ids, replacements[::-1])
+        return expansion
+
+
+@pytest.mark.parametrize("name", ["small-qwen2-vl", "small-llava-next", "small-mistral3"])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_placement_order(name: str, ranges: bool, normalizer: Load) -> None:
+    right = normalizer(name)
+    images = right.model.images
+    assert images is not None
+    placement: Any = Reversed(images.placement)
+    faulty = Normalizer(replace(right.model, images=replace(images, placement=placement)))
+    parts = (IMAGE, text("and"), IMAGE, text("or"), IMAGE)
+    case = chat(*parts, sizes=((60, 90), (700, 400), (300, 300)))
+    ours, theirs = our_answer(faulty, case), our_answer(right, case)
+    found = diagnose(faulty, case, ours, theirs if ranges else replace(theirs, ranges=None))
+    assert found.cause is Cause.PLACEMENT_ORDER
+    assert "3, 2, 1" in found.explanation
+
+
+def test_images_elsewhere(normalizer: Load) -> None:
+    model = normalizer("small-llava-1.5")
+    case = chat(text("What?"), IMAGE, sizes=((60, 90),))
+    ours, ids = answered(model, case)
+    ((offset, length),) = ours.ranges or ()
+    moved = np.concatenate([ids[offset : offset + length], ids[:offset], ids[offset + length :]])
+    found = diagnose(model, case, ours, Answer(moved, ((0, length),)))
+    assert found.cause is Cause.PLACEMENT_ORDER
+
+
+class RoundTrip:
+    """A tokenizer whose text was decoded and encoded before: one piece became two."""
+
+    def __init__(self, inner: Any, merged: int, parts: list[int]) -> None:
+        self.inner, self.merged, self.parts = inner, merged, parts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        ids = self.inner.encode(text, add_special_tokens=add_special_tokens)
+        return [p for t in ids for p in (self.parts if t == self.merged else [t])]
+
+
+def test_decode_round_trip(normalizer: Load) -> None:
+    right = normalizer("small-qwen2-vl")
+    tokenizer = right.model.tokenizer
+    assert isinstance(tokenizer, HfTokenizer)
+    merged, parts = tokenizer.token_id("in"), [tokenizer.token_id("i"), tokenizer.token_id("n")]
+    broken: Any = RoundTrip(tokenizer, merged, parts)  # type: ignore[arg-type]
+    faulty = Normalizer(replace(right.model, tokenizer=broken))
+    found = diagnosed(faulty, right, chat(IMAGE, text("in"), sizes=((60, 90),)))
+    assert found.cause is Cause.DECODE_ROUND_TRIP
+    assert f"{parts} in mmroute, [{merged}] in the oracle" in found.explanation
+
+
+def test_template(normalizer: Load) -> None:
+    """LLaVA-OneVision's processor and tokenizer have a template each."""
+    right = normalizer("small-llava-onevision")
+    model_chat = right.model.chat
+    assert isinstance(model_chat, HfChat)
+    faulty = Normalizer(
+        replace(right.model, chat=replace(model_chat, template=model_chat.tool_template))
+    )
+    found = diagnosed(faulty, right, one(300, 200))
+    assert found.cause is Cause.TEMPLATE
+    assert "The oracle rendered the chat template of chat_template.json" in found.explanation
+    assert "mmroute that of tokenizer_config.json:chat_template" in found.explanation
+
+
+@pytest.mark.parametrize("name", ["small-mistral3", "small-llava-next", EMBEDDED_MODEL])
+def test_orientation(name: str, normalizer: Load) -> None:
+    model = normalizer(name)
+    case = chat(IMAGE, IMAGE, sizes=((640, 200), (300, 300)))
+    turned = chat(IMAGE, IMAGE, sizes=((200, 640), (300, 300)))
+    found = diagnose(model, case, our_answer(model, case), our_answer(model, turned))
+    assert found.cause is Cause.ORIENTATION
+    assert "640x200 by mmroute and as 200x640 by the oracle" in found.explanation
+
+
+def test_what_needs_no_search(normalizer: Load) -> None:
+    model = normalizer("small-qwen2-vl")
+    case = one(300, 200)
+    ours, ids = answered(model, case)
+    refused = diagnose(model, case, ours, Answer(refusal="ValueError: too wide"))
+    assert refused.cause is Cause.ORACLE_REFUSES
+    assert "too wide" in refused.explanation
+    ranges = diagnose(model, case, ours, Answer(ids, ((1, 2),)))
+    assert ranges.cause is Cause.RANGES_ONLY
+    assert "at 1 with length 2 in the oracle" in ranges.explanation
+    other = diagnose(model, case, ours, Answer(np.array([1, 2, 3], np.uint32), ()))
+    assert other.cause is Cause.OTHER
+    assert "the oracle 3" in other.explanation
+
+
+def test_equal_answers_are_not_diagnosed(normalizer: Load) -> None:
+    model = normalizer("small-gemma-3")
+    findings = list(compare(model, Unchanged(model), built_in_cases(model)))
+    assert {finding.verdict for finding in findings} == {Verdict.EQUAL}
+
+
+class Odd:
+    """A geometry that is no dataclass: of it only the size can be varied."""
+
+    max_embeds = 100
+
+    def with_overrides(self, options: object) -> Odd:
+        del options
+        return self
+
+    def replacements(self, images: Any) -> Iterator[Replacement]:
+        return (Replacement(np.full(i.width, 5, np.uint32)) for i in images)
+
+
+def test_alternatives_of_any_geometry() -> None:
+    found = [other.name for other in alternatives(Odd(), (ImageSize(10, 10),), 11)]
+    assert found == [
+        "+1 pixels of width, +0 of height",
+        "+1 pixels of width, +1 of height",
+        "+1 pixels of width, -1 of height",
+    ]

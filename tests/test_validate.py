@@ -1,0 +1,135 @@
+"""``mmroute validate``, ``doctor`` and ``spec check`` as someone uses them who adds a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import Files
+
+from mmroute import ModelError, Normalizer, Reason
+from mmroute.cli import main
+from mmroute.model_files import EMBEDDED_MODEL
+
+VECTORS = Path(__file__).parent / "vectors"
+SPECS = Path(__file__).parents[1] / "model_specs"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main(list(map(str, arguments)))
+    return status, capsys.readouterr().out
+
+
+def test_parity_with_vectors(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "small-qwen2.5-vl"
+    against = ("--against", VECTORS / f"{name}.jsonl")
+    status, text = run(capsys, "validate", small_model(name), *against)
+    assert status == 0
+    assert text.splitlines()[-1] == "parity: 108 of 108 decided answers are equal"
+    status, text = run(capsys, "validate", small_model(name), *against, "--json")
+    report = json.loads(text)
+    assert (report["parity"], report["verdicts"]["equal"], report["findings"]) == (True, 108, [])
+
+
+@pytest.fixture
+def wrong_limit(changed_model: Callable[..., Path]) -> Path:
+    def change(files: Files) -> None:
+        files["preprocessor_config.json"]["max_pixels"] = 200_704
+
+    return changed_model("small-qwen2.5-vl", change)
+
+
+class _Strips(HTMLParser):
+    """The tokens of a report's page that are marked as the first difference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marked = self.scripts = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag in ("script", "link", "img")
+        self.marked += "first" in (dict(attributes).get("class") or "").split()
+
+
+def test_a_wrong_limit_is_named(
+    wrong_limit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, kept = tmp_path / "report.html", tmp_path / "kept.jsonl"
+    status, text = run(
+        capsys, "validate", wrong_limit, "--against", VECTORS / "small-qwen2.5-vl.jsonl",
+        "--html", page, "--write-vectors", kept,
+    )  # fmt: skip
+    assert status == 1
+    assert "wrong, wrong_count" in text
+    assert "max_pixels" in text
+    strips = _Strips()
+    strips.feed(page.read_text(encoding="utf-8"))
+    assert strips.marked > 2
+    assert strips.scripts == 0, "the page must need nothing but itself"
+    status, text = run(capsys, "validate", wrong_limit, "--against", kept, "--json")
+    report = json.loads(text)
+    assert status == 1
+    assert report["verdicts"]["silent"] > 0
+    assert {f["cause"] for f in report["findings"] if "cause" in f} == {"wrong_count"}
+
+
+def test_an_oracle_that_is_not_to_be_had(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_model("small-qwen2.5-vl")
+    assert main(["validate", str(model), "--against", "http://127.0.0.1:1"]) == 3
+    assert main(["validate", str(model), "--against", "transformer"]) == 3
+    assert "did you mean 'transformers'?" in capsys.readouterr().err
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    vectors = VECTORS / f"{EMBEDDED_MODEL}.jsonl"
+    status, text = run(capsys, "doctor", EMBEDDED_MODEL, "--vectors", vectors, "--json")
+    report = json.loads(text)
+    assert (status, report["healthy"], report["model"]) == (0, True, EMBEDDED_MODEL)
+    assert "vectors" in {check["name"] for check in report["checks"]}
+    status, text = run(capsys, "doctor", EMBEDDED_MODEL)
+    assert (status, text.splitlines()[-1]) == (0, "healthy")
+
+
+def test_doctor_of_what_cannot_be_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = run(capsys, "doctor", tmp_path, "--json")
+    assert (status, json.loads(text)["healthy"]) == (1, False)
+
+
+def test_a_router_may_check_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Normalizer.from_pretrained(EMBEDDED_MODEL, self_check=True).model.name == EMBEDDED_MODEL
+
+    def broken(*_arguments: Any) -> list[str]:
+        return ["<image> is two tokens"]
+
+    monkeypatch.setattr("mmroute.parity.self_check._split_tokens", broken)
+    with pytest.raises(ModelError, match="<image> is two tokens") as caught:
+        Normalizer.from_pretrained(EMBEDDED_MODEL, self_check=True)
+    assert caught.value.reason is Reason.SELF_CHECK_FAILED
+
+
+def test_spec_check(
+    small_model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = SPECS / "qwen2_5_vl.toml"
+    model = small_model("small-qwen2.5-vl")
+    status, text = run(capsys, "spec", "check", spec, "--model", model)
+    assert status == 0
+    assert "max_pixels" in text
+    wrong = tmp_path / "wrong.toml"
+    source = spec.read_text(encoding="utf-8")
+    wrong.write_text(source.replace('"smart_resize"', '"smart_resise"'), encoding="utf-8")
+    status, text = run(capsys, "spec", "check", wrong)
+    assert status == 1
+    assert "smart_resize" in text
+    status, text = run(capsys, "spec", "check", wrong, "--json")
+    assert (status, json.loads(text)["valid"]) == (1, False)
