@@ -14,6 +14,9 @@ from small_models import Files
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
 from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.parity.answers import Answer, Case
+from mmroute.parity.comparison import compare, our_answer
+from mmroute.parity.diagnosis import Cause
 
 VECTORS = Path(__file__).parent / "vectors"
 SPECS = Path(__file__).parents[1] / "model_specs"
@@ -77,6 +80,34 @@ def test_a_wrong_limit_is_named(
     assert status == 1
     assert report["verdicts"]["silent"] > 0
     assert {f["cause"] for f in report["findings"] if "cause" in f} == {"wrong_count"}
+
+
+class _Engine:
+    """An engine of which all is known: another normalizer."""
+
+    name, version = "engine", "1"
+
+    def __init__(self, normalizer: Normalizer) -> None:
+        self._normalizer = normalizer
+
+    def answer(self, case: Case) -> Answer:
+        return our_answer(self._normalizer, case)
+
+
+def test_a_count_beyond_our_own_limits_is_explained(
+    wrong_limit: Path, normalizer: Callable[[str], Normalizer]
+) -> None:
+    """The engine's limit is not ours, so ours must not keep the right one from being found."""
+    engine = _Engine(normalizer("small-qwen2.5-vl"))
+    image = {"width": 3585, "height": 3584}
+    message = {"role": "user", "content": [{"type": "image"}]}
+    case = Case("large", "limits", {"messages": [message], "images": [image]})
+    (finding,) = compare(Normalizer.from_pretrained(wrong_limit), engine, [case])
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.cause is Cause.WRONG_COUNT
+    limit = engine._normalizer.model.images
+    assert limit is not None
+    assert f"max_pixels={limit.geometry.max_pixels}" in finding.diagnosis.alternatives  # type: ignore[attr-defined]  # of SmartResize
 
 
 def test_an_oracle_that_is_not_to_be_had(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -113,7 +114,9 @@ class Difference:
         """Our token IDs with one part of the model replaced; None if there are none then."""
         model = self.normalizer.model
         if geometry is not None and model.images is not None:
-            model = replace(model, images=replace(model.images, geometry=geometry))
+            # The engine's own limit is not ours then, and what it answered was within it.
+            rules = replace(model.images, geometry=geometry, max_embeds=sys.maxsize)
+            model = replace(model, images=rules)
         if chat is not None:
             model = replace(model, chat=chat)
         try:

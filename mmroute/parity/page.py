@@ -16,7 +16,7 @@ from mmroute.parity.report import Report, by_kind, groups_of, shared_alternative
 
 __all__ = ["as_page"]
 
-_BEFORE: Final = 8  # tokens shown before the first difference: it is in view without scrolling
+_BEFORE: Final = 5  # tokens shown before the first difference: it is in view without scrolling
 _AFTER: Final = 60
 _LONGEST_REQUEST: Final = 4000
 
