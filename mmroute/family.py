@@ -37,6 +37,7 @@ __all__ = [
     "known_families",
     "load_spec",
     "match_family",
+    "spec_files",
 ]
 
 ENTRY_POINTS = "mmroute.specs"
@@ -202,7 +203,7 @@ def known_families() -> tuple[FamilySpec, ...]:
         SpecError: one is malformed, or two have one name.
     """
     specs: dict[str, FamilySpec] = {}
-    for file in _spec_files():
+    for file in spec_files():
         spec = load_spec(file.read_text(encoding="utf-8"), file.name)
         if spec.family in specs:
             raise SpecError(f"{file.name}: a family {spec.family!r} is already known")
@@ -234,7 +235,12 @@ def match_family(files: ModelFiles) -> FamilySpec:
     raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files))
 
 
-def _spec_files() -> Iterator[Traversable]:
+def spec_files() -> Iterator[Traversable]:
+    """The files of all family specs: the shipped ones, then those of installed packages.
+
+    Raises:
+        SpecError: an installed package does not hold what it says.
+    """
     packaged = importlib.resources.files("mmroute") / "model_specs"
     # In a source checkout the specs stand beside the package, and a wheel takes them in.
     root = packaged if packaged.is_dir() else Path(__file__).parents[1] / "model_specs"

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from mmroute.errors import ModelError, Reason
+from mmroute.family import known_families
 from mmroute.model_files import find_model
 from mmroute.parity.answers import Case, Oracle, Undecided
 from mmroute.parity.oracles import OracleError, find_oracle
@@ -27,7 +28,11 @@ from mmroute.parity.oracles.pictures import (
     split_pictures,
     with_pictures,
 )
-from mmroute.parity.oracles.transformers import KNOWN_DIFFERENCES, TransformersOracle
+from mmroute.parity.oracles.transformers import (
+    KNOWN_DIFFERENCES,
+    TransformersOracle,
+    known_differences,
+)
 from mmroute.parity.oracles.vectors import VectorsOracle
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -542,8 +547,11 @@ def test_mistral_common_answers_for_mistrals_format() -> None:
 
 
 def test_known_differences_are_a_table() -> None:
-    assert all(row.models and row.requests and row.oracle and row.engine
-               for row in KNOWN_DIFFERENCES)  # fmt: skip
+    families = {spec.family for spec in known_families()}
+    for row in KNOWN_DIFFERENCES:
+        assert set(row.families) <= families
+        assert all((row.requests, row.oracle, row.engine))
+    assert len(known_differences("gemma-3")) == len(known_differences("qwen2-vl")) + 1
 
 
 # Finding one

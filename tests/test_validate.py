@@ -13,10 +13,12 @@ from small_models import Files
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.family import load_spec
+from mmroute.model_files import EMBEDDED_MODEL, find_model
 from mmroute.parity.answers import Answer, Case
 from mmroute.parity.comparison import compare, our_answer
 from mmroute.parity.diagnosis import Cause
+from mmroute.parity.spec_proposal import propose, size_cases
 
 VECTORS = Path(__file__).parent / "vectors"
 SPECS = Path(__file__).parents[1] / "model_specs"
@@ -164,3 +166,45 @@ def test_spec_check(
     assert "smart_resize" in text
     status, text = run(capsys, "spec", "check", wrong, "--json")
     assert (status, json.loads(text)["valid"]) == (1, False)
+
+
+NEW_MODELS = {
+    "small-qwen3-vl": "smart_resize",
+    "small-llava-next": "anyres",
+    "small-mistral3": "patch_rows",
+    "small-phi-3.5-vision": "hd_transform",
+}
+
+
+@pytest.mark.parametrize("name", NEW_MODELS)
+def test_a_spec_is_proposed_for_a_model_nobody_knows(
+    name: str,
+    changed_model: Callable[..., Path],
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    """The engine's part is played by the normalizer of the model as it is known."""
+
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+
+    path = changed_model(name, rename)
+    with pytest.raises(ModelError) as caught:
+        Normalizer.from_pretrained(path)
+    assert caught.value.reason is Reason.UNKNOWN_FAMILY
+    cases = size_cases()
+    best, *others = propose(find_model(str(path)), _Engine(normalizer(name)), cases)
+    assert (best.geometry, best.problem) == (NEW_MODELS[name], "")
+    assert best.equal == best.decided == len(cases)
+    assert all(other.equal <= best.equal for other in others)
+    spec = load_spec(best.text, "proposed")
+    assert spec.family == "newcomer"
+    assert spec.checked == {}
+    assert spec.matches(find_model(str(path)))
+
+
+def test_spec_new_without_an_oracle(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_model("small-qwen3-vl")
+    assert main(["spec", "new", str(model), "--against", "http://127.0.0.1:1"]) == 1
+    assert "oracle_unavailable" in capsys.readouterr().err

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import Final
 
 from mmroute.cli.common import Commands, add_command, model_arguments, print_table
+from mmroute.model_files import find_model
+from mmroute.parity.oracles import find_oracle
 from mmroute.parity.self_check import load_and_check
 from mmroute.parity.spec_check import check_spec
+from mmroute.parity.spec_proposal import propose, size_cases
 
 __all__ = ["add_doctor", "add_spec"]
 
 _EXIT_UNHEALTHY: Final = 1
 _DOCTOR_EPILOG = """\
 exit status: 0 healthy; 1 not, or not to be loaded; 2 bad usage
+"""
+_LONGEST_PROBLEM: Final = 90
+_DECISIONS = """
+What you must decide, and prove with `mmroute validate`:
+- [tokenizer]: does the engine use tokenizer.json as it is, or does it build another pipeline?
+- [tokens] and [placeholder]: `mmroute spec check FILE --model DIR` shows which IDs were found.
+- [geometry]: many sizes agree; limits and extreme aspects may still differ.
+- [checked]: name the engine versions once every difference is explained."""
+_NEW_EPILOG = """\
+Each known family's spec is tried on the model's files, and compared with the engine on many sizes.
+
+exit status: 0 a family answers like this model, at least in part; 1 none does; 2 bad usage
 """
 _SPEC_EPILOG = """\
 exit status: 0 valid; 1 not; 2 bad usage
@@ -47,6 +63,41 @@ def add_spec(commands: Commands) -> None:
     )  # fmt: skip
     check.add_argument("file", metavar="FILE", type=Path, help="a family spec, *.toml")
     check.add_argument("--model", metavar="DIR", help="resolve this model with it, too")
+    new = add_command(
+        of_spec, "new", "propose a family spec for a model nobody knows, by asking an engine",
+        _spec_new, epilog=_NEW_EPILOG,
+    )  # fmt: skip
+    new.add_argument("model", metavar="DIR", help="model directory")
+    new.add_argument(
+        "--against", metavar="ORACLE", default="vllm", help="whom to ask (default: vllm)"
+    )
+    new.add_argument("--out", metavar="FILE", type=Path, help="where the best spec goes")
+    new.add_argument(
+        "--trust-remote-code", action="store_true", help="let code run that comes with the model"
+    )
+
+
+def _spec_new(arguments: argparse.Namespace) -> int:
+    files = find_model(arguments.model)
+    oracle = find_oracle(
+        arguments.against, arguments.model, trust_remote_code=arguments.trust_remote_code
+    )
+    candidates = propose(files, oracle, size_cases())
+    best = candidates[0]
+    if arguments.out is not None and not best.problem:
+        arguments.out.write_text(best.text, encoding="utf-8")
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(c) for c in candidates], ensure_ascii=False))
+        return 0 if best.equal else _EXIT_UNHEALTHY
+    rows = [("FAMILY", "GEOMETRY", "EQUAL", "PROBLEM")]
+    for c in candidates:
+        score = "" if c.problem else f"{c.equal} of {c.decided}"
+        rows.append((c.family, c.geometry or "text only", score, c.problem[:_LONGEST_PROBLEM]))
+    print_table(rows)
+    if best.equal and arguments.out is None:
+        print(f"\n{best.text}")
+    print(_DECISIONS if best.equal else "no known family answers like this model")
+    return 0 if best.equal else _EXIT_UNHEALTHY
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

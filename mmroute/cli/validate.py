@@ -17,6 +17,7 @@ from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Case, Oracle
 from mmroute.parity.comparison import Finding, compare
 from mmroute.parity.oracles import find_oracle
+from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle
 from mmroute.parity.page import as_page
 from mmroute.parity.report import Report, as_json, as_lines, title_of
@@ -99,6 +100,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         oracle=title_of(oracle),
         findings=tuple(_with_progress(compare(normalizer, oracle, cases), len(cases))),
         tokenizer=normalizer.model.tokenizer,
+        known_differences=_known_differences(arguments.against, normalizer),
     )
     if arguments.html is not None:
         arguments.html.write_text(as_page(report), encoding="utf-8")
@@ -119,6 +121,12 @@ def _cases(arguments: argparse.Namespace, normalizer: Normalizer, oracle: Oracle
     else:
         chosen = built_in_cases(normalizer)
     return itertools.chain(chosen, random_cases(normalizer, arguments.random, arguments.seed))
+
+
+def _known_differences(against: str, normalizer: Normalizer) -> tuple[str, ...]:
+    if against != "transformers":
+        return ()
+    return tuple(known_differences(normalizer.model.family.family))
 
 
 def _with_progress(findings: Iterable[Finding], total: int) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ def as_page(report: Report) -> str:
         verdict=verdict_of(report),
         verdicts=[verdict.value for verdict in Verdict],
         kinds=by_kind(report.findings),
+        known=report.known_differences if report.parity is False else (),
         groups=[
             (
                 title,

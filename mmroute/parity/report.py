@@ -37,6 +37,7 @@ class Report:
         oracle: who was asked, and in which version.
         findings: in the order of the cases.
         tokenizer: of the model, to show what IDs stand for.
+        known_differences: of this oracle and the engine, for this family, in words.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Report:
     oracle: str
     findings: tuple[Finding, ...]
     tokenizer: Tokenizer
+    known_differences: tuple[str, ...] = ()
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
@@ -72,6 +74,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "parity": report.parity,
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
+        "known_differences": list(report.known_differences),
         "alternatives": {
             title: shared
             for title, findings in groups_of(report.findings)
@@ -106,6 +109,10 @@ def as_lines(report: Report) -> Iterator[str]:
             yield from (f"  {line}" for line in _finding_lines(finding, report.tokenizer))
         if len(findings) > _SHOWN_CASES:
             yield f"  and {len(findings) - _SHOWN_CASES} more"
+    if report.parity is False and report.known_differences:
+        yield ""
+        yield "known to differ, neither being wrong:"
+        yield from (f"  {known}" for known in report.known_differences)
     yield ""
     yield verdict_of(report)
 

@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 from typing import Final
 
-from mmroute.errors import Reason
+from mmroute.errors import ModelError, Reason
 from mmroute.family import match_family
 from mmroute.model_files import ModelFiles, find_model
 from mmroute.parity.answers import Oracle
@@ -88,7 +88,13 @@ def _in_process(
 
 
 def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
-    return match_family(files).checked.get(engine, ())
+    """The versions a model's family was checked on; none for a family nobody knows yet."""
+    try:
+        return match_family(files).checked.get(engine, ())
+    except ModelError as error:
+        if error.reason is Reason.UNKNOWN_FAMILY:
+            return ()
+        raise
 
 
 def _unknown(against: str, path: Path) -> OracleError:

@@ -20,7 +20,13 @@ from mmroute.parity.answers import Answer, Case, Undecided
 from mmroute.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
 from mmroute.parity.oracles.pictures import pictures, split_pictures, with_pictures
 
-__all__ = ["KNOWN_DIFFERENCES", "KnownDifference", "MistralCommonOracle", "TransformersOracle"]
+__all__ = [
+    "KNOWN_DIFFERENCES",
+    "KnownDifference",
+    "MistralCommonOracle",
+    "TransformersOracle",
+    "known_differences",
+]
 
 _INSTALL: Final = "pip install 'mmroute[validate]'"
 _ROLES: Final = ("system", "user", "assistant")
@@ -34,13 +40,13 @@ class KnownDifference:
     """Where the processor and the engine (vLLM 0.33.0) are known to differ, neither being wrong.
 
     Attributes:
-        models: which.
+        families: of which models; empty for all.
         requests: which.
         oracle: what this oracle says.
         engine: what the engine does.
     """
 
-    models: str
+    families: tuple[str, ...]
     requests: str
     oracle: str
     engine: str
@@ -48,37 +54,46 @@ class KnownDifference:
 
 KNOWN_DIFFERENCES: Final = (
     KnownDifference(
-        "all", "too long, empty, or with IDs outside the vocabulary", "token IDs", "a refusal"
+        (), "too long, empty, or with IDs outside the vocabulary", "token IDs", "a refusal"
     ),
     KnownDifference(
-        "all", "with a data URL that is not strict base64", "read leniently", "a refusal"
+        (), "with a data URL that is not strict base64", "read leniently", "a refusal"
     ),
     KnownDifference(
-        "all", "with a system text that begins `x-anthropic-billing-header`", "kept", "cut off"
+        (), "with a system text that begins `x-anthropic-billing-header`", "kept", "cut off"
     ),
     KnownDifference(
-        "all", "with a `size` in `mm_processor_kwargs`", "replaces the whole size",
+        (), "with a `size` in `mm_processor_kwargs`", "replaces the whole size",
         "depends on the model: ignored, merged, or refused",
     ),
     KnownDifference(
-        "Gemma 3", "with images next to each other or to blank lines",
+        ("gemma-3",), "with images next to each other or to blank lines",
         "line breaks as the tokenizer merges them", "line breaks merged into the longest token",
     ),
-    KnownDifference("LLaVA-NeXT-Video", "with images", "token IDs", "a refusal"),
+    KnownDifference(("llava-next-video",), "with images", "token IDs", "a refusal"),
     KnownDifference(
-        "Phi-3-vision, Phi-3.5-vision", "text only", "BOS in front, whatever was asked for",
+        ("phi-3-vision",), "text only", "BOS in front, whatever was asked for",
         "no BOS in chats",
     ),
     KnownDifference(
-        "Mistral format", "with `add_generation_prompt` after an assistant's message",
+        ("pixtral-mistral",), "with `add_generation_prompt` after an assistant's message",
         "the conversation as it is", "a refusal",
     ),
     KnownDifference(
-        "Mistral format", "with a tool call whose arguments are no JSON object", "kept as a text",
-        "an empty object in its place",
+        ("pixtral-mistral",), "with a tool call whose arguments are no JSON object",
+        "kept as a text", "an empty object in its place",
     ),
 )  # fmt: skip
 """For the report, beside the answers that differ."""
+
+
+def known_differences(family: str) -> list[str]:
+    """In words, what is known of one family."""
+    return [
+        f"requests {known.requests}: {known.oracle} here, {known.engine} in vLLM 0.33.0"
+        for known in KNOWN_DIFFERENCES
+        if not known.families or family in known.families
+    ]
 
 
 class TransformersOracle:
