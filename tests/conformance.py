@@ -46,3 +46,21 @@ def difference(normalizer: Normalizer, case: dict[str, Any]) -> str | None:
     if answer["placeholders"] != ranges:
         return f"SILENT: other ranges: {answer['placeholders'][:3]} != {ranges[:3]}"
     return None
+
+
+def matrix(results: dict[Path, dict[str, str | None]]) -> str:
+    """Right answers of all, by model and kind of case, as a Markdown table."""
+    kinds: list[str] = []
+    rows: dict[str, dict[str, list[bool]]] = {}
+    for path, wrong in results.items():
+        row = rows.setdefault(path.stem, {})
+        for case in read_vectors(path)[1]:
+            kind = case["tags"][0]
+            if kind not in kinds:
+                kinds.append(kind)
+            row.setdefault(kind, []).append(wrong[case["id"]] is None)
+    lines = [f"| model | {' | '.join(kinds)} |", "| --- |" + " ---: |" * len(kinds)]
+    for model, row in rows.items():
+        cells = (f"{sum(row[kind])}/{len(row[kind])}" if kind in row else "-" for kind in kinds)
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join(lines)

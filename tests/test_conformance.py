@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
-from conformance import difference, read_vectors
+from conformance import matrix, read_vectors
 from conftest import real_models
 from image_vectors import IMAGE_VECTORS, block_difference
 from small_models import SMALL_MODELS, fingerprint
@@ -22,32 +23,59 @@ from small_models import SMALL_MODELS, fingerprint
 from mmroute import Normalizer
 from mmroute.model_files import EMBEDDED_MODEL, find_model
 
+MATRIX = Path(__file__).parents[1] / "docs" / "conformance.md"
 OWN_VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
+
+
+def vector_name(path: Path) -> str:
+    return f"images-{path.stem}" if path in IMAGE_VECTORS else path.stem
 
 
 def test_every_small_model_has_vectors() -> None:
     assert {path.stem for path in OWN_VECTORS} == {*SMALL_MODELS, EMBEDDED_MODEL}
 
 
-@pytest.mark.parametrize("path", OWN_VECTORS, ids=lambda path: path.stem)
-def test_own_vectors(path: Path, normalizer: Callable[[str], Normalizer]) -> None:
-    meta, cases = read_vectors(path)
-    assert meta["fingerprint"] == _fingerprint(path.stem), "the vectors are of other files"
-    model = normalizer(path.stem)
-    assert meta["backend_version"] in model.model.family.checked["vllm"]
-    wrong = {c["id"]: d for c in cases if (d := difference(model, c)) is not None}
+@pytest.fixture(scope="session")
+def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[str, str | None]]:
+    """What is wrong with the answer to each case of a file, or None; computed once."""
+    known: dict[Path, dict[str, str | None]] = {}
+
+    def of(path: Path) -> dict[str, str | None]:
+        if path not in known:
+            meta, cases = read_vectors(path)
+            assert meta["fingerprint"] == _fingerprint(path.stem), "the vectors are of other files"
+            model = normalizer(path.stem)
+            assert model.model.model_id == meta.get("model_id", model.model.model_id)
+            assert meta["backend_version"] in model.model.family.checked["vllm"]
+            known[path] = {case["id"]: block_difference(model, case) for case in cases}
+        return known[path]
+
+    return of
+
+
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+def test_own_vectors(path: Path, results: Callable[[Path], dict[str, str | None]]) -> None:
+    """IDs and ranges; for requests with files also identities, extra keys and block hashes."""
+    wrong = {case_id: found for case_id, found in results(path).items() if found is not None}
     assert not wrong, json.dumps(wrong, indent=1)
 
 
-@pytest.mark.parametrize("path", IMAGE_VECTORS, ids=lambda path: path.stem)
-def test_own_image_vectors(path: Path, normalizer: Callable[[str], Normalizer]) -> None:
-    """Token IDs, identities, extra keys, block hashes of all algorithms, event keys."""
-    meta, cases = read_vectors(path)
-    assert meta["fingerprint"] == _fingerprint(path.stem), "the vectors are of other files"
-    model = normalizer(path.stem)
-    assert model.model.model_id == meta["model_id"]
-    wrong = {c["id"]: d for c in cases if (d := block_difference(model, c)) is not None}
-    assert not wrong, json.dumps(wrong, indent=1)
+def test_the_matrix_in_the_documentation(
+    results: Callable[[Path], dict[str, str | None]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is printed here is what belongs there."""
+    table = matrix({path: results(path) for path in (*OWN_VECTORS, *IMAGE_VECTORS)})
+    with capsys.disabled():
+        print(f"\n{table}")
+    assert table in MATRIX.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+def test_vectors_follow_their_schema(path: Path) -> None:
+    schema = json.loads((path.parents[path.parent.name == "images"] / "schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        validator.validate(json.loads(line))
 
 
 def test_every_small_model_has_image_vectors() -> None:

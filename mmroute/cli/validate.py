@@ -21,6 +21,7 @@ from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle
 from mmroute.parity.page import as_page
 from mmroute.parity.report import Report, as_json, as_lines, title_of
+from mmroute.parity.self_check import check_model
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.parity.vector_files import write_vectors
 
@@ -105,7 +106,8 @@ def _validate(arguments: argparse.Namespace) -> int:
     if arguments.html is not None:
         arguments.html.write_text(as_page(report), encoding="utf-8")
     if arguments.write_vectors is not None:
-        write_vectors(arguments.write_vectors, report, oracle)
+        fingerprints = check_model(normalizer).fingerprints
+        write_vectors(arguments.write_vectors, report, oracle, fingerprints)
     if arguments.json:
         print(json.dumps(as_json(report), ensure_ascii=False))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,16 @@ from mmroute.parity.report import Report
 __all__ = ["write_vectors"]
 
 
-def write_vectors(path: Path, report: Report, oracle: Oracle) -> None:
+def write_vectors(
+    path: Path, report: Report, oracle: Oracle, fingerprints: Mapping[str, str]
+) -> None:
     """Write every decided case with the oracle's answer, in the format that `VectorsOracle` reads.
+
+    Args:
+        path: of the file.
+        report: of a validation.
+        oracle: that was asked.
+        fingerprints: SHA-256 of each file of the model, which the answers depend on.
 
     Raises:
         OSError: the file cannot be written.
@@ -26,6 +35,7 @@ def write_vectors(path: Path, report: Report, oracle: Oracle) -> None:
         "backend": oracle.name,
         "backend_version": oracle.version,
         "mmroute": version("mmroute"),
+        "files": dict(fingerprints),
     }
     lines: list[dict[str, Any]] = [meta]
     for finding in report.findings:
