@@ -67,8 +67,8 @@ KNOWN_DIFFERENCES: Final = (
         "depends on the model: ignored, merged, or refused",
     ),
     KnownDifference(
-        ("gemma-3",), "with images next to each other or to blank lines",
-        "line breaks as the tokenizer merges them", "line breaks merged into the longest token",
+        ("gemma-3",), "with images next to each other or to line breaks",
+        "line breaks as the tokenizer merges them", "line breaks merged in another way, or a refusal",
     ),
     KnownDifference(("llava-next-video",), "with images", "token IDs", "a refusal"),
     KnownDifference(
