@@ -68,7 +68,8 @@ KNOWN_DIFFERENCES: Final = (
     ),
     KnownDifference(
         ("gemma-3",), "with images next to each other or to line breaks",
-        "line breaks as the tokenizer merges them", "line breaks merged in another way, or a refusal",
+        "line breaks as the tokenizer merges them",
+        "line breaks merged in another way, or a refusal",
     ),
     KnownDifference(("llava-next-video",), "with images", "token IDs", "a refusal"),
     KnownDifference(
