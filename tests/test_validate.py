@@ -121,6 +121,23 @@ def test_an_oracle_that_is_not_to_be_had(
     assert "did you mean 'transformers'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (("--against", "vectors.jsonl"), 3),
+        (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--random", 3), 2),
+        (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--cases", "x.jsonl"), 2),
+        (("--against", "transformers", "--random", -1), 2),
+        (("--against", "transformers", "--cases", "nowhere.jsonl"), 3),
+        (("--against", "transformers", "--html", "/nowhere/report.html"), 2),
+    ],
+)
+def test_what_is_no_mismatch_does_not_look_like_one(
+    options: tuple[object, ...], status: int
+) -> None:
+    assert main(["validate", EMBEDDED_MODEL, *map(str, options)]) == status
+
+
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     vectors = VECTORS / f"{EMBEDDED_MODEL}.jsonl"
     status, text = run(capsys, "doctor", EMBEDDED_MODEL, "--vectors", vectors, "--json")

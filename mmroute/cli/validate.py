@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import Commands, add_command, model_arguments
-from mmroute.errors import MmrouteError, Reason
+from mmroute.cli.common import EXIT_USAGE, Commands, add_command, model_arguments
+from mmroute.errors import MmrouteError
 from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Case, Oracle
 from mmroute.parity.comparison import Finding, compare
@@ -42,7 +42,7 @@ model's geometry, conversations, unusual text, typed placeholders. --random adds
 like.
 
 exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 bad usage;
-3 nothing could be decided, or the oracle is not to be had
+3 nothing could be decided: the model, the oracle or the requests are not to be had
 """
 
 
@@ -74,26 +74,45 @@ def add_validate(commands: Commands) -> None:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    wrong = _wrong_usage(arguments)
+    if wrong:
+        print(f"mmroute: {wrong}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        return _compared(arguments)
+    except MmrouteError as error:  # exit status 1 is a mismatch, and none was seen
+        print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
+        return _EXIT_UNDECIDED
+
+
+def _wrong_usage(arguments: argparse.Namespace) -> str:
+    """What is wrong before anything was asked; a long run must not end in a mistyped path."""
+    for option, path in (("--html", arguments.html), ("--write-vectors", arguments.write_vectors)):
+        if path is not None and not path.parent.is_dir():
+            return f"{option}: there is no directory {path.parent}"
+    if arguments.random < 0:
+        return f"--random must not be negative, found {arguments.random}"
+    own_requests = arguments.cases is not None or arguments.random
+    if own_requests and Path(arguments.against).is_file():
+        return "a file of vectors brings its own requests: leave out --cases and --random"
+    return ""
+
+
+def _compared(arguments: argparse.Namespace) -> int:
     normalizer = Normalizer.from_pretrained(
         arguments.model,
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
     )
-    try:
-        oracle = find_oracle(
-            arguments.against,
-            arguments.model,
-            revision=arguments.revision,
-            trust_remote_code=arguments.trust_remote_code,
-            served_model=arguments.served_model,
-            api_key=arguments.api_key,
-        )
-    except MmrouteError as error:
-        if error.reason is not Reason.ORACLE_UNAVAILABLE:
-            raise
-        print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
-        return _EXIT_UNDECIDED
+    oracle = find_oracle(
+        arguments.against,
+        arguments.model,
+        revision=arguments.revision,
+        trust_remote_code=arguments.trust_remote_code,
+        served_model=arguments.served_model,
+        api_key=arguments.api_key,
+    )
     cases = list(_cases(arguments, normalizer, oracle))
     report = Report(
         model=normalizer.model.name,
