@@ -219,6 +219,20 @@ def test_a_spec_is_proposed_for_a_model_nobody_knows(
     assert spec.matches(find_model(str(path)))
 
 
+def test_a_tokenizer_nobody_checked_is_left_to_decide(
+    changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
+) -> None:
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+        files["tokenizer_config.json"]["tokenizer_class"] = "NewcomerTokenizer"
+
+    path = changed_model("small-qwen3-vl", rename)
+    engine = _Engine(normalizer("small-qwen3-vl"))
+    best = propose(find_model(str(path)), engine, size_cases())[0]
+    assert (best.geometry, best.equal) == ("smart_resize", best.decided)
+    assert "to be decided" in best.text
+
+
 def test_spec_new_without_an_oracle(
     small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
