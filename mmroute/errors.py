@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import reprlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +15,7 @@ __all__ = [
     "ModelError",
     "Reason",
     "SpecError",
+    "did_you_mean",
     "invalid",
     "problem",
     "shown",
@@ -167,6 +170,16 @@ def shown(value: object) -> str:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
         return f"a {type(value).__name__}"
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The end of a message about an unknown name; empty where none is at least `cutoff` alike.
+
+    >>> did_you_mean("imge", ["image", "video"])
+    "; did you mean 'image'?"
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails, without importing it

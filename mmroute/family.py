@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.metadata
 import importlib.resources
 import tomllib
@@ -23,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from mmroute.errors import ModelError, Reason, SpecError, problem
+from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
 from mmroute.geometry import GEOMETRIES
 from mmroute.model_files import FieldRef, JsonValue, ModelFiles
 from mmroute.tokenizers.pipelines import PIPELINES
@@ -51,8 +50,7 @@ _Ref = Annotated[
 def _one_of(known: Collection[str]) -> Callable[[str], str]:
     def check(name: str) -> str:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, known)
             raise ValueError(f"{name!r} is none of {', '.join(sorted(known))}{hint}")
         return name
 

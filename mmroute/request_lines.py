@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from mmroute.errors import InexactError, Reason, invalid, problem, shown
+from mmroute.errors import InexactError, Reason, did_you_mean, invalid, problem, shown
 from mmroute.normalizer import Normalizer
 from mmroute.request import ImageSize, Lora, image_size
 from mmroute.routing import Routing
@@ -170,9 +169,9 @@ def request_of(value: dict[str, Any]) -> RequestLine:
             f'{", ".join(misplaced)}: an adapter goes into "lora", which has its name and path'
         )
     for name in value.keys() - RequestLine.model_fields.keys():
-        near = difflib.get_close_matches(name, RequestLine.model_fields, n=1, cutoff=_MISTYPED)
-        if near:
-            raise invalid(f"there is no field {shown(name)}; did you mean {near[0]!r}?")
+        hint = did_you_mean(name, RequestLine.model_fields, cutoff=_MISTYPED)
+        if hint:
+            raise invalid(f"there is no field {shown(name)}{hint}")
     try:
         return RequestLine.model_validate(value)
     except ValidationError as error:

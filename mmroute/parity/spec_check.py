@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 import tomllib
@@ -16,7 +15,7 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from mmroute.backends import find_backend
-from mmroute.errors import MmrouteError, Reason, SpecError, problem, shown
+from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, shown
 from mmroute.family import FamilySpec, GeometrySpec, Lookup, known_families, match_family
 from mmroute.geometry import GEOMETRIES
 from mmroute.model_files import MODEL_FILES, FieldRef, ModelFiles, find_model
@@ -123,11 +122,6 @@ def check_spec(file: Path, *, model: str | None = None, backend: str = "vllm") -
     return SpecReport(str(file), (), spec, resolved)
 
 
-def _near(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
     """One of pydantic's errors, with a suggestion where the field has few possible values."""
     *parents, last = loc = error["loc"] or ("the file",)
@@ -140,10 +134,10 @@ def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
         case "extra_forbidden":
             known = _fields_at(parents)
             listed = f"; there are {', '.join(known)}"
-            message = f"there is no such field{_near(str(last), known) or listed}"
+            message = f"there is no such field{did_you_mean(str(last), known) or listed}"
         case "literal_error":
             known = _QUOTED.findall(error["ctx"]["expected"])
-            near = _near(str(error["input"]), known)
+            near = did_you_mean(str(error["input"]), known)
             message = f"must be one of {', '.join(known)}{near}"
         case _:
             message = _in_words(error["msg"])
@@ -204,7 +198,7 @@ def _geometry_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
     for place, value in values.items():
         if value not in fields:
             listed = f"; it has {', '.join(fields)}"
-            near = _near(value, fields.keys() - given_tokens) or listed
+            near = did_you_mean(value, fields.keys() - given_tokens) or listed
             yield SpecProblem(place, "", f"the geometry {name} has no such value{near}")
     for field, declared in fields.items():
         needed = declared.default is dataclasses.MISSING
@@ -227,7 +221,7 @@ def _placeholder_problems(
             found = shown(chat_text)
             yield SpecProblem("placeholder.chat_text", found, "must have {n}, the image's number")
     elif isinstance(target, str) and target not in tokens:
-        message = f"must be one of the tokens {', '.join(tokens)}{_near(target, tokens)}"
+        message = f"must be one of the tokens {', '.join(tokens)}{did_you_mean(target, tokens)}"
         yield SpecProblem("placeholder.target", shown(target), message)
 
 
@@ -275,8 +269,8 @@ def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecPr
 
 def _file_problems(place: str, ref: FieldRef) -> Iterator[SpecProblem]:
     if ref.file not in MODEL_FILES:
-        message = f"{ref.file} is no file of a model that is read{_near(ref.file, MODEL_FILES)}"
-        yield SpecProblem(place, str(ref), message)
+        near = did_you_mean(ref.file, MODEL_FILES)
+        yield SpecProblem(place, str(ref), f"{ref.file} is no file of a model that is read{near}")
 
 
 def _format_problems(spec: FamilySpec) -> Iterator[SpecProblem]:

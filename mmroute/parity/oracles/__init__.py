@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 from typing import Final
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.family import match_family
 from mmroute.model_files import ModelFiles, find_model
 from mmroute.parity.answers import Oracle
@@ -98,14 +98,13 @@ def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
 
 
 def _unknown(against: str, path: Path) -> OracleError:
-    near = difflib.get_close_matches(against.lower(), ORACLES, n=1, cutoff=_TYPED_ALIKE)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    if not near and (path.suffix == _VECTORS or len(path.parts) > 1):
+    hint = did_you_mean(against.lower(), ORACLES, cutoff=_TYPED_ALIKE)
+    if not hint and (path.suffix == _VECTORS or len(path.parts) > 1):
         siblings = path.parent.glob(f"*{_VECTORS}") if path.parent.is_dir() else ()
         close = difflib.get_close_matches(path.name, [file.name for file in siblings], n=1)
         hint = f"; did you mean {path.parent / close[0]}?" if close else ""
         return OracleError(f"there is no file {against}{hint}", Reason.MISSING_FILE)
-    if not near and ":" in against:
+    if not hint and ":" in against:
         hint = f"; did you mean http://{against}?"
     return OracleError(
         f"there is no oracle {against!r}{hint}. Known are {', '.join(ORACLES)}, the URL of a vLLM "
