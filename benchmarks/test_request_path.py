@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from mmroute import ImageSize, Normalizer
 from mmroute.chat.messages import parse_chat
+from mmroute.geometry import TokenIds
 from mmroute.placement import Expansion
 from mmroute.request import RequestOptions
 from mmroute.tokenizers.hf import HfTokenizer
@@ -49,7 +50,7 @@ MESSAGES = _messages()
 OPTIONS = RequestOptions()
 
 
-def _render(normalizer: Normalizer) -> str | list[int]:
+def _render(normalizer: Normalizer) -> str | TokenIds:
     return normalizer.model.chat.render(parse_chat(MESSAGES, OPTIONS), IMAGES, OPTIONS)
 
 
@@ -85,7 +86,7 @@ def test_encode(
 ) -> None:
     tokenizer = normalizer.model.tokenizer
     ids = benchmark(tokenizer.encode, rendered, add_special_tokens=False)
-    assert ids == peer.encode(rendered, add_special_tokens=False).ids
+    assert ids.tolist() == peer.encode(rendered, add_special_tokens=False).ids
 
 
 def test_place_count_expand(benchmark: Benchmark, normalizer: Normalizer, rendered: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, nearest
 
 __all__ = ["BACKENDS", "BackendProfile", "find_backend"]
 
@@ -61,8 +60,8 @@ def find_backend(name: str) -> BackendProfile:
     """
     if name in BACKENDS:
         return BACKENDS[name]
-    near = difflib.get_close_matches(name, BACKENDS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, BACKENDS)
+    hint = f" Did you mean {near!r}?" if near else ""
     raise ModelError(
         Reason.UNKNOWN_BACKEND,
         f"There is no backend profile {name!r}; there are: {', '.join(sorted(BACKENDS))}.{hint}",

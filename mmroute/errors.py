@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable
 from enum import StrEnum
@@ -17,6 +16,7 @@ __all__ = [
     "SpecError",
     "did_you_mean",
     "invalid",
+    "nearest",
     "problem",
     "shown",
 ]
@@ -50,6 +50,8 @@ class Reason(StrEnum):
     """A family spec is malformed, or two of them match the same model."""
     TOKENIZER_UNVERIFIED = "tokenizer_unverified"
     """The engine would build this tokenizer in a way the family was not checked with."""
+    FAST_ENCODER_UNAVAILABLE = "fast_encoder_unavailable"
+    """fastokens must encode, and it is not installed, or not equal to the reference."""
     SELF_CHECK_FAILED = "tokenizer_self_check_failed"
     """The model was loaded, and does not do what it must (`self_check`, ``mmroute doctor``)."""
     SPECIAL_TOKEN_SPLIT = "special_token_split"  # noqa: S105 - a reason, not a password
@@ -178,8 +180,15 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     >>> did_you_mean("imge", ["image", "video"])
     "; did you mean 'image'?"
     """
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known, cutoff=cutoff)
+    return f"; did you mean {near!r}?" if near is not None else ""
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known name that is most like another; None where none is at least `cutoff` alike."""
+    import difflib  # noqa: PLC0415 - only to word an error
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails, without importing it

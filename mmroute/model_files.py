@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, nearest
 
 __all__ = ["EMBEDDED_MODEL", "MODEL_FILES", "FieldRef", "JsonValue", "ModelFiles", "find_model"]
 
@@ -252,11 +252,8 @@ def _from_hub(model: str, revision: str | None, token: str | None) -> ModelFiles
 
 
 def _near(path: Path) -> str:
-    import difflib  # noqa: PLC0415 - only to word an error
-
-    siblings = (p.name for p in _directories(path.parent))
-    close = difflib.get_close_matches(path.name, siblings, n=1)
-    return f" (did you mean {path.parent / close[0]}?)" if close else ""
+    close = nearest(path.name, (sibling.name for sibling in _directories(path.parent)))
+    return f" (did you mean {path.parent / close}?)" if close else ""
 
 
 def _directories(parent: Path) -> Iterator[Path]:

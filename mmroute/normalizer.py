@@ -12,6 +12,7 @@ import numpy as np
 
 from mmroute.chat.messages import parse_chat
 from mmroute.errors import InexactError, ModelError, Reason, invalid, shown
+from mmroute.fast_paths import FastPaths
 from mmroute.geometry import TokenIds
 from mmroute.images.identity import ImageIdentity, image_identity
 from mmroute.images.links import ImageLinks
@@ -28,7 +29,7 @@ from mmroute.request import (
     stored_size_of,
 )
 from mmroute.request_images import admit, images_of_parts
-from mmroute.resolve import ResolvedModel, resolve_model
+from mmroute.resolved_model import ResolvedModel
 from mmroute.routing import Routing
 
 __all__ = ["Normalizer"]
@@ -63,6 +64,7 @@ class Normalizer:
         token: str | None = None,
         links: ImageLinks | None = None,
         self_check: bool = False,
+        fast_paths: FastPaths | None = None,
     ) -> Normalizer:
         """Load a model.
 
@@ -76,6 +78,8 @@ class Normalizer:
             links: permission to follow http and https links to images, which it takes time to
                 do; without it, give the sizes of such images in `images`.
             self_check: try the loaded model on a few requests first, as ``mmroute doctor`` does.
+            fast_paths: who encodes, and how much memory may go into what will be asked again;
+                see `FastPaths`.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -85,6 +89,8 @@ class Normalizer:
         """
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
+        from mmroute.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic, tokenizers
+
         normalizer = cls(
             resolve_model(
                 os.fspath(model),
@@ -92,6 +98,7 @@ class Normalizer:
                 model_id=model_id,
                 revision=revision,
                 token=token,
+                fast_paths=fast_paths,
             ),
             links,
         )
@@ -190,14 +197,14 @@ class Normalizer:
         prompt: str | None,
         prompt_token_ids: Iterable[int] | None,
         options: RequestOptions,
-    ) -> Sequence[int]:
+    ) -> TokenIds:
         if prompt_token_ids is not None:
             return self._checked_ids(prompt_token_ids)
         return self._encode(prompt, options.add_special_tokens)
 
     def _encode_chat(
         self, messages: Sequence[Message], given: Sequence[Image], options: RequestOptions
-    ) -> tuple[tuple[Image, ...], Sequence[int]]:
+    ) -> tuple[tuple[Image, ...], TokenIds]:
         """The images of a chat, and its prompt before they are expanded."""
         chat = parse_chat(messages, options)
         self._check_modality(len(chat.image_parts))
@@ -239,7 +246,7 @@ class Normalizer:
                     )
         return identities
 
-    def _encode(self, text: object, add_special_tokens: bool) -> list[int]:
+    def _encode(self, text: object, add_special_tokens: bool) -> TokenIds:
         if not isinstance(text, str):
             raise invalid(
                 f"prompt must be a string, found {type(text).__name__}; token IDs go into "
@@ -257,7 +264,7 @@ class Normalizer:
         except ValueError as error:
             raise invalid(f"the prompt cannot be encoded: {error}") from error
 
-    def _checked_ids(self, given: object) -> list[int]:
+    def _checked_ids(self, given: object) -> TokenIds:
         ids = integers("prompt_token_ids", given)
         highest = self.model.max_token_id
         if ids and not (min(ids) >= 0 and max(ids) <= highest):
@@ -267,14 +274,14 @@ class Normalizer:
                 f"prompt_token_ids[{position}] is {shown(wrong)}; this model's IDs are 0 to "
                 f"{highest}",
             )
-        return ids
+        return np.array(ids, dtype=np.uint32)
 
     def _expand(
-        self, ids: Sequence[int], images: Sequence[ImageSize], options: RequestOptions
+        self, ids: TokenIds, images: Sequence[ImageSize], options: RequestOptions
     ) -> Expansion:
         rules = self.model.images
         if not images or rules is None:
-            return Expansion(np.array(ids, dtype=np.uint32), ())
+            return Expansion(ids, ())
         limit = max(self.model.backend.min_encoder_cache, rules.max_embeds)
         replacements = []
         total = 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from mmroute.backends import BackendProfile, find_backend
-from mmroute.chat import Chat, HfChat
+from mmroute.chat import Chat
+from mmroute.chat.hf import HfChat
 from mmroute.chat.template_files import chat_templates
 from mmroute.context_length import longest_context
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, shown
@@ -22,6 +22,7 @@ from mmroute.family import (
     TokenLookup,
     match_family,
 )
+from mmroute.fast_paths import FastPaths
 from mmroute.geometry import GEOMETRIES, Geometry
 from mmroute.model_files import JsonValue, ModelFiles, find_model
 from mmroute.placement import (
@@ -32,81 +33,21 @@ from mmroute.placement import (
     SingleToken,
 )
 from mmroute.request import ImageSize
+from mmroute.resolved_model import ImageRules, Origin, ResolvedModel
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
 
-__all__ = ["ImageRules", "Origin", "ResolvedModel", "resolve_files", "resolve_model"]
+__all__ = ["resolve_files", "resolve_model"]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """One resolved value and where it was found.
-
-    Attributes:
-        name: what it is.
-        value: as JSON.
-        source: ``FILE:FIELD``, or how else it was had.
-    """
-
-    name: str
-    value: JsonValue
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImageRules:
-    """How the images of a request are counted and placed.
-
-    Attributes:
-        geometry: sizes to replacements.
-        placement: replacements into the prompt.
-        max_embeds: the most features one image has by the model's own configuration; the
-            engine sizes its encoder cache by it.
-    """
-
-    geometry: Geometry
-    placement: Placement
-    max_embeds: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedModel:
-    """All that is known of a model before the first request. Immutable.
-
-    Attributes:
-        name: the model as the caller named it.
-        model_id: the engine's own model string, which its image identities cover.
-        commit: the hub commit of the files; None for a directory.
-        family: the matching spec.
-        backend: the engine that is matched.
-        tokenizer: loaded and checked.
-        chat: renders messages.
-        images: None if the engine takes only text for this family.
-        max_model_len: tokens of the longest context.
-        max_token_id: the largest ID the engine accepts.
-        origins: every value above with its place.
-    """
-
-    name: str
-    model_id: str
-    commit: str | None
-    family: FamilySpec
-    backend: BackendProfile
-    tokenizer: Tokenizer
-    chat: Chat
-    images: ImageRules | None
-    max_model_len: int
-    max_token_id: int
-    origins: tuple[Origin, ...]
-
-
-def resolve_model(
+def resolve_model(  # noqa: PLR0913 - where a model comes from, and how it is served
     model: str,
     *,
     backend: str = "vllm",
     model_id: str | None = None,
     revision: str | None = None,
     token: str | None = None,
+    fast_paths: FastPaths | None = None,
 ) -> ResolvedModel:
     """Find, read and check a model.
 
@@ -116,6 +57,7 @@ def resolve_model(
         model_id: the engine's model string; default: `model`.
         revision: hub branch, tag or commit.
         token: hub access token.
+        fast_paths: how it may be made fast.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
@@ -124,26 +66,31 @@ def resolve_model(
     profile = find_backend(backend)
     files = find_model(model, revision=revision, token=token)
     family = match_family(files)
-    return resolve_files(files, family, profile, model_id or model)
+    return resolve_files(files, family, profile, model_id or model, fast_paths)
 
 
 def resolve_files(
-    files: ModelFiles, family: FamilySpec, backend: BackendProfile, model_id: str
+    files: ModelFiles,
+    family: FamilySpec,
+    backend: BackendProfile,
+    model_id: str,
+    fast_paths: FastPaths | None = None,
 ) -> ResolvedModel:
     """Work out everything a spec says of a model's files.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
     """
-    return _Resolver(files, family).resolve(backend, model_id)
+    return _Resolver(files, family, fast_paths or FastPaths()).resolve(backend, model_id)
 
 
 class _Resolver:
     """Works through one spec, and notes every value it finds."""
 
-    def __init__(self, files: ModelFiles, family: FamilySpec) -> None:
+    def __init__(self, files: ModelFiles, family: FamilySpec, fast_paths: FastPaths) -> None:
         self.files = files
         self.family = family
+        self.fast_paths = fast_paths
         self.origins: list[Origin] = []
 
     def resolve(self, backend: BackendProfile, model_id: str) -> ResolvedModel:
@@ -183,13 +130,13 @@ class _Resolver:
         self.origins.append(Origin(name, value, source))
 
     def _note_bos(self, tokenizer: Tokenizer) -> None:
-        added = tokenizer.encode("", add_special_tokens=True)
+        added = tokenizer.encode("", add_special_tokens=True).tolist()
         rule = {"bos_token_id": tokenizer.bos_token_id, "added_to_text_prompts": added}
         self._note("bos", rule, "what the tokenizer puts around an empty text; chats get none")
 
     def _tokenizer(self) -> Tokenizer:
         if self.family.tokenizer.format == "huggingface":
-            return load_hf_tokenizer(self.files, self.family.tokenizer.pipelines)
+            return load_hf_tokenizer(self.files, self.family.tokenizer.pipelines, self.fast_paths)
         # mistral-common is slow to import and only these families need it.
         from mmroute.tokenizers.mistral import load_mistral_tokenizer  # noqa: PLC0415
 
@@ -262,7 +209,7 @@ class _Resolver:
             self._note(f"{name}_text", text, f"the vocabulary's text of {token_id}")
         # mistral-common never reads special tokens out of text: nothing to prove there.
         if self.family.tokenizer.format == "huggingface":
-            encoded = tokenizer.encode(text, add_special_tokens=False)
+            encoded = tokenizer.encode(text, add_special_tokens=False).tolist()
             if encoded != [token_id]:
                 raise self._split(name, text, tokenizer)
         for ref in lookup.equals:
@@ -280,7 +227,7 @@ class _Resolver:
         return f"{', '.join(present)} and " if present else ""
 
     def _split(self, name: str, text: str, tokenizer: Tokenizer) -> ModelError:
-        encoded = tokenizer.encode(text, add_special_tokens=False)
+        encoded = tokenizer.encode(text, add_special_tokens=False).tolist()
         return ModelError(
             Reason.SPECIAL_TOKEN_SPLIT,
             f"{self.files.name}: {name} {text!r} must be one token, but the tokenizer makes "
@@ -328,7 +275,7 @@ class _Resolver:
             if type(values[name]) in (int, float) and values[name] <= 0:
                 raise self._invalid(name, values[name], "positive")
         for name, text in spec.texts.items():
-            values[name] = tokenizer.encode(text, add_special_tokens=False)
+            values[name] = tokenizer.encode(text, add_special_tokens=False).tolist()
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
             return TypeAdapter(GEOMETRIES[spec.name]).validate_json(json.dumps(values), strict=True)

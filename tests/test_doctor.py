@@ -17,14 +17,14 @@ from conftest import real_models
 from small_models import SMALL_MODELS, Files
 
 from mmroute import Normalizer
-from mmroute.geometry import Replacement
+from mmroute.geometry import Replacement, TokenIds
 from mmroute.model_files import EMBEDDED_MODEL
 from mmroute.parity.oracles import OracleError
 from mmroute.parity.self_check import HealthReport, check_model, load_and_check
 from mmroute.parity.tested_versions import TESTED
 from mmroute.placement import Expansion, Placement
 from mmroute.request import ImageSize
-from mmroute.resolve import ImageRules
+from mmroute.resolved_model import ImageRules
 
 VECTORS = Path(__file__).parent / "vectors"
 QWEN = "small-qwen2.5-vl"
@@ -253,7 +253,7 @@ class Changed:
     placement: Placement
     change: Callable[[Any], Any]
 
-    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
         found = self.placement.expand(ids, replacements)
         return Expansion(found.token_ids, tuple(map(self.change, found.placeholders)))
 

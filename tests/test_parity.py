@@ -14,7 +14,7 @@ import pytest
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.chat import HfChat
+from mmroute.chat.hf import HfChat
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
 from mmroute.geometry import Replacement, TokenIds
 from mmroute.model_files import EMBEDDED_MODEL
@@ -384,9 +384,10 @@ class RoundTrip:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        ids = self.inner.encode(text, add_special_tokens=add_special_tokens)
-        return [p for t in ids for p in (self.parts if t == self.merged else [t])]
+    def encode(self, text: str, *, add_special_tokens: bool) -> Any:
+        ids = self.inner.encode(text, add_special_tokens=add_special_tokens).tolist()
+        parts = [p for t in ids for p in (self.parts if t == self.merged else [t])]
+        return np.array(parts, dtype=np.uint32)
 
 
 def test_decode_round_trip(normalizer: Load) -> None:

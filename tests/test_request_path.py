@@ -82,7 +82,8 @@ def test_find_sequence_finds_the_first(ids: list[int], wanted: list[int]) -> Non
 
 def test_images_already_in_the_prompt_are_found_in_order() -> None:
     one = Replacement(np.array([7, 8], dtype=np.uint32))
-    expansion = RenderedByTokenizer().expand([1, 7, 8, 2, 7, 8], [one, one])
+    prompt = np.array([1, 7, 8, 2, 7, 8], dtype=np.uint32)
+    expansion = RenderedByTokenizer().expand(prompt, [one, one])
     assert [(p.offset, p.length) for p in expansion.placeholders] == [(1, 2), (4, 2)]
 
 

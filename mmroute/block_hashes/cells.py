@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Cells", "Half", "pack"]
 
-Cells: TypeAlias = npt.NDArray[np.uint64]
+Cells: TypeAlias = "npt.NDArray[np.uint64]"
 """One encoded integer in each, first byte lowest, zero behind its last byte: shape (n,)."""
 
 Half: TypeAlias = tuple[bytes, bytes]

@@ -16,14 +16,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from mmroute.geometry import TokenIds
 from mmroute.placement import PlaceholderRange
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["image_hash", "pad_value", "pad_value_ids", "wide_pad_value_ids", "wide_pad_values"]
 

@@ -8,7 +8,6 @@ there has a request passed through msgpack.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import xxhash
 from mmroute.block_hashes import cbor_encoding, pickle_encoding
 from mmroute.block_hashes.cells import Half
 from mmroute.block_hashes.extra_keys import BlockKeys, check_block_size, check_token_ids
-from mmroute.errors import shown
+from mmroute.errors import nearest, shown
 from mmroute.geometry import TokenIds
 
 __all__ = ["Algorithm", "BlockHashes", "hash_blocks", "none_hash"]
@@ -41,8 +40,8 @@ class Algorithm(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Never:
-        close = difflib.get_close_matches(str(value), cls, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        close = nearest(str(value), cls)
+        hint = f"; did you mean {close}?" if close else ""
         raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
 
 

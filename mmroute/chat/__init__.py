@@ -1,6 +1,5 @@
 """Chat messages to a prompt, as the backend renders them."""
 
-from mmroute.chat.hf import HfChat
 from mmroute.chat.prompt import Chat
 
-__all__ = ["Chat", "HfChat"]
+__all__ = ["Chat"]

@@ -14,6 +14,7 @@ from typing import Any, Final
 from mmroute.chat.messages import ParsedChat, to_conversation
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import invalid, shown
+from mmroute.geometry import TokenIds
 from mmroute.request import ImageSize, RequestOptions
 from mmroute.tokenizers.mistral import MistralCommonTokenizer
 
@@ -41,7 +42,7 @@ class MistralChat:
 
     def render(
         self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions
-    ) -> list[int]:
+    ) -> TokenIds:
         """See `Chat.render`."""
         # Template variables have no effect without a template; what steers the encoder has.
         refused = _ENCODER_PARAMETERS & options.chat_template_kwargs.keys()

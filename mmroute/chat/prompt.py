@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mmroute.chat.messages import ParsedChat
+from mmroute.geometry import TokenIds
 from mmroute.request import ImageSize, RequestOptions
 
 __all__ = ["Chat"]
@@ -20,7 +21,7 @@ class Chat(Protocol):
 
     def render(
         self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions
-    ) -> str | list[int]:
+    ) -> str | TokenIds:
         """Render a conversation.
 
         Args:

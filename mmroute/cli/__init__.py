@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib.metadata
 import os
 import sys
@@ -15,7 +14,7 @@ from mmroute.cli.common import EXIT_FAILURE
 from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
 from mmroute.cli.validate import add_validate
-from mmroute.errors import MmrouteError
+from mmroute.errors import MmrouteError, nearest
 
 __all__ = ["main"]
 
@@ -26,8 +25,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if "invalid choice" in message:
             given, *known = message.split("'")[1::2]
-            near = difflib.get_close_matches(given, known, n=1)
-            message += f" Did you mean {near[0]!r}?" if near else ""
+            near = nearest(given, known)
+            message += f" Did you mean {near!r}?" if near else ""
         super().error(message)
 
 

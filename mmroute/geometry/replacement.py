@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.request import ImageSize, RequestOptions
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["EmbedRuns", "Geometry", "Replacement", "TokenIds", "check_count", "fill", "rows"]
 
-TokenIds: TypeAlias = npt.NDArray[np.uint32]
+TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
 """Token IDs: one contiguous uint32 array of shape (n,)."""
 
 _MOST_TOKENS: Final = 1 << 23

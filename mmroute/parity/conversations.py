@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.chat import HfChat
+from mmroute.chat.hf import HfChat
 from mmroute.chat.messages import parse_chat
 from mmroute.errors import InexactError
 from mmroute.normalizer import Normalizer
@@ -309,5 +309,6 @@ def _prompt(
     except InexactError:
         rendered = f"{_placeholder(normalizer, 1) or ''} What is this?"
     if isinstance(rendered, str):
-        return rendered, model.tokenizer.encode(rendered, add_special_tokens=False)
-    return model.tokenizer.decode(rendered), list(rendered)
+        return rendered, model.tokenizer.encode(rendered, add_special_tokens=False).tolist()
+    ids = rendered.tolist()
+    return model.tokenizer.decode(ids), ids

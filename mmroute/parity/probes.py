@@ -13,7 +13,7 @@ from mmroute.geometry import Replacement
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
 from mmroute.request import ImageSize
-from mmroute.resolve import ResolvedModel
+from mmroute.resolved_model import ResolvedModel
 from mmroute.routing import Routing
 
 __all__ = ["Probe", "ask", "probes", "token_ids_of_spec"]

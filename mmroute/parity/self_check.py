@@ -14,7 +14,7 @@ from mmroute.model_files import EMBEDDED_MODEL, ModelFiles, find_model
 from mmroute.normalizer import Normalizer
 from mmroute.parity.probes import ask, token_ids_of_spec
 from mmroute.parity.tested_versions import deciding_versions, untested, version_of
-from mmroute.resolve import ResolvedModel
+from mmroute.resolved_model import ResolvedModel
 
 __all__ = ["Check", "HealthReport", "check_model", "load_and_check"]
 
@@ -210,15 +210,15 @@ def _split_tokens(model: ResolvedModel) -> list[str]:
         return problems
     named = {text: tokenizer.token_id(text) for text in tokenizer.special_tokens}
     for text, token_id in (named | wanted).items():
-        alone = tokenizer.encode(text, add_special_tokens=False)
-        amid = tokenizer.encode(f"a {text} {text} b", add_special_tokens=False)
+        alone = tokenizer.encode(text, add_special_tokens=False).tolist()
+        amid = tokenizer.encode(f"a {text} {text} b", add_special_tokens=False).tolist()
         if token_id is None or alone != [token_id] or amid.count(token_id) != 2:  # noqa: PLR2004 - both of them
             problems.append(f"{text!r} must be the one ID {token_id}, and is encoded as {alone}")
     return problems
 
 
 def _lost_text(model: ResolvedModel) -> list[str]:
-    back = model.tokenizer.decode(model.tokenizer.encode(_TEXT, add_special_tokens=False))
+    back = model.tokenizer.decode(model.tokenizer.encode(_TEXT, add_special_tokens=False).tolist())
     return [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
 
 

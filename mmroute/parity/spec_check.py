@@ -19,7 +19,8 @@ from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, proble
 from mmroute.family import FamilySpec, GeometrySpec, Lookup, known_families, match_family
 from mmroute.geometry import GEOMETRIES
 from mmroute.model_files import MODEL_FILES, FieldRef, ModelFiles, find_model
-from mmroute.resolve import ResolvedModel, resolve_files
+from mmroute.resolve import resolve_files
+from mmroute.resolved_model import ResolvedModel
 
 __all__ = ["SpecProblem", "SpecReport", "check_spec"]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.chat import HfChat
+from mmroute.chat.hf import HfChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import MmrouteError
 from mmroute.geometry import TokenIds
@@ -198,4 +198,4 @@ def _encoded_again(difference: Difference, text: str, goal: TokenIds) -> bool:
         ids = difference.normalizer.model.tokenizer.encode(text, add_special_tokens=False)
     except ValueError:
         return False
-    return np.array_equal(np.array(ids, dtype=np.uint32), goal)
+    return np.array_equal(ids, goal)

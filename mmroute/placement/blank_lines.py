@@ -42,15 +42,14 @@ class MergedBlankLines:
     newlines: tuple[int, int, int, int]
     tokenizer: Tokenizer
 
-    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
         """See `Placement.expand`."""
-        prompt = np.array(ids, dtype=np.uint32)
-        matches = match_token(prompt, self.target_id, len(replacements))
+        matches = match_token(ids, self.target_id, len(replacements))
         if len(matches) == len(replacements):
-            expanded = self._merge(splice(prompt, matches, replacements).token_ids)
+            expanded = self._merge(splice(ids, matches, replacements).token_ids)
         else:
             targets = [[self.target_id]] * len(replacements)
-            expanded = expand_via_text(self.tokenizer, prompt, replacements, targets)
+            expanded = expand_via_text(self.tokenizer, ids, replacements, targets)
         return Expansion(expanded, self._find(expanded, replacements))
 
     def _merge(self, ids: TokenIds) -> TokenIds:

@@ -80,11 +80,11 @@ def match_token(ids: TokenIds, token_id: int, count: int) -> list[Match]:
 class Placement(Protocol):
     """A rule by which items take the placeholders of a prompt. Immutable."""
 
-    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
         """Put every item in its place.
 
         Args:
-            ids: the un-expanded prompt.
+            ids: the un-expanded prompt, shape (n,).
             replacements: one per item, at least one.
 
         Raises:
@@ -183,8 +183,7 @@ def expand_via_text(
         if queues[target]:
             heapq.heappush(heap, (text.find(target, end), queues[target][0], target))
     pieces.append(text[end:])
-    encoded = tokenizer.encode("".join(pieces), add_special_tokens=False)
-    return np.array(encoded, dtype=np.uint32)
+    return tokenizer.encode("".join(pieces), add_special_tokens=False)
 
 
 def too_few(found: int, wanted: int) -> InexactError:

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.geometry import Replacement
+from mmroute.geometry import Replacement, TokenIds
 from mmroute.placement.expansion import (
     Expansion,
     Match,
@@ -48,17 +48,16 @@ class NumberedTags:
     def build(cls, tokenizer: Tokenizer, image_token: str) -> NumberedTags:
         """Encode once what the engine compares the start of a prompt with."""
         start = tokenizer.encode(f"<s> {image_token}", add_special_tokens=False)
-        return cls(tokenizer, tuple(start))
+        return cls(tokenizer, tuple(start.tolist()))
 
-    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
         """See `Placement.expand`."""
-        encoded = self._encode_anew(ids)
-        prompt = np.array(encoded, dtype=np.uint32)
-        tags = [
-            self.tokenizer.encode(f"<|image_{number}|>", add_special_tokens=False)
+        prompt = self._encode_anew(ids.tolist())
+        tags: list[list[int]] = [
+            self.tokenizer.encode(f"<|image_{number}|>", add_special_tokens=False).tolist()
             for number in range(1, len(replacements) + 1)
         ]
-        matches = _match_in_order(encoded, tags)
+        matches = _match_in_order(prompt.tolist(), tags)
         if len(matches) == len(replacements):
             expansion = splice(prompt, matches, replacements)
         else:
@@ -66,18 +65,18 @@ class NumberedTags:
             expansion = Expansion(expanded, find_replacements(expanded, replacements))
         return self._without_dropped(expansion)
 
-    def _encode_anew(self, ids: Sequence[int]) -> list[int]:
+    def _encode_anew(self, ids: list[int]) -> TokenIds:
         if ids and ids[0] == self.tokenizer.bos_token_id:
             ids = ids[1:]
         text = self.tokenizer.decode(ids)
         for special in self.tokenizer.special_tokens:
             text = text.replace(f"{special} ", special)
-        result: list[int] = []
+        pieces: list[TokenIds] = []
         for chunk, tag in zip_longest(_TAG.split(text), _TAG.findall(text), fillvalue=None):
-            result += self.tokenizer.encode(chunk or "", add_special_tokens=True)
+            pieces.append(self.tokenizer.encode(chunk or "", add_special_tokens=True))
             if tag is not None:
-                result += self.tokenizer.encode(tag, add_special_tokens=False)
-        return result
+                pieces.append(self.tokenizer.encode(tag, add_special_tokens=False))
+        return np.concatenate(pieces)
 
     def _without_dropped(self, expansion: Expansion) -> Expansion:
         ids = expansion.token_ids

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from mmroute.geometry import Replacement
+from mmroute.geometry import Replacement, TokenIds
 from mmroute.placement.expansion import Expansion, find_replacements
 
 __all__ = ["RenderedByTokenizer"]
@@ -20,7 +18,6 @@ class RenderedByTokenizer:
     Source: vLLM 0.33.0 ``model_executor/models/pixtral.py``: a prompt without them is refused.
     """
 
-    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
         """See `Placement.expand`."""
-        prompt = np.array(ids, dtype=np.uint32)
-        return Expansion(prompt, find_replacements(prompt, replacements))
+        return Expansion(ids, find_replacements(ids, replacements))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from mmroute.geometry import Replacement
+from mmroute.geometry import Replacement, TokenIds
 from mmroute.placement.expansion import (
     Expansion,
     expand_via_text,
@@ -32,12 +30,11 @@ class SingleToken:
     target_id: int
     tokenizer: Tokenizer
 
-    def expand(self, ids: Sequence[int], replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
         """See `Placement.expand`."""
-        prompt = np.array(ids, dtype=np.uint32)
-        matches = match_token(prompt, self.target_id, len(replacements))
+        matches = match_token(ids, self.target_id, len(replacements))
         if len(matches) == len(replacements):
-            return splice(prompt, matches, replacements)
+            return splice(ids, matches, replacements)
         targets = [[self.target_id]] * len(replacements)
-        expanded = expand_via_text(self.tokenizer, prompt, replacements, targets)
+        expanded = expand_via_text(self.tokenizer, ids, replacements, targets)
         return Expansion(expanded, find_replacements(expanded, replacements))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from mmroute.geometry import TokenIds
+
 __all__ = ["Tokenizer"]
 
 
 class Tokenizer(Protocol):
-    """What the request path needs of a tokenizer. Immutable and safe to share once loaded."""
+    """What the request path needs of a tokenizer. Its answers never change; safe to share."""
 
     @property
     def bos_token_id(self) -> int | None:
@@ -27,8 +29,8 @@ class Tokenizer(Protocol):
     def special_tokens(self) -> Sequence[str]:
         """The texts of the tokens the model names as special."""
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token IDs of a text.
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """Token IDs of a text, shape (n,).
 
         Args:
             text: any text; special tokens in it become their IDs where the engine does so.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import tokenizers
 
 from mmroute.errors import ModelError, Reason
+from mmroute.fast_paths import FastPaths
+from mmroute.geometry import TokenIds
 from mmroute.model_files import JsonValue, ModelFiles
+from mmroute.tokenizers.choice import EncoderLoading
+from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = ["HfTokenizer", "load_hf_tokenizer", "named_special_tokens"]
@@ -23,23 +27,23 @@ _FLAGS = (*_MATCHING_FLAGS, "special")
 
 @dataclass(frozen=True, slots=True)
 class HfTokenizer:
-    """A `tokenizers.Tokenizer` behind the protocol of this package."""
+    """A `tokenizers.Tokenizer` behind the protocol of this package.
+
+    Attributes:
+        backend: the reference, which also decodes.
+        encoder: who encodes.
+    """
 
     backend: tokenizers.Tokenizer
+    encoder: Encoder
     bos_token_id: int | None
     max_token_id: int
     max_chars_per_token: int
     special_tokens: tuple[str, ...]
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Tokenizer.encode`."""
-        try:
-            ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except TypeError:  # how `tokenizers` reports text that is not valid Unicode
-            raise ValueError(
-                "the text holds a lone surrogate, which is not valid Unicode"
-            ) from None
-        return ids
+        return self.encoder.encode(text, add_special_tokens=add_special_tokens)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Tokenizer.decode`."""
@@ -52,16 +56,19 @@ class HfTokenizer:
         return found
 
 
-def load_hf_tokenizer(files: ModelFiles, pipelines: Mapping[str, str]) -> HfTokenizer:
+def load_hf_tokenizer(
+    files: ModelFiles, pipelines: Mapping[str, str], fast_paths: FastPaths
+) -> HfTokenizer:
     """Load ``tokenizer.json`` with the added tokens of ``tokenizer_config.json`` merged in.
 
     Args:
         files: the model.
         pipelines: tokenizer class -> pipeline name, from the family spec; ``*`` is any class.
+        fast_paths: who is to encode, and what is kept.
 
     Raises:
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
-            `special_token_split`.
+            `special_token_split`, `fast_encoder_unavailable`.
     """
     config = files.object(_CONFIG)
     declared = dict(files.object("tokenizer.json")) or files.json("tokenizer.json")
@@ -72,19 +79,22 @@ def load_hf_tokenizer(files: ModelFiles, pipelines: Mapping[str, str]) -> HfToke
     declared.update(_pipeline(files, config, pipelines).overwrites)
     declared["truncation"] = declared["padding"] = None
     try:
-        backend = tokenizers.Tokenizer.from_str(json.dumps(declared))
+        serialized = msgspec.json.encode(declared).decode()
+        loading = EncoderLoading(serialized, fast_paths)
+        backend = tokenizers.Tokenizer.from_str(serialized)
     except Exception as error:  # `tokenizers` raises bare Exception
         raise ModelError(
             Reason.MALFORMED_FILE,
             f"{files.path('tokenizer.json')} is not a tokenizer that `tokenizers` "
             f"{tokenizers.__version__} can load: {error}",
         ) from error
-    _merge_added_tokens(backend, files)
+    merged = _merge_added_tokens(backend, files)
     _check_named_tokens(backend, files)
     vocabulary = backend.get_vocab(with_added_tokens=True)
     bos = named_special_tokens(config).get("bos_token")
     return HfTokenizer(
         backend=backend,
+        encoder=loading.finish(backend, declared, merged),
         bos_token_id=backend.token_to_id(bos) if bos is not None else None,
         max_token_id=max(vocabulary.values()),
         max_chars_per_token=max(map(len, vocabulary)),
@@ -150,17 +160,21 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
     )
 
 
-def _merge_added_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
+def _merge_added_tokens(
+    backend: tokenizers.Tokenizer, files: ModelFiles
+) -> list[tokenizers.AddedToken]:
     """Add the special tokens that only tokenizer_config.json has, as transformers does.
 
     Qwen2-VL's ``<|image_pad|>`` is one: by tokenizer.json alone it is six ordinary tokens.
     """
+    merged = []
     known = backend.get_added_tokens_decoder()
     for token_id, token in _added_tokens(files):
         if token_id in known:
             _check_same_flags(files, known[token_id], token)
             continue
         backend.add_tokens([token])
+        merged.append(token)
         if backend.token_to_id(token.content) != token_id:
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,
@@ -168,6 +182,7 @@ def _merge_added_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> Non
                 f"{token_id}, but added to tokenizer.json it gets "
                 f"{backend.token_to_id(token.content)}.",
             )
+    return merged
 
 
 def _added_tokens(files: ModelFiles) -> list[tuple[int, tokenizers.AddedToken]]:

@@ -21,6 +21,7 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.geometry import TokenIds
 from mmroute.model_files import ModelFiles
 from mmroute.request import ImageSize
 
@@ -54,10 +55,10 @@ class MistralCommonTokenizer:
     max_chars_per_token: int
     special_tokens: tuple[str, ...]
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Tokenizer.encode`. Special tokens in the text stay ordinary text."""
         text.encode()  # tekken would take a lone surrogate for U+FFFD
-        return self.tekken.encode(text, bos=add_special_tokens, eos=False)
+        return np.array(self.tekken.encode(text, bos=add_special_tokens, eos=False), np.uint32)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Tokenizer.decode`."""
@@ -82,7 +83,7 @@ class MistralCommonTokenizer:
         *,
         tools: list[dict[str, Any]] | None,
         continue_final_message: bool,
-    ) -> list[int]:
+    ) -> TokenIds:
         """Token IDs of a conversation, image tokens included.
 
         Raises:
@@ -92,14 +93,13 @@ class MistralCommonTokenizer:
             request = ChatCompletionRequest.from_openai(
                 messages=messages, tools=tools, continue_final_message=continue_final_message
             )
-            tokens: list[int] = self.backend.encode_chat_completion(request).tokens
+            return np.array(self.backend.encode_chat_completion(request).tokens, np.uint32)
         except InexactError:
             raise
         except Exception as error:  # it asserts, and raises whatever its input makes it
             raise InexactError(
                 Reason.CHAT_TEMPLATE_FAILED, f"mistral-common refuses the messages: {error!r}"
             ) from error
-        return tokens
 
 
 def load_mistral_tokenizer(files: ModelFiles) -> MistralCommonTokenizer:

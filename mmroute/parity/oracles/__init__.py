@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Final
 
-from mmroute.errors import ModelError, Reason, did_you_mean
+from mmroute.errors import ModelError, Reason, did_you_mean, nearest
 from mmroute.family import match_family
 from mmroute.model_files import ModelFiles, find_model
 from mmroute.parity.answers import Oracle
@@ -101,8 +100,8 @@ def _unknown(against: str, path: Path) -> OracleError:
     hint = did_you_mean(against.lower(), ORACLES, cutoff=_TYPED_ALIKE)
     if not hint and (path.suffix == _VECTORS or len(path.parts) > 1):
         siblings = path.parent.glob(f"*{_VECTORS}") if path.parent.is_dir() else ()
-        close = difflib.get_close_matches(path.name, [file.name for file in siblings], n=1)
-        hint = f"; did you mean {path.parent / close[0]}?" if close else ""
+        close = nearest(path.name, (sibling.name for sibling in siblings))
+        hint = f"; did you mean {path.parent / close}?" if close else ""
         return OracleError(f"there is no file {against}{hint}", Reason.MISSING_FILE)
     if not hint and ":" in against:
         hint = f"; did you mean http://{against}?"

@@ -1,0 +1,112 @@
+"""What makes a request fast and leaves its answer as it is: settings, and counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mmroute.errors import did_you_mean, shown
+
+__all__ = ["EncoderChoice", "EncoderStats", "FastPaths", "ReuseStats", "Stats"]
+
+_MEBIBYTE: Final = 1 << 20
+
+
+class EncoderChoice(StrEnum):
+    """Who encodes text. `tokenizers` is the reference, and always loaded."""
+
+    AUTO = "auto"
+    """fastokens, where it is installed and gives this model's probe texts the reference's IDs."""
+    FASTOKENS = "fastokens"
+    """fastokens, or no model at all."""
+    TOKENIZERS = "tokenizers"
+    """The reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class FastPaths:
+    """How a model may be made fast. Every setting gives the same answers.
+
+    Attributes:
+        encoder: who encodes text: a value of `EncoderChoice`.
+        text_cache_bytes: memory for the beginnings of prompts and their token IDs, so that only
+            a conversation's new turn is encoded; 0 for none.
+        hash_cache_bytes: the same for block hashes.
+        shadow_rate: the share of texts, 0 to 1, that the reference encodes as well; at the first
+            difference its IDs are the answer, and it encodes all texts from then on.
+
+    Raises:
+        ValueError: a value is not one of these.
+    """
+
+    encoder: str = EncoderChoice.AUTO
+    text_cache_bytes: int = 64 * _MEBIBYTE
+    hash_cache_bytes: int = 64 * _MEBIBYTE
+    shadow_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        known = [choice.value for choice in EncoderChoice]
+        if self.encoder not in known:
+            hint = did_you_mean(str(self.encoder), known)
+            raise ValueError(
+                f"encoder must be one of {', '.join(known)}; found {shown(self.encoder)}{hint}"
+            )
+        for name in ("text_cache_bytes", "hash_cache_bytes"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{name} must be a number of bytes or 0, found {shown(value)}")
+        rate = self.shadow_rate
+        if type(rate) not in (int, float) or not 0 <= rate <= 1:
+            raise ValueError(f"shadow_rate must be a number from 0 to 1, found {shown(rate)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseStats:
+    """What a cache of beginnings has done.
+
+    Attributes:
+        hits: lookups that found a known beginning.
+        misses: those that did not, of what is long enough to be kept.
+        reused_bytes: of all hits together.
+        entries: kept now.
+        kept_bytes: of them.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    reused_bytes: int = 0
+    entries: int = 0
+    kept_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderStats:
+    """Who encodes, and what its guards have seen.
+
+    Attributes:
+        engine: name and version.
+        why: how it was chosen, in words.
+        reuse: of texts; None if they are not kept.
+        shadowed: texts that the reference encoded as well.
+        disagreements: those for which it had other IDs.
+    """
+
+    engine: str
+    why: str
+    reuse: ReuseStats | None = None
+    shadowed: int = 0
+    disagreements: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counters of a normalizer, since it was loaded.
+
+    Attributes:
+        encoder: of text; None where it is a model's own chat encoder.
+        hashes: of block hashes; None if they are not kept.
+    """
+
+    encoder: EncoderStats | None
+    hashes: ReuseStats | None

@@ -1,0 +1,169 @@
+"""Which encoder a model gets, decided beside the rest of its loading."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+import numpy as np
+import tokenizers
+
+from mmroute.errors import ModelError, Reason, shown
+from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
+from mmroute.geometry import TokenIds
+from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder, ShadowedEncoder
+from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens, may_be_cut
+from mmroute.tokenizers.probe_texts import probe_texts
+
+__all__ = ["EncoderLoading", "PendingEncoder"]
+
+_LOG: Final = logging.getLogger(__name__)
+_SHORT: Final = 256  # characters that the reference encodes in less time than it takes to wait
+
+
+class _UnfitError(Exception):
+    """fastokens is not used; the message says why."""
+
+
+class EncoderLoading:
+    """Builds a `fastokens.Tokenizer` and proves it, while the reference and the rest are loaded.
+
+    Args:
+        serialized: the JSON of the tokenizer.
+        fast_paths: what is wanted.
+    """
+
+    def __init__(self, serialized: str, fast_paths: FastPaths) -> None:
+        self._fast_paths = fast_paths
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmroute-encoder")
+        wanted = fast_paths.encoder != EncoderChoice.TOKENIZERS
+        self._building = self._thread.submit(_build, serialized) if wanted else None
+
+    def finish(
+        self,
+        backend: tokenizers.Tokenizer,
+        declared: Mapping[str, Any],
+        merged: Sequence[tokenizers.AddedToken],
+    ) -> Encoder:
+        """The fastest encoder that has the reference's IDs; it may still be proving that.
+
+        Args:
+            backend: the reference, complete.
+            declared: the JSON that both are made from.
+            merged: the tokens that were added to it.
+
+        Raises:
+            ModelError: `fast_encoder_unavailable` if nothing but fastokens will do.
+        """
+        choosing = self._thread.submit(
+            _choose, backend, self._building, declared, merged, self._fast_paths
+        )
+        self._thread.shutdown(wait=False)
+        if self._fast_paths.encoder == EncoderChoice.FASTOKENS:
+            return choosing.result()
+        return PendingEncoder(choosing, ReferenceEncoder(backend, "the others are not ready"))
+
+
+class PendingEncoder:
+    """An encoder that is still being chosen. The first text that is not short waits for it.
+
+    Args:
+        choosing: its future.
+        reference: for short texts until then.
+    """
+
+    def __init__(self, choosing: Future[Encoder], reference: ReferenceEncoder) -> None:
+        self._choosing = choosing
+        self._reference = reference
+        self._process = os.getpid()
+        self._chosen: Encoder | None = None
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """See `Encoder.encode`."""
+        encoder = self._chosen
+        if encoder is None:
+            waits = len(text) > _SHORT or self._choosing.done()
+            encoder = self.chosen() if waits else self._reference
+        return encoder.encode(text, add_special_tokens=add_special_tokens)
+
+    def stats(self) -> EncoderStats:
+        """See `Encoder.stats`."""
+        return self.chosen().stats()
+
+    def chosen(self) -> Encoder:
+        """Wait for it."""
+        if self._chosen is None:
+            # The thread that chooses is not in a process that was forked meanwhile.
+            lost = os.getpid() != self._process and not self._choosing.done()
+            self._chosen = self._reference if lost else self._choosing.result()
+        return self._chosen
+
+
+def _choose(
+    backend: tokenizers.Tokenizer,
+    building: Future[Any] | None,
+    declared: Mapping[str, Any],
+    merged: Sequence[tokenizers.AddedToken],
+    fast_paths: FastPaths,
+) -> Encoder:
+    reference = ReferenceEncoder(backend, "by choice")
+    encoder: Encoder = reference
+    if building is not None:
+        try:
+            encoder = _proved(building, backend, reference, merged)
+        except _UnfitError as unfit:
+            if fast_paths.encoder == EncoderChoice.FASTOKENS:
+                raise ModelError(Reason.FAST_ENCODER_UNAVAILABLE, f"{unfit}.") from unfit
+            _LOG.info("%s; tokenizers encodes instead", unfit)
+            encoder = reference = ReferenceEncoder(backend, str(unfit))
+    if fast_paths.text_cache_bytes:
+        boundaries = boundary_tokens(backend, declared)
+        if boundaries and may_be_cut(encoder, boundaries):
+            encoder = PrefixReuse(encoder, boundaries, fast_paths.text_cache_bytes)
+    if fast_paths.shadow_rate and encoder is not reference:
+        encoder = ShadowedEncoder(encoder, reference, fast_paths.shadow_rate)
+    return encoder
+
+
+def _build(serialized: str) -> Any:  # noqa: ANN401 - fastokens may be absent
+    import fastokens  # noqa: PLC0415 - as above
+
+    backend = fastokens.Tokenizer.from_json_str(serialized)
+    backend.encode("a b")  # the first call prepares the rest
+    return backend
+
+
+def _proved(
+    building: Future[Any],
+    backend: tokenizers.Tokenizer,
+    reference: ReferenceEncoder,
+    merged: Sequence[tokenizers.AddedToken],
+) -> FastEncoder:
+    """fastokens, if it has the reference's IDs for all probe texts."""
+    try:
+        fast = building.result()
+        fast.add_tokens(list(merged))
+    except ImportError:
+        raise _UnfitError("fastokens is not installed") from None
+    except Exception as error:  # it has no one exception for what it does not support
+        raise _UnfitError(f"{_engine()} cannot load this tokenizer: {error}") from error
+    known = [token.content for token in backend.get_added_tokens_decoder().values()]
+    count = 0
+    for text in probe_texts(known):
+        count += 1
+        for special in (False, True):
+            ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
+            right = backend.encode(text, add_special_tokens=special).ids
+            if np.frombuffer(ids, "<u4").tolist() != right:
+                _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
+                raise _UnfitError(f"{_engine()} has other IDs for the probe text {shown(text)}")
+    why = f"has the IDs of tokenizers {tokenizers.__version__} for {count} probe texts"
+    return FastEncoder(fast, reference, _engine(), why)
+
+
+def _engine() -> str:
+    return f"fastokens {importlib.metadata.version('fastokens')}"

@@ -1,0 +1,136 @@
+"""Text to token IDs: the reference, and one that is faster where it has proved itself equal."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import numpy as np
+import tokenizers
+
+from mmroute.fast_paths import EncoderStats
+from mmroute.geometry import TokenIds
+
+__all__ = [
+    "Encoder",
+    "FastEncoder",
+    "ReferenceEncoder",
+    "ShadowedEncoder",
+]
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Encoder(Protocol):
+    """Encodes text. Its answers never change; safe to share between threads."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """See `mmroute.tokenizers.Tokenizer.encode`."""
+
+    def stats(self) -> EncoderStats:
+        """Who encodes, and counters."""
+
+
+class ReferenceEncoder:
+    """`tokenizers`, as the engine runs it."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, why: str) -> None:
+        self._backend = backend
+        self._why = why
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """See `Encoder.encode`."""
+        try:
+            encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
+        except TypeError:  # how `tokenizers` reports text that is not valid Unicode
+            raise ValueError(
+                "the text holds a lone surrogate, which is not valid Unicode"
+            ) from None
+        return np.array(encoding.ids, dtype=np.uint32)
+
+    def stats(self) -> EncoderStats:
+        """See `Encoder.stats`."""
+        return EncoderStats(f"tokenizers {tokenizers.__version__}", self._why)
+
+
+class FastEncoder:
+    """fastokens, for a tokenizer whose IDs it was seen to give.
+
+    Args:
+        backend: a `fastokens.Tokenizer`.
+        reference: for what fastokens declines, such as a text beyond its regular expressions'
+            limits.
+        engine: its name and version.
+        why: how it was chosen, in words.
+    """
+
+    def __init__(self, backend: Any, reference: ReferenceEncoder, engine: str, why: str) -> None:  # noqa: ANN401 - fastokens may be absent
+        self._encode = backend.encode_batch_flat
+        self._reference = reference
+        self._engine = engine
+        self._why = why
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """See `Encoder.encode`."""
+        try:
+            ids, _ = self._encode([text], add_special_tokens=add_special_tokens)
+        except Exception:  # noqa: BLE001 - whatever it is, the reference decides
+            return self._reference.encode(text, add_special_tokens=add_special_tokens)
+        return np.frombuffer(ids, dtype="<u4")
+
+    def stats(self) -> EncoderStats:
+        """See `Encoder.stats`."""
+        return EncoderStats(self._engine, self._why)
+
+
+class ShadowedEncoder:
+    """An encoder whose answers the reference gives as well, now and then.
+
+    Args:
+        encoder: the one that is watched.
+        reference: the one that is right.
+        rate: the share of texts that both encode, above 0 and at most 1.
+    """
+
+    def __init__(self, encoder: Encoder, reference: ReferenceEncoder, rate: float) -> None:
+        self._watched = encoder
+        self._trusted: Encoder = encoder
+        self._reference = reference
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._shadowed = self._disagreements = 0
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """See `Encoder.encode`."""
+        encoder = self._trusted
+        ids = encoder.encode(text, add_special_tokens=add_special_tokens)
+        if encoder is self._reference or random.random() >= self._rate:  # noqa: S311 - a sample
+            return ids
+        right = self._reference.encode(text, add_special_tokens=add_special_tokens)
+        equal = np.array_equal(ids, right)
+        with self._lock:
+            self._shadowed += 1
+            self._disagreements += not equal
+            if not equal:
+                self._trusted = self._reference
+        if not equal:
+            _LOG.error(
+                "%s gave other token IDs than the reference for a text of %d characters; "
+                "the reference encodes from now on",
+                self._watched.stats().engine,
+                len(text),
+            )
+        return right
+
+    def stats(self) -> EncoderStats:
+        """See `Encoder.stats`."""
+        with self._lock:
+            shadowed, disagreements = self._shadowed, self._disagreements
+        stats = self._watched.stats()
+        if disagreements:
+            why = f"{stats.engine} had other IDs for a text"
+            stats = replace(self._reference.stats(), why=why)
+        return replace(stats, shadowed=shadowed, disagreements=disagreements)
