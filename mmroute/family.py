@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
-from mmroute.geometry import GEOMETRIES
+from mmroute.geometry.algorithms import GEOMETRIES
 from mmroute.model_files import FieldRef, JsonValue, ModelFiles
 from mmroute.tokenizers.pipelines import PIPELINES
 

@@ -23,15 +23,14 @@ from mmroute.family import (
     match_family,
 )
 from mmroute.fast_paths import FastPaths
-from mmroute.geometry import GEOMETRIES, Geometry
+from mmroute.geometry import Geometry
+from mmroute.geometry.algorithms import GEOMETRIES
 from mmroute.model_files import JsonValue, ModelFiles, find_model
-from mmroute.placement import (
-    MergedBlankLines,
-    NumberedTags,
-    Placement,
-    RenderedByTokenizer,
-    SingleToken,
-)
+from mmroute.placement import Placement
+from mmroute.placement.blank_lines import MergedBlankLines
+from mmroute.placement.numbered_tags import NumberedTags
+from mmroute.placement.rendered import RenderedByTokenizer
+from mmroute.placement.single_token import SingleToken
 from mmroute.request import ImageSize
 from mmroute.resolved_model import ImageRules, Origin, ResolvedModel
 from mmroute.tokenizers import Tokenizer

@@ -18,8 +18,8 @@ from small_models import SMALL_MODELS
 from mmroute import ImageSize, InexactError, Normalizer, Reason
 from mmroute.block_hashes import Algorithm
 from mmroute.geometry import Replacement
-from mmroute.placement import RenderedByTokenizer
 from mmroute.placement.expansion import Match, find_sequence, splice
+from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.request_lines import answer_line, blocks_answer, tokens_answer
 
 ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]

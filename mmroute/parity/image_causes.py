@@ -18,7 +18,7 @@ from mmroute.geometry import Geometry, Replacement, TokenIds
 from mmroute.parity.alternatives import Resized, alternatives
 from mmroute.parity.answers import Range
 from mmroute.parity.causes import Cause, Diagnosis, Difference
-from mmroute.placement import RenderedByTokenizer
+from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.request import ImageSize, RequestOptions
 
 __all__ = ["orientation", "placement_order", "unexplained_count", "wrong_count"]

@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from mmroute.backends import find_backend
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, shown
 from mmroute.family import FamilySpec, GeometrySpec, Lookup, known_families, match_family
-from mmroute.geometry import GEOMETRIES
+from mmroute.geometry.algorithms import GEOMETRIES
 from mmroute.model_files import MODEL_FILES, FieldRef, ModelFiles, find_model
 from mmroute.resolve import resolve_files
 from mmroute.resolved_model import ResolvedModel
