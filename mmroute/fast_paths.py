@@ -68,14 +68,14 @@ class ReuseStats:
     Attributes:
         hits: lookups that found a known beginning.
         misses: those that did not, of what is long enough to be kept.
-        reused_bytes: of all hits together.
+        reused: characters, or bytes of token IDs, of all hits together.
         entries: kept now.
         kept_bytes: of them.
     """
 
     hits: int = 0
     misses: int = 0
-    reused_bytes: int = 0
+    reused: int = 0
     entries: int = 0
     kept_bytes: int = 0
 

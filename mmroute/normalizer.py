@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mmroute.block_hashes.reuse import HashReuse
 from mmroute.chat.messages import parse_chat
 from mmroute.errors import InexactError, ModelError, Reason, invalid, shown
-from mmroute.fast_paths import FastPaths
+from mmroute.fast_paths import FastPaths, Stats
 from mmroute.geometry import TokenIds
 from mmroute.images.identity import ImageIdentity, image_identity
 from mmroute.images.links import ImageLinks
@@ -48,6 +49,7 @@ class Normalizer:
 
     model: ResolvedModel
     links: ImageLinks | None = None
+    _hash_reuse: HashReuse | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         model = self.model
@@ -89,6 +91,7 @@ class Normalizer:
         """
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
+        fast_paths = fast_paths or FastPaths()
         from mmroute.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic, tokenizers
 
         normalizer = cls(
@@ -101,6 +104,7 @@ class Normalizer:
                 fast_paths=fast_paths,
             ),
             links,
+            HashReuse(fast_paths.hash_cache_bytes) if fast_paths.hash_cache_bytes else None,
         )
         if self_check:
             from mmroute.parity.self_check import check_model  # noqa: PLC0415 - it imports this
@@ -190,6 +194,15 @@ class Normalizer:
             lora=lora,
             cache_salt=cache_salt,
             _token_ids=expansion.token_ids,
+            _reuse=self._hash_reuse,
+        )
+
+    def stats(self) -> Stats:
+        """Who encodes, and what the caches have done since the model was loaded."""
+        encoder = getattr(self.model.tokenizer, "encoder", None)
+        return Stats(
+            None if encoder is None else encoder.stats(),
+            None if self._hash_reuse is None else self._hash_reuse.stats(),
         )
 
     def _encode_prompt(
@@ -226,13 +239,9 @@ class Normalizer:
         self, images: Sequence[Image], options: RequestOptions
     ) -> tuple[ImageIdentity | None, ...]:
         """How the engine calls each image; it gives the k-th name to the k-th placeholder."""
+        kwargs, model_id = options.mm_processor_kwargs, self.model.model_id
         identities = tuple(
-            image_identity(
-                image,
-                mm_processor_kwargs=options.mm_processor_kwargs,
-                model_id=self.model.model_id,
-            )
-            for image in images
+            [image_identity(i, mm_processor_kwargs=kwargs, model_id=model_id) for i in images]
         )
         named: dict[str, ImageSize] = {}
         for image, identity in zip(images, identities, strict=True):
@@ -285,7 +294,9 @@ class Normalizer:
         limit = max(self.model.backend.min_encoder_cache, rules.max_embeds)
         replacements = []
         total = 0
-        geometry = rules.geometry.with_overrides(options)
+        geometry = rules.geometry
+        if options.mm_processor_kwargs:
+            geometry = geometry.with_overrides(options)
         for image, replacement in zip(images, geometry.replacements(images), strict=True):
             if replacement.num_embeds > limit:
                 raise InexactError(

@@ -1,8 +1,9 @@
-"""Finds, among the byte strings it keeps, one that begins like a new one.
+"""Finds, among the strings it keeps, one that begins like a new one.
 
-A string is known by the hashes of its first kilobyte, of its first two, and so on at growing
-distances, each continuing the one before. The longest of them that is known leads to an entry;
-the caller compares what the entry really holds, so that a hash only ever costs or saves time.
+A string is known by the hashes of its first 1024 characters or bytes, of its first 2048, and so
+on at growing distances, each continuing the one before. The longest of them that is known leads
+to an entry; the caller compares what the entry really holds, so that a hash only ever costs or
+saves time.
 """
 
 from __future__ import annotations
@@ -22,17 +23,21 @@ from mmroute.fast_paths import ReuseStats
 __all__ = ["PrefixIndex"]
 
 _FIRST: Final = 1024
-_GROWTH: Final = 4  # a distance is a quarter of what lies before it
+_GROWTH: Final = 2  # a distance is half of what lies before it
+_MOST: Final = (1 << 64) - 1
 _OVERHEAD: Final = 512  # bytes of an entry and its marks, beside what it holds
 
 Entry = TypeVar("Entry")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Kept(Generic[Entry]):
+    """An entry, and how many of its marks lead to it: a newer entry takes those it shares."""
+
     value: Entry
     marks: tuple[int, ...]
     size: int
+    leading: int
 
 
 class PrefixIndex(Generic[Entry]):
@@ -49,9 +54,16 @@ class PrefixIndex(Generic[Entry]):
         self._recent: OrderedDict[_Kept[Entry], None] = OrderedDict()
         self._bytes = self._hits = self._misses = self._reused = 0
 
-    def find(self, data: bytes | memoryview) -> tuple[Entry | None, tuple[int, ...]]:
-        """An entry that seems to begin like `data`, and the marks by which to keep `data`."""
-        marks = tuple(_marks(data))
+    def find(
+        self, data: str | memoryview, *, salt: int = 0
+    ) -> tuple[Entry | None, tuple[int, ...]]:
+        """An entry that seems to begin like `data`, and the marks by which to keep `data`.
+
+        Args:
+            data: text, or bytes.
+            salt: tells apart what else an entry depends on.
+        """
+        marks = tuple(_marks(data, salt & _MOST))
         with self._lock:
             for mark in reversed(marks):
                 kept = self._by_mark.get(mark)
@@ -61,7 +73,7 @@ class PrefixIndex(Generic[Entry]):
         return None, marks
 
     def count(self, reused: int) -> None:
-        """Count a lookup, by how many bytes were really reused."""
+        """Count a lookup, by how much was really reused."""
         with self._lock:
             if reused:
                 self._hits += 1
@@ -75,32 +87,30 @@ class PrefixIndex(Generic[Entry]):
         Args:
             value: the entry.
             marks: what `find` gave for a string that begins like the entry's.
-            length: bytes of the entry's own string.
+            length: of the entry's own string.
             size: bytes that the entry takes.
         """
         size += _OVERHEAD
         marks = marks[: bisect_right(_distances(), length)]
         if not marks or size > self._max_bytes:
             return
-        kept = _Kept(value, marks, size)
+        kept = _Kept(value, marks, size, len(marks))
         with self._lock:
-            hidden = {old for mark in marks if (old := self._by_mark.get(mark)) is not None}
-            self._by_mark.update(dict.fromkeys(marks, kept))
+            for mark in marks:
+                old = self._by_mark.get(mark)
+                if old is not None:
+                    old.leading -= 1
+                    if not old.leading:  # all of it is in the new one, or as good as
+                        self._forget(old)
+                self._by_mark[mark] = kept
             self._recent[kept] = None
             self._bytes += size
-            # An entry that no mark leads to is wholly in the new one, or as good as.
-            for old in hidden:
-                if not any(self._by_mark.get(mark) is old for mark in old.marks):
-                    self._drop(old)
             while self._bytes > self._max_bytes:
-                self._drop(next(iter(self._recent)))
-
-    def clear(self) -> None:
-        """Forget all entries; the counters go on."""
-        with self._lock:
-            self._by_mark.clear()
-            self._recent.clear()
-            self._bytes = 0
+                oldest = next(iter(self._recent))
+                for mark in oldest.marks:
+                    if self._by_mark.get(mark) is oldest:
+                        del self._by_mark[mark]
+                self._forget(oldest)
 
     def stats(self) -> ReuseStats:
         """The counters."""
@@ -109,12 +119,9 @@ class PrefixIndex(Generic[Entry]):
                 self._hits, self._misses, self._reused, len(self._recent), self._bytes
             )
 
-    def _drop(self, kept: _Kept[Entry]) -> None:
+    def _forget(self, kept: _Kept[Entry]) -> None:
         del self._recent[kept]
         self._bytes -= kept.size
-        for mark in kept.marks:
-            if self._by_mark.get(mark) is kept:
-                del self._by_mark[mark]
 
 
 @cache
@@ -126,13 +133,13 @@ def _distances() -> tuple[int, ...]:
     return tuple(stops)
 
 
-def _marks(data: bytes | memoryview) -> Iterator[int]:
-    view = memoryview(data)
-    size = len(view)
-    start = mark = 0
+def _marks(data: str | memoryview, mark: int) -> Iterator[int]:
+    size = len(data)
+    start = 0
     for stop in _distances():
         if stop > size:
             return
-        mark = xxhash.xxh3_64_intdigest(view[start:stop], mark)
+        piece = data[start:stop]
+        mark = xxhash.xxh3_64_intdigest(piece.encode() if isinstance(piece, str) else piece, mark)
         yield mark
         start = stop

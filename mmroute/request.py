@@ -106,9 +106,13 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
         InexactError: `invalid_request` for anything but two positive integers and a text.
     """
     for name, value in (("width", width), ("height", height)):
-        if type(value) is not int or value < 1:
+        if not _is_length(value):
             raise invalid(f"image {name} must be a positive int of pixels, found {shown(value)}")
     return ImageSize(width, height, checked_uuid(uuid))  # type: ignore[arg-type]  # both are ints here
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and value > 0
 
 
 def checked_uuid(uuid: object) -> str | None:
@@ -141,7 +145,8 @@ def checked_images(images: object) -> Sequence[Image]:
                 f"images[{index}] must be an ImageSize or ImageFile, found {shown(image)}"
             )
         size = size_of(image)
-        image_size(size.width, size.height, size.uuid)
+        if size.uuid is not None or not (_is_length(size.width) and _is_length(size.height)):
+            image_size(size.width, size.height, size.uuid)
     return images
 
 
@@ -210,12 +215,20 @@ class RequestOptions:
         Raises:
             InexactError: `invalid_request`, naming the field.
         """
-        for name in ("add_special_tokens", "add_generation_prompt", "continue_final_message"):
-            if not isinstance(getattr(self, name), bool):
-                raise invalid(f"{name} must be true or false, found {shown(getattr(self, name))}")
-        for name in ("chat_template_kwargs", "mm_processor_kwargs"):
-            given = getattr(self, name)
-            if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        for name, flag in (
+            ("add_special_tokens", self.add_special_tokens),
+            ("add_generation_prompt", self.add_generation_prompt),
+            ("continue_final_message", self.continue_final_message),
+        ):
+            if not isinstance(flag, bool):
+                raise invalid(f"{name} must be true or false, found {shown(flag)}")
+        for name, given in (
+            ("chat_template_kwargs", self.chat_template_kwargs),
+            ("mm_processor_kwargs", self.mm_processor_kwargs),
+        ):
+            if not isinstance(given, Mapping) or (
+                given and not all(isinstance(key, str) for key in given)
+            ):
                 raise invalid(f"{name} must be an object, found {shown(given)}")
         _check_cache_salt(self.cache_salt)
         if self.lora is not None:

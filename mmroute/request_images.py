@@ -35,7 +35,8 @@ def images_of_parts(
         InexactError: `image_size_unknown`; `image_count_mismatch`; what reading or fetching an
             image raises; what `admit` raises.
     """
-    _check_count(len(parts), backend)
+    if len(parts) > backend.max_images:
+        raise _too_many(backend)
     waiting = iter(given)
     images = admit(_images(parts, waiting, backend, links), backend)
     left = len(list(waiting))
@@ -59,7 +60,8 @@ def admit(images: Iterable[Image], backend: BackendProfile) -> tuple[Image, ...]
     decoded = 0
     for image in images:
         admitted.append(image)
-        _check_count(len(admitted), backend)
+        if len(admitted) > backend.max_images:
+            raise _too_many(backend)
         size = size_of(image)
         pixels = size.width * size.height
         if pixels > backend.max_image_pixels:
@@ -88,7 +90,9 @@ def _images(
     fetcher = None if links is None else _fetcher(links)
     upright = backend.applies_exif_orientation
     for number, part in enumerate(parts, 1):
-        uuid, url = checked_uuid(part.get("uuid")), _url(part)
+        uuid = url = None
+        if len(part) > 1 or "type" not in part:
+            uuid, url = checked_uuid(part.get("uuid")), _url(part)
         if url is not None and is_data_url(url):
             yield read_image(url, uuid=uuid, upright=upright)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
@@ -147,9 +151,8 @@ def _with_uuid(image: Image, uuid: str | None) -> Image:
     return named
 
 
-def _check_count(count: int, backend: BackendProfile) -> None:
-    if count > backend.max_images:
-        raise InexactError(
-            Reason.TOO_MANY_IMAGES,
-            f"more than {backend.max_images} images; the engine takes no more in one prompt",
-        )
+def _too_many(backend: BackendProfile) -> InexactError:
+    return InexactError(
+        Reason.TOO_MANY_IMAGES,
+        f"more than {backend.max_images} images; the engine takes no more in one prompt",
+    )

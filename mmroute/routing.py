@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mmroute.block_hashes import (
     BlockHashes,
     ExtraKey,
+    ExtraKeys,
     HashedItem,
     extra_keys,
     hash_blocks,
@@ -14,6 +15,7 @@ from mmroute.block_hashes import (
     pad_value_ids,
 )
 from mmroute.block_hashes.extra_keys import check_block_size
+from mmroute.block_hashes.reuse import HashReuse
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.images.identity import ImageIdentity
@@ -44,6 +46,7 @@ class Routing:
     reason: Reason | None = None
     message: str = ""
     _token_ids: TokenIds | None = field(default=None, repr=False)
+    _reuse: HashReuse | None = field(default=None, repr=False)
 
     @property
     def exact(self) -> bool:
@@ -78,7 +81,8 @@ class Routing:
             seed: the engine's ``PYTHONHASHSEED``; None if it runs without, which the xxhash
                 algorithms answer with a random one: give them theirs.
             previous: hashes of an earlier prompt of the same conversation. Blocks at the
-                beginning that are the same in both are not hashed again.
+                beginning that are the same in both are not hashed again. None: the
+                normalizer's own cache is asked for one (`FastPaths.hash_cache_bytes`).
 
         Raises:
             InexactError: the request is inexact; `image_identity_unknown` if only the size is
@@ -86,9 +90,14 @@ class Routing:
             ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
                 positive integer.
         """
+        token_ids, keys = self.token_ids, self._extra_keys(block_size)
+        if previous is None and self._reuse is not None:
+            return self._reuse.hash_blocks(
+                token_ids, keys, algorithm=algorithm, block_size=block_size, seed=seed
+            )
         return hash_blocks(
-            self.token_ids,
-            self.extra_keys(block_size=block_size),
+            token_ids,
+            keys,
             algorithm=algorithm,
             block_size=block_size,
             seed=seed,
@@ -102,6 +111,9 @@ class Routing:
             InexactError: as for `block_hashes`.
             ValueError: `block_size` is no positive integer.
         """
+        return tuple(self._extra_keys(block_size))
+
+    def _extra_keys(self, block_size: int) -> ExtraKeys:
         check_block_size(block_size)
         items = [
             HashedItem(identity.value, placeholder.offset, placeholder.length)

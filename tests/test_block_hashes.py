@@ -19,6 +19,7 @@ from mmroute.block_hashes import (
     BlockHashes,
     BlockKeys,
     ExtraKey,
+    ExtraKeys,
     HashedItem,
     cbor_encoding,
     event_extra_keys,
@@ -98,9 +99,8 @@ def check_encoders(block_size: int, ids: TokenIds, keys: tuple[BlockKeys, ...]) 
     rows = ids.reshape(-1, block_size)
     for parent in (b"p" * 16, b"\0" * 32):
         for encoding, whole in ((pickle_encoding, pickled), (cbor_encoding, cbored)):
-            halves = encoding.encode_blocks(
-                ids, keys, block_size=block_size, parent_size=len(parent)
-            )
+            given_keys = ExtraKeys.of_blocks(keys, block_size)
+            halves = encoding.encode_blocks(ids, given_keys, parent_size=len(parent))
             expected = [whole(parent, *block) for block in zip(rows, keys, strict=True)]
             assert [parent.join(half) for half in halves] == expected
 
@@ -358,6 +358,56 @@ def test_extra_keys_are_those_of_the_engines_loop(
     )
     by_position = sorted(items, key=lambda item: item.offset)
     assert found == ported_extra_keys(by_position, num_blocks, block_size, lora, salt)
+
+
+@st.composite
+def prompts_with_images(draw: st.DrawFn) -> tuple[TokenIds, list[HashedItem]]:
+    """Images of one token throughout, with row breaks in them, or anything at all."""
+    items = draw(st.lists(hashed_items, max_size=5))
+    ids = prompt(*draw(st.lists(token_ids, min_size=120, max_size=120)))
+    for item in items:
+        kind = draw(st.sampled_from(["uniform", "rows", "text"]))
+        if kind != "text":
+            ids[item.offset : item.stop] = draw(st.sampled_from([7, 300, 151655]))
+        if kind == "rows":
+            ids[item.offset : item.stop : 5] = 12
+    return ids, items
+
+
+@given(prompts_with_images(), st.sampled_from([1, 2, 3, 4, 5, 16]), st.integers(0, 120))
+@settings(max_examples=400, deadline=None)
+def test_images_are_hashed_as_their_blocks_one_by_one(
+    drawn: tuple[TokenIds, list[HashedItem]], block_size: int, start: int
+) -> None:
+    ids, items = drawn
+    num_blocks = len(ids) // block_size
+    keys = extra_keys(items, num_blocks=num_blocks, block_size=block_size)
+    start = min(start, num_blocks - 1)
+    assert list(keys.behind(start)) == list(keys)[start:]
+    rows = ids[: num_blocks * block_size].reshape(-1, block_size)[start:]
+    for encoding, whole in ((pickle_encoding, pickled), (cbor_encoding, cbored)):
+        halves = encoding.encode_blocks(rows.ravel(), keys.behind(start), parent_size=16)
+        expected = [
+            whole(b"p" * 16, *block) for block in zip(rows, list(keys)[start:], strict=True)
+        ]
+        assert [(b"p" * 16).join(half) for half in halves] == expected
+
+
+@given(
+    st.lists(hashed_items, max_size=4),
+    st.lists(hashed_items, max_size=4),
+    st.integers(0, 20),
+    st.integers(0, 20),
+    st.sampled_from([1, 3, 16]),
+)
+def test_keys_said_to_be_in_common_are(
+    first: list[HashedItem], more: list[HashedItem], one: int, two: int, block_size: int
+) -> None:
+    ours = extra_keys(first, num_blocks=one, block_size=block_size)
+    theirs = extra_keys([*first[1:], *more], num_blocks=two, block_size=block_size)
+    count = ours.in_common(theirs)
+    assert list(ours)[:count] == list(theirs)[:count]
+    assert ours.in_common(ours) == one
 
 
 def test_extra_keys_of_ranges_that_share_a_token() -> None:

@@ -6,7 +6,7 @@ They are ``cbor2.dumps((parent, token_ids, extra_keys), canonical=True)``: sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import repeat
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from mmroute.block_hashes.cells import Half, pack
-from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKey
+from mmroute.block_hashes.extra_keys import ExtraKey, ExtraKeys
 from mmroute.geometry import TokenIds
 
 __all__ = ["encode_blocks", "encode_text"]
@@ -40,15 +40,12 @@ def encode_text(text: str) -> bytes:
     return _head(_TEXT, len(encoded)) + encoded
 
 
-def encode_blocks(
-    token_ids: TokenIds, keys: Sequence[BlockKeys], *, block_size: int, parent_size: int
-) -> Iterable[Half]:
+def encode_blocks(token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int) -> Iterable[Half]:
     """What is hashed for each of at least one full block, around the hash of its parent.
 
     Args:
-        token_ids: shape (len(keys) * block_size,).
-        keys: the extra keys of each block.
-        block_size: tokens in a block.
+        token_ids: shape (keys.num_blocks * keys.block_size,).
+        keys: the extra keys of the blocks.
         parent_size: bytes of a hash.
 
     Raises:
@@ -64,8 +61,8 @@ def encode_blocks(
     tails = pack(
         cells,
         _WIDTHS.take(kinds),
-        block_size=block_size,
-        opening=_head(_ARRAY, block_size),
+        block_size=keys.block_size,
+        opening=_head(_ARRAY, keys.block_size),
         closing=_NULL,
     )
     if any(keys):

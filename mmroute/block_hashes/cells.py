@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Cells", "Half", "pack"]
+__all__ = ["Cells", "Half", "Widths", "pack"]
 
 Cells: TypeAlias = "npt.NDArray[np.uint64]"
 """One encoded integer in each, first byte lowest, zero behind its last byte: shape (n,)."""
+
+Widths: TypeAlias = "npt.NDArray[np.intp]"
+"""Bytes that each takes: shape (n,)."""
 
 Half: TypeAlias = tuple[bytes, bytes]
 """What is hashed for one block: the bytes before and the bytes after its parent's hash."""
@@ -23,7 +26,7 @@ _WIDEST: Final = 5
 
 def pack(
     cells: Cells,
-    widths: npt.NDArray[np.integer[Any]],
+    widths: Widths,
     *,
     block_size: int,
     opening: bytes,
@@ -40,7 +43,7 @@ def pack(
     """
     num_blocks = len(cells) // block_size
     stride = len(opening) + _WIDEST * block_size + _CELL
-    starts = widths.cumsum(dtype=np.intp)
+    starts = widths.cumsum()
     stops = starts[block_size - 1 :: block_size].copy()
     starts -= widths
     moved = np.arange(len(opening), num_blocks * stride, stride)

@@ -6,9 +6,10 @@ Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`generate_block_hash_extra_ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -19,7 +20,9 @@ __all__ = [
     "BlockKeys",
     "EventKeys",
     "ExtraKey",
+    "ExtraKeys",
     "HashedItem",
+    "Run",
     "check_block_size",
     "check_token_ids",
     "event_extra_keys",
@@ -60,6 +63,102 @@ class HashedItem:
         return self.offset + self.length
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Blocks inside one item, of which each has that item's key and no other.
+
+    Attributes:
+        first: the first of the blocks.
+        stop: the block after the last.
+        identity: of the item.
+        offset: of the item from the start of the first block, which lies behind it: negative.
+    """
+
+    first: int
+    stop: int
+    identity: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtraKeys(Sequence[BlockKeys]):
+    """The extra keys of the first blocks of a request, one entry for each block.
+
+    Attributes:
+        block_size: tokens in a block.
+        num_blocks: how many there are.
+        runs: where one item's key is all there is, in order.
+        others: the other blocks that have keys, by their numbers.
+    """
+
+    block_size: int
+    num_blocks: int
+    runs: tuple[Run, ...] = ()
+    others: Mapping[int, tuple[ExtraKey, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_blocks(cls, keys: Sequence[BlockKeys], block_size: int) -> ExtraKeys:
+        """From one entry for each block."""
+        if isinstance(keys, cls) and keys.block_size == block_size:
+            return keys
+        others = {block: extra for block, extra in enumerate(keys) if extra}
+        return cls(block_size, len(keys), (), others)
+
+    def __len__(self) -> int:
+        return self.num_blocks
+
+    @overload
+    def __getitem__(self, index: int) -> BlockKeys: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[BlockKeys, ...]: ...
+    def __getitem__(self, index: int | slice) -> BlockKeys | tuple[BlockKeys, ...]:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[BlockKeys]:
+        keys: list[BlockKeys] = [None] * self.num_blocks
+        for block, extra in self.others.items():
+            keys[block] = extra
+        for run in self.runs:
+            for block in range(run.first, run.stop):
+                offset = run.offset - (block - run.first) * self.block_size
+                keys[block] = (("mm", run.identity, offset),)
+        return iter(keys)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # equal to sequences that have other hashes
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def behind(self, start: int) -> ExtraKeys:
+        """The keys from one block on, counted from there."""
+        if not start:
+            return self
+        runs = []
+        for run in self.runs:
+            cut = max(0, start - run.first)
+            if run.first + cut < run.stop:
+                first, offset = run.first + cut - start, run.offset - cut * self.block_size
+                runs.append(Run(first, run.stop - start, run.identity, offset))
+        others = {block - start: extra for block, extra in self.others.items() if block >= start}
+        return ExtraKeys(self.block_size, self.num_blocks - start, tuple(runs), others)
+
+    def in_common(self, other: ExtraKeys) -> int:
+        """A number of first blocks that have the same keys in both; there may be a few more."""
+        count = min(self.num_blocks, other.num_blocks)
+        for mine, theirs in zip_longest(self.runs, other.runs):
+            if mine != theirs:
+                count = min([count, *(run.first for run in (mine, theirs) if run is not None)])
+                break
+        if self.others == other.others:
+            return count
+        differ = (b for b, extra in self.others.items() if other.others.get(b) != extra)
+        added = other.others.keys() - self.others.keys()
+        return min(count, min(differ, default=count), min(added, default=count))
+
+
 def extra_keys(
     items: Iterable[HashedItem] = (),
     *,
@@ -67,7 +166,7 @@ def extra_keys(
     block_size: int,
     lora: Lora | None = None,
     cache_salt: str | None = None,
-) -> tuple[BlockKeys, ...]:
+) -> ExtraKeys:
     """The extra keys of the first blocks of a request.
 
     Args:
@@ -87,15 +186,38 @@ def extra_keys(
     check_block_size(block_size)
     if num_blocks < 0:
         raise ValueError(f"num_blocks must not be negative, found {num_blocks}")
-    every: BlockKeys = None if lora is None else (("lora", lora.name, lora.path),)
-    keys = [every] * num_blocks
-    _add_items(keys, sorted(items, key=lambda item: item.offset), block_size)
-    if cache_salt and keys:
-        keys[0] = (*(keys[0] or ()), ("cache_salt", cache_salt))
-    return tuple(keys)
+    shared: dict[int, tuple[ExtraKey, ...]] = {}
+    if lora is not None:
+        shared = dict.fromkeys(range(num_blocks), (("lora", lora.name, lora.path),))
+    runs: list[Run] = []
+    spans = list(_spans(sorted(items, key=lambda item: item.offset), num_blocks, block_size))
+    reach = 0
+    for number, (item, first, stop) in enumerate(spans):
+        start = max(first, reach, item.offset // block_size + 1)
+        end = min(
+            [
+                stop,
+                item.stop // block_size,
+                *(following for _, following, _ in spans[number + 1 : number + 2]),
+            ]
+        )
+        if start < end and lora is None:
+            runs.append(Run(start, end, item.identity, item.offset - start * block_size))
+        else:
+            start = end = stop
+        for block in (*range(first, start), *range(end, stop)):
+            key: ExtraKey = ("mm", item.identity, item.offset - block * block_size)
+            shared[block] = (*shared.get(block, ()), key)
+        reach = max(reach, stop)
+    if cache_salt and num_blocks:
+        shared[0] = (*shared.get(0, ()), ("cache_salt", cache_salt))
+    return ExtraKeys(block_size, num_blocks, tuple(runs), shared)
 
 
-def _add_items(keys: list[BlockKeys], items: Sequence[HashedItem], block_size: int) -> None:
+def _spans(
+    items: Sequence[HashedItem], num_blocks: int, block_size: int
+) -> Iterator[tuple[HashedItem, int, int]]:
+    """Each item with the first block that has its key, and the block after the last."""
     reach = 0
     for item in items:
         if item.offset < 0 or item.length < 1:
@@ -105,10 +227,8 @@ def _add_items(keys: list[BlockKeys], items: Sequence[HashedItem], block_size: i
         first = max(item.offset, reach - 1) // block_size
         last = (min(item.stop, items[-1].stop) - 1) // block_size
         reach = max(reach, item.stop)
-        for block in range(first, min(last + 1, len(keys))):
-            key: ExtraKey = ("mm", item.identity, item.offset - block * block_size)
-            before = keys[block]
-            keys[block] = (key,) if before is None else (*before, key)
+        if first < min(last + 1, num_blocks):
+            yield item, first, min(last + 1, num_blocks)
 
 
 def event_extra_keys(keys: Iterable[BlockKeys]) -> list[EventKeys] | None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain, repeat, zip_longest
 from typing import Final
 
 import numpy as np
 
-from mmroute.block_hashes.cells import Half, pack
-from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKey
+from mmroute.block_hashes.cells import Cells, Half, Widths, pack
+from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKey, ExtraKeys, Run
 from mmroute.geometry import TokenIds
 
 __all__ = ["encode_blocks", "encode_text"]
@@ -29,13 +30,15 @@ _MEMOIZE: Final = b"\x94"
 _MARK: Final = b"("
 _TUPLE: Final = b"t"
 _SHORT_TUPLES: Final = {1: b"\x85", 2: b"\x86", 3: b"\x87"}
-_NONE: Final = b"N"
 _END: Final = b"\x87\x94."  # TUPLE3, MEMOIZE, STOP
+_NO_KEYS: Final = b"N" + _END
 
 _BYTE: Final = 0xFF
 _TWO_BYTES: Final = 0xFFFF
 _BININT_LIMIT: Final = 1 << 31
 _FRAME_LIMIT: Final = 1 << 16
+_TABLE_LIMIT: Final = 1 << 20
+_SMALLEST_TABLE: Final = 16  # bits
 _LAST_SINGLETON: Final = "\xff"
 
 
@@ -44,28 +47,33 @@ def encode_text(text: str) -> bytes:
     return pickle.dumps(text, protocol=_PROTOCOL)
 
 
-def encode_blocks(
-    token_ids: TokenIds, keys: Sequence[BlockKeys], *, block_size: int, parent_size: int
-) -> Iterable[Half]:
+def encode_blocks(token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int) -> Iterable[Half]:
     """What is hashed for each of at least one full block, around the hash of its parent.
 
     Args:
-        token_ids: shape (len(keys) * block_size,).
-        keys: the extra keys of each block.
-        block_size: tokens in a block.
+        token_ids: shape (keys.num_blocks * keys.block_size,).
+        keys: the extra keys of the blocks.
         parent_size: bytes of a hash.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
     """
-    if int(token_ids.max()) < _BININT_LIMIT:
-        tails = _tails(token_ids, keys, block_size)
-        sizes = list(map(len, tails))
-        if max(sizes) + parent_size + 2 < _FRAME_LIMIT:
-            return zip(map(_heads(parent_size).__getitem__, sizes), tails, strict=True)
+    highest = int(token_ids.max())
+    if highest < _BININT_LIMIT:
+        segments = _tails(token_ids, keys, highest)
+        longest = max(len(t) for tails, same in segments for t in (tails[:1] if same else tails))
+        if longest + parent_size + 2 < _FRAME_LIMIT:
+            return chain.from_iterable(_with_heads(*each, parent_size) for each in segments)
     # Larger integers and more than one frame are rare enough to leave to pickle itself.
-    rows = token_ids.reshape(-1, block_size)
+    rows = token_ids.reshape(-1, keys.block_size)
     return [_pickled(row, block, parent_size) for row, block in zip(rows, keys, strict=True)]
+
+
+def _with_heads(tails: list[bytes], one_size: bool, parent_size: int) -> Iterable[Half]:
+    heads = _heads(parent_size)
+    if one_size:
+        return zip(repeat(heads[len(tails[0])]), tails, strict=False)
+    return zip(map(heads.__getitem__, map(len, tails)), tails, strict=True)
 
 
 class _Heads(dict[int, bytes]):
@@ -89,52 +97,100 @@ def _head(tail_size: int, parent_size: int) -> bytes:
     return _START + frame + b"C" + parent_size.to_bytes(1, "little")
 
 
-def _tails(token_ids: TokenIds, keys: Sequence[BlockKeys], block_size: int) -> list[bytes]:
-    """The pickles after the parent."""
-    # BININT1 "K", BININT2 "M" and BININT "J" in 2, 3 and 5 bytes: sums of bytes are faster here
-    # than lookups.
+def _tails(token_ids: TokenIds, keys: ExtraKeys, highest: int) -> list[tuple[list[bytes], bool]]:
+    """The pickles after the parent, in segments; and of each whether all are equally long."""
+    size = keys.block_size
+    uniform = [r for r in keys.runs if _is_uniform(token_ids[r.first * size : r.stop * size])]
+    ends = [0, *(run.stop * size for run in uniform)]
+    starts = [*(run.first * size for run in uniform), len(token_ids)]
+    mixed = [token_ids[end:start] for end, start in zip(ends, starts, strict=True)]
+    tails = _without_keys(np.concatenate(mixed), size, highest)
+    for block, extra in keys.others.items():
+        at = block - _blocks_before(block, uniform)
+        tails[at] = tails[at][: -len(_NO_KEYS)] + _keys(extra)
+    for run in keys.runs:
+        if run not in uniform:
+            first = run.first - _blocks_before(run.first, uniform)
+            for at, ending in enumerate(_rows(run, b"", size), first):
+                tails[at] = tails[at][: -len(_NO_KEYS)] + ending
+    segments = []
+    at = 0
+    for ids, run in zip_longest(mixed, uniform):
+        until = at + len(ids) // size
+        segments.append((tails[at:until], False))
+        at = until
+        if run is not None:
+            token_id = int(token_ids[run.first * size])
+            segments.append((_uniform_tails(run, token_id, size), True))
+    return segments
+
+
+def _blocks_before(block: int, runs: Sequence[Run]) -> int:
+    return sum([run.stop - run.first for run in runs if run.first <= block])
+
+
+def _is_uniform(token_ids: TokenIds) -> bool:
+    return bool((token_ids == token_ids[0]).all())
+
+
+def _uniform_tails(run: Run, token_id: int, block_size: int) -> list[bytes]:
+    """Of blocks in the middle of an image, which differ only in its offset."""
+    opening, after = _around_ids(block_size)
+    return _rows(run, opening + _integer(token_id) * block_size + after, block_size)
+
+
+def _rows(run: Run, before: bytes, block_size: int) -> list[bytes]:
+    """What each block of a run has behind `before`: an image's key, and the end of the pickle."""
+    opening, closing = _around_offset(run.identity)
+    before += opening + b"J"  # a negative offset takes four bytes, whatever it is
+    count, size = run.stop - run.first, len(before) + 4 + len(closing)
+    rows = np.empty((count, size), np.uint8)
+    rows[:] = np.frombuffer(before + bytes(4) + closing, np.uint8)
+    offsets = np.arange(run.offset, run.offset - count * block_size, -block_size, dtype="<i4")
+    rows[:, len(before) : len(before) + 4] = offsets.view(np.uint8).reshape(count, 4)
+    found: list[bytes] = rows.view(f"S{size}").ravel().tolist()  # none ends in a zero
+    return found
+
+
+@lru_cache(maxsize=16)
+def _around_ids(block_size: int) -> Half:
+    if block_size in _SHORT_TUPLES:
+        return _MEMOIZE, _SHORT_TUPLES[block_size] + _MEMOIZE
+    return _MEMOIZE + _MARK, _TUPLE + _MEMOIZE
+
+
+def _without_keys(token_ids: TokenIds, block_size: int, highest: int) -> list[bytes]:
+    """The pickles after the parent, of blocks without extra keys."""
+    if not len(token_ids):
+        return []
+    if highest < _TABLE_LIMIT:
+        all_cells, all_widths = _table(max(highest.bit_length(), _SMALLEST_TABLE))
+        cells, widths = all_cells.take(token_ids), all_widths.take(token_ids)
+    else:
+        cells, widths = _integers(token_ids)
+    opening, after = _around_ids(block_size)
+    return pack(cells, widths, block_size=block_size, opening=opening, closing=after + _NO_KEYS)
+
+
+@cache
+def _table(bits: int) -> tuple[Cells, Widths]:
+    """What `_integers` gives for all IDs of so many bits: quicker to look up than to work out."""
+    return _integers(np.arange(1 << bits, dtype=np.uint32))
+
+
+def _integers(token_ids: TokenIds) -> tuple[Cells, Widths]:
+    """Each ID as pickle writes it: BININT1 "K", BININT2 "M" and BININT "J" in 2, 3 and 5 bytes."""
     two_bytes = (token_ids > _BYTE).view(np.uint8)
     four_bytes = (token_ids > _TWO_BYTES).view(np.uint8)
-    widths = two_bytes + four_bytes
-    widths += four_bytes
-    widths += 2
-    opcodes = two_bytes + two_bytes
-    opcodes -= four_bytes * np.uint8(3)
-    opcodes += ord("K")
-    cells = token_ids.astype(np.uint64)
-    cells <<= np.uint64(8)
-    cells += opcodes
-    none = _NONE + _END
-    after = _SHORT_TUPLES.get(block_size, _TUPLE) + _MEMOIZE
-    keyed = any(keys)
-    tails = pack(
-        cells,
-        widths,
-        block_size=block_size,
-        opening=_MEMOIZE if block_size in _SHORT_TUPLES else _MEMOIZE + _MARK,
-        closing=after if keyed else after + none,
-    )
-    if not keyed:
-        return tails
-    around: dict[str, Half] = {}
-    for block, extra in enumerate(keys):
-        if not extra:
-            tails[block] += none
-            continue
-        key = extra[0]
-        if key[0] != "mm" or len(extra) > 1:
-            tails[block] += _keys(extra)
-            continue
-        # Nearly all blocks of an image have its key alone, and it differs in the offset only.
-        identity = key[1]
-        if identity not in around:
-            around[identity] = _around_offset(identity)
-        tails[block] += _integer(key[2]).join(around[identity])
-    return tails
+    widths = 2 + two_bytes + 2 * four_bytes
+    opcodes = ord("K") + 2 * two_bytes - 3 * four_bytes
+    return (token_ids.astype(np.uint64) << np.uint64(8)) + opcodes, widths.astype(np.intp)
 
 
 def _keys(keys: tuple[ExtraKey, ...]) -> bytes:
     """The extra keys of one block and the end of its pickle."""
+    if len(keys) == 1 and keys[0][0] == "mm":
+        return _integer(keys[0][2]).join(_around_offset(keys[0][1]))
     written = b"" if len(keys) in _SHORT_TUPLES else _MARK
     memo: dict[str, int] = {}
     memoized = 2  # the parent and the token IDs
@@ -157,6 +213,7 @@ def _keys(keys: tuple[ExtraKey, ...]) -> bytes:
     return written + _SHORT_TUPLES.get(len(keys), _TUPLE) + _MEMOIZE + _END
 
 
+@lru_cache(maxsize=256)
 def _around_offset(identity: str) -> Half:
     """What `_keys` gives for one image and no other key, around its offset."""
     before = _text("mm") + _MEMOIZE + _text(identity) + _MEMOIZE

@@ -20,7 +20,7 @@ import xxhash
 
 from mmroute.block_hashes import cbor_encoding, pickle_encoding
 from mmroute.block_hashes.cells import Half
-from mmroute.block_hashes.extra_keys import BlockKeys, check_block_size, check_token_ids
+from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKeys, check_block_size, check_token_ids
 from mmroute.errors import nearest, shown
 from mmroute.geometry import TokenIds
 
@@ -49,7 +49,7 @@ class _Encoding(Protocol):
     def encode_text(self, text: str) -> bytes: ...
 
     def encode_blocks(
-        self, token_ids: TokenIds, keys: Sequence[BlockKeys], *, block_size: int, parent_size: int
+        self, token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int
     ) -> Iterable[Half]: ...
 
 
@@ -91,14 +91,16 @@ class BlockHashes(Sequence[bytes]):
         block_size: tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         hashes: one for each block.
+        reused: how many of them were taken over from those of an earlier prompt.
     """
 
     algorithm: Algorithm
     block_size: int
     seed: str | None
     hashes: tuple[bytes, ...]
+    reused: int = field(repr=False, compare=False)
     _token_ids: TokenIds = field(repr=False, compare=False)
-    _extra_keys: tuple[BlockKeys, ...] = field(repr=False, compare=False)
+    _extra_keys: ExtraKeys = field(repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -161,9 +163,11 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
     if previous is not None and not isinstance(previous, BlockHashes):
         raise ValueError(f"previous must be BlockHashes or None, found {shown(previous)}")
     num_blocks = len(token_ids) // block_size
-    keys = (None,) * num_blocks if extra_keys is None else tuple(extra_keys)
-    if len(keys) != num_blocks:
-        raise ValueError(f"{num_blocks} full blocks, but extra keys for {len(keys)}")
+    keys = ExtraKeys(block_size, num_blocks)
+    if extra_keys is not None:
+        if len(extra_keys) != num_blocks:
+            raise ValueError(f"{num_blocks} full blocks, but extra keys for {len(extra_keys)}")
+        keys = ExtraKeys.of_blocks(extra_keys, block_size)
     # A copy: what `previous` holds must be what was hashed, whatever the caller does to it later.
     ids = token_ids[: num_blocks * block_size].copy()
     ids.setflags(write=False)
@@ -171,17 +175,17 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
     if previous is not None and _settings(previous) == (chosen, block_size, seed):
         hashes = previous.hashes[: _common_blocks(previous, ids, keys)]
         parent = hashes[-1] if hashes else parent
-    if len(hashes) < num_blocks:
+    reused = len(hashes)
+    if reused < num_blocks:
         method = _METHODS[chosen]
         halves = method.encoding.encode_blocks(
-            ids[len(hashes) * block_size :],
-            keys[len(hashes) :],
-            block_size=block_size,
+            ids[reused * block_size :],
+            keys.behind(reused),
             parent_size=method.digest_size,
         )
         digest = method.digest
         hashes = (*hashes, *[parent := digest(parent.join(half)) for half in halves])
-    return BlockHashes(chosen, block_size, seed, hashes, ids, keys)
+    return BlockHashes(chosen, block_size, seed, hashes, reused, ids, keys)
 
 
 def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:
@@ -189,13 +193,12 @@ def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:
     return hashes.algorithm, hashes.block_size, hashes.seed
 
 
-def _common_blocks(previous: BlockHashes, token_ids: TokenIds, keys: Sequence[BlockKeys]) -> int:
+def _common_blocks(previous: BlockHashes, token_ids: TokenIds, keys: ExtraKeys) -> int:
     """How many blocks at the start have the same tokens and the same extra keys."""
     length = min(len(previous._token_ids), len(token_ids))  # noqa: SLF001 - they are one module
     differ = np.flatnonzero(previous._token_ids[:length] != token_ids[:length])  # noqa: SLF001
     count = (int(differ[0]) if len(differ) else length) // previous.block_size
-    pairs = zip(previous._extra_keys[:count], keys, strict=False)  # noqa: SLF001
-    return next((block for block, (old, new) in enumerate(pairs) if old != new), count)
+    return min(count, previous._extra_keys.in_common(keys))  # noqa: SLF001
 
 
 @lru_cache(maxsize=128)

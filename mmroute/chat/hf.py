@@ -68,22 +68,25 @@ class HfChat:
             content_format=template.content_format,
             chat_placeholder=self.chat_placeholder,
         )
-        if "'developer'" not in template.source and '"developer"' not in template.source:
+        if not template.knows_developer:
             conversation = _developer_to_system(conversation)
-        variables = dict(self.special_tokens) | {
-            name: value
-            for name, value in kwargs.items()
-            if name in template.variables and name not in _OWN_PARAMETERS
+        variables = {
+            **self.special_tokens,
+            **{n: kwargs[n] for n in (kwargs.keys() & template.variables) - _OWN_PARAMETERS},
+            "tools": tools,
+            "documents": _documents(kwargs),
         }
         return template.render(
             conversation,
-            variables=variables | {"tools": tools, "documents": _documents(kwargs)},
+            variables=variables,
             add_generation_prompt=options.add_generation_prompt,
             continue_final_message=options.continue_final_message,
         )
 
 
 def _template_kwargs(options: RequestOptions) -> dict[str, Any]:
+    if not options.chat_template_kwargs:
+        return {}
     # null and "auto" mean "not set" to the engine, whatever the variable.
     kwargs = {k: v for k, v in options.chat_template_kwargs.items() if v not in (None, "auto")}
     if kwargs.get("tokenize") is False:  # what the engine does anyway

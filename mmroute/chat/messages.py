@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
 from mmroute.chat.tools import with_parsed_arguments
@@ -26,23 +26,23 @@ _PART_KEYS: Final = frozenset({
 })  # fmt: skip
 # Where other APIs put the picture of a part of type "image".
 _CONTENT_KEYS: Final = frozenset({"image", "image_url", "source", "url"})
+_NO_EXTRA: Final[dict[str, Any]] = {}  # shared, and never changed
+# Roles that add nothing to their messages if those have nothing but a content.
+_WITHOUT_MORE: Final = frozenset({"system", "user", "assistant"})
 _BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(NamedTuple):
     text: str
     extra: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Image:
+class _Image(NamedTuple):
     number: int
     extra: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _ToolReference:
+class _ToolReference(NamedTuple):
     name: Any
 
 
@@ -61,7 +61,7 @@ class ParsedChat:
 
     messages: tuple[dict[str, Any], ...]
     image_parts: tuple[Mapping[str, Any], ...]
-    contents: tuple[tuple[_Part, ...], ...]
+    contents: tuple[Sequence[_Part], ...]
 
 
 def parse_chat(messages: object, options: RequestOptions) -> ParsedChat:
@@ -72,7 +72,7 @@ def parse_chat(messages: object, options: RequestOptions) -> ParsedChat:
     """
     checked = tuple(check_chat(messages, options))
     image_parts: list[Mapping[str, Any]] = []
-    contents = tuple(tuple(_parts(message, image_parts)) for message in checked)
+    contents = tuple([_parts(message, image_parts) for message in checked])
     return ParsedChat(checked, tuple(image_parts), contents)
 
 
@@ -102,23 +102,30 @@ def to_conversation(
     return conversation
 
 
-def _parts(message: Mapping[str, Any], image_parts: list[Mapping[str, Any]]) -> Iterator[_Part]:
+def _parts(message: Mapping[str, Any], image_parts: list[Mapping[str, Any]]) -> Sequence[_Part]:
     content = message.get("content")
     if content is None:
-        return
+        return ()
     if isinstance(content, str):
+        if message["role"] != "system":
+            return (_Text(content, _NO_EXTRA),)
         content = [{"type": "text", "text": content}]
     if message["role"] == "system":
         content = _without_billing_header(content)
-    for part in content:
-        parsed = _parse_part(part, image_parts)
-        if parsed is not None:
-            yield parsed
+    parts = [_parse_part(part, image_parts) for part in content]
+    return [part for part in parts if part is not None] if None in parts else parts  # type: ignore[return-value]  # without None
 
 
 def _parse_part(part: object, image_parts: list[Mapping[str, Any]]) -> _Part | None:
     if isinstance(part, str):
-        return _Text(part, {})
+        return _Text(part, _NO_EXTRA)
+    if type(part) is dict:  # the two commonest parts, in their plainest form
+        kind = part.get("type")
+        if kind == "text" and len(part) == 2 and type(part.get("text")) is str:  # noqa: PLR2004 - type and text
+            return _Text(part["text"], _NO_EXTRA)
+        if kind == "image" and len(part) == 1:
+            image_parts.append(part)
+            return _Image(len(image_parts), _NO_EXTRA)
     if not isinstance(part, Mapping):
         raise invalid(f"a content part must be an object, found {type(part).__name__}")
     kind = _kind(part)
@@ -190,13 +197,11 @@ def _without_billing_header(parts: Sequence[Any]) -> Iterator[Any]:
 
 
 def _as_dict(part: _Part) -> dict[str, Any]:
-    match part:
-        case _Text(text, extra):
-            return {"type": "text", "text": text, **extra}
-        case _Image(_, extra):
-            return {"type": "image", **extra}
-        case _ToolReference(name):
-            return {"type": "tool_reference", "name": name}
+    if isinstance(part, _Text):
+        return {"type": "text", "text": part.text} | part.extra
+    if isinstance(part, _Image):
+        return {"type": "image"} | part.extra
+    return {"type": "tool_reference", "name": part.name}
 
 
 def _as_text(parts: Sequence[_Part], chat_placeholder: str | None) -> str:
@@ -234,6 +239,16 @@ def _conversation_message(
 ) -> dict[str, Any]:
     role = message["role"]
     result: dict[str, Any] = {"role": role, "content": content}
+    if role in _WITHOUT_MORE and message.keys() == result.keys():
+        return result
+    return result | _more(message, role, content)
+
+
+def _more(
+    message: Mapping[str, Any], role: str, content: str | list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What a template gets of a message beside its role, and beside its content or instead."""
+    result: dict[str, Any] = {}
     if role == "assistant":
         if message.get("tool_calls"):
             result["tool_calls"] = [with_parsed_arguments(c) for c in message["tool_calls"]]

@@ -10,7 +10,7 @@ Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py`` and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from mmroute.chat.tools import check_tool_calls, normalize_tools
 from mmroute.errors import invalid, shown
@@ -35,6 +35,7 @@ OTHER_MEDIA: Final = (
 
 # Roles whose message type in the OpenAI schema checks every content part.
 _STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
+_ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
 _NULL_CONTENT_ROLES: Final = frozenset({"assistant", "function"})
 _CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
 # With one of these only the assistant's own type fits, and it checks every part.
@@ -68,6 +69,8 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     Raises:
         InexactError: `invalid_request`.
     """
+    if _is_plain(message):
+        return message
     where = f"messages[{index}]"
     if not isinstance(message, Mapping):
         raise invalid(f"{where} must be an object, found {type(message).__name__}")
@@ -83,6 +86,16 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     if checked.get("tool_calls") is not None:
         checked["tool_calls"] = check_tool_calls(checked["tool_calls"], where)
     return checked
+
+
+def _is_plain(message: object) -> TypeGuard[dict[str, Any]]:
+    """Whether it is only a role and a text, as most are: there is nothing more to check."""
+    return (
+        type(message) is dict
+        and message.keys() == _ROLE_AND_CONTENT
+        and type(message["role"]) is str
+        and type(message["content"]) is str
+    )
 
 
 def is_link(image_url: object) -> bool:

@@ -19,6 +19,8 @@ import jinja2.meta
 import jinja2.parser
 import jinja2.sandbox
 from jinja2 import nodes
+from jinja2.runtime import Context, LoopContext
+from jinja2.utils import Namespace
 
 from mmroute.chat.content_format import detect_content_format
 from mmroute.errors import InexactError, ModelError, Reason
@@ -26,6 +28,9 @@ from mmroute.errors import InexactError, ModelError, Reason
 __all__ = ["ChatTemplate"]
 
 _CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
+_DICT_ATTRIBUTES: Final = frozenset(dir(dict))
+_READABLE: Final = frozenset({Namespace, LoopContext})
+_PLAIN: Final = frozenset({bool, int, float, str, list, dict})
 
 
 class _GenerationTag(jinja2.ext.Extension):
@@ -71,9 +76,35 @@ def _not_reproducible(name: str) -> Callable[..., str]:
     return refuse
 
 
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox, without its questions where the answer is known.
+
+    What templates do most is read a key of a message, a namespace or the loop. A plain value read
+    so is what the sandbox would return too; everything else it decides itself.
+    """
+
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - as in jinja2
+        """See `jinja2.sandbox.SandboxedEnvironment.getattr`."""
+        kind = type(obj)
+        if kind is dict:
+            if attribute in obj and attribute not in _DICT_ATTRIBUTES:
+                return obj[attribute]
+        elif kind in _READABLE and not attribute.startswith("_"):
+            value = getattr(obj, attribute, None)
+            if type(value) in _PLAIN:  # None may be a missing one
+                return value
+        return super().getattr(obj, attribute)
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in jinja2
+        """See `jinja2.sandbox.SandboxedEnvironment.call`."""
+        if obj is Namespace:
+            return Namespace(*args, **kwargs)
+        return super().call(context, obj, *args, **kwargs)
+
+
 @cache
-def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+def _environment() -> _Environment:
+    environment = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationTag, jinja2.ext.loopcontrols],
@@ -95,13 +126,16 @@ class ChatTemplate:
         origin: the file (and field) it comes from.
         content_format: ``openai`` or ``string``; see `mmroute.chat.content_format`.
         variables: the names the template reads without setting them.
+        knows_developer: whether it tells the role "developer" from others.
     """
 
     source: str
     origin: str
     content_format: str
     variables: frozenset[str]
+    knows_developer: bool
     _compiled: jinja2.Template = field(repr=False)
+    _globals: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def compile(cls, source: str, origin: str) -> ChatTemplate:
@@ -127,7 +161,9 @@ class ChatTemplate:
             origin=origin,
             content_format=detect_content_format(tree),
             variables=frozenset(jinja2.meta.find_undeclared_variables(tree)),
+            knows_developer="'developer'" in source or '"developer"' in source,
             _compiled=compiled,
+            _globals=dict(compiled.globals),
         )
 
     def render(
@@ -154,9 +190,12 @@ class ChatTemplate:
         if continue_final_message:
             conversation, final = self._with_continue_tag(conversation)
         try:
-            text = self._compiled.render(
-                messages=conversation, add_generation_prompt=add_generation_prompt, **variables
+            # As jinja2's own render(), whose globals are slow to copy.
+            given = {"messages": conversation, "add_generation_prompt": add_generation_prompt}
+            context = self._compiled.new_context(
+                {**self._globals, **variables, **given}, shared=True
             )
+            text = "".join(self._compiled.root_render_func(context))
         except _NotReproducibleError as error:
             raise InexactError(
                 Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,

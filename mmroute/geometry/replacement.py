@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
 """Token IDs: one contiguous uint32 array of shape (n,)."""
 
 _MOST_TOKENS: Final = 1 << 23
+_RUN: Final = 1 << 14
 
 EmbedRuns: TypeAlias = tuple[tuple[bool, int], ...]
 """Run lengths of `is_embed`: (True, n) for n feature positions, (False, n) for n others."""
@@ -30,7 +32,7 @@ class Replacement:
     """The token IDs of one image.
 
     Attributes:
-        token_ids: all of them, shape (n,).
+        token_ids: all of them, shape (n,); not to be written to.
         embed_runs: which of them receive image features; None if all do.
     """
 
@@ -89,7 +91,17 @@ def fill(token_id: int, count: int) -> Replacement:
         InexactError: `item_too_large`.
     """
     check_count(count)
+    if count <= _RUN:
+        return Replacement(_run(token_id)[:count])
     return Replacement(np.full(count, token_id, dtype=np.uint32))
+
+
+@lru_cache(maxsize=64)
+def _run(token_id: int) -> TokenIds:
+    """What most images are a piece of: no copy for each."""
+    run = np.full(_RUN, token_id, dtype=np.uint32)
+    run.setflags(write=False)
+    return run
 
 
 def rows(*, image_id: int, break_id: int, end_id: int, columns: int, count: int) -> Replacement:

@@ -70,8 +70,10 @@ def image_identity(
         InexactError: `invalid_request` for a text that is not Unicode;
             `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
-    kwargs = {k: v for k, v in mm_processor_kwargs.items() if k not in _OTHER_MODALITIES}
     uuid = size_of(image).uuid
+    if uuid is None and isinstance(image, ImageSize):
+        return None
+    kwargs = {k: v for k, v in mm_processor_kwargs.items() if k not in _OTHER_MODALITIES}
     if uuid is not None and not kwargs:
         return ImageIdentity(uuid, IdentitySource.UUID)
     hasher = blake3(_framed(b"image"))

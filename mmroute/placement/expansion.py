@@ -9,7 +9,7 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,8 +62,7 @@ class Expansion:
     placeholders: tuple[PlaceholderRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A placeholder found in an un-expanded prompt: the span, and the item that takes it."""
 
     item: int
@@ -73,7 +72,7 @@ class Match:
 
 def match_token(ids: TokenIds, token_id: int, count: int) -> list[Match]:
     """The first `count` placeholders of one token; the k-th takes the k-th item."""
-    found = np.flatnonzero(ids == token_id)[:count].tolist()
+    found = (ids == token_id).nonzero()[0][:count].tolist()
     return [Match(item, at, at + 1) for item, at in enumerate(found)]
 
 
@@ -98,14 +97,13 @@ def splice(
     """Put the replacements where the matches are; matches are sorted and do not overlap."""
     pieces: list[TokenIds] = []
     placeholders: list[PlaceholderRange] = []
-    end = length = 0
-    for match in matches:
-        replacement = replacements[match.item]
-        length += match.start - end
-        placeholders.append(_range(match.item, length, replacement))
-        pieces += [ids[end : match.start], replacement.token_ids]
-        length += len(replacement.token_ids)
-        end = match.stop
+    end = shift = 0
+    for item, start, stop in matches:
+        replacement = replacements[item]
+        placeholders.append(_range(item, start + shift, replacement))
+        pieces += ids[end:start], replacement.token_ids
+        shift += len(replacement.token_ids) - (stop - start)
+        end = stop
     pieces.append(ids[end:])
     return Expansion(np.concatenate(pieces), tuple(placeholders))
 

@@ -12,10 +12,11 @@ Source: tokenizers 0.23.3 ``tokenizer/added_vocabulary.rs`` (`extract_and_normal
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import tokenizers
@@ -26,53 +27,48 @@ from mmroute.prefix_index import PrefixIndex
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.probe_texts import probe_texts
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 __all__ = ["PrefixReuse", "boundary_tokens", "may_be_cut"]
 
 _SHORTEST: Final = 1024  # characters; below, encoding costs less than looking
 _SEPARATOR: Final = "\0"
 _PROBED: Final = 64
+_FEW: Final = 256
+_BYTES_PER_END: Final = 80  # two Python integers and their places in tuples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """The beginning of a prompt, up to behind a boundary token.
+    """A prompt that was encoded.
 
     Attributes:
-        text: as UTF-8.
-        token_ids: of it, shape (n,).
-        text_ends: behind each boundary token, in bytes.
+        text: all of it.
+        token_ids: up to behind its last boundary token, shape (n,).
+        text_ends: behind each boundary token, in characters.
         id_ends: the same in IDs.
     """
 
-    text: bytes
+    text: str
     token_ids: TokenIds
-    text_ends: npt.NDArray[np.intp]
-    id_ends: npt.NDArray[np.intp]
+    text_ends: tuple[int, ...]
+    id_ends: tuple[int, ...]
 
-    def shared_with(self, text: bytes) -> _Known:
-        """The part of this, up to a boundary, with which another text begins as well."""
-        if text.startswith(self.text):
-            return self
-        length = min(len(self.text), len(text))
-        ours, theirs = (np.frombuffer(t, np.uint8, length) for t in (self.text, text))
-        differ = np.flatnonzero(ours != theirs)
-        common = differ[0] if len(differ) else length
-        count = int(np.searchsorted(self.text_ends, common, side="right"))
-        if not count:
-            return _NOTHING
-        return _Known(
-            self.text[: self.text_ends[count - 1]],
-            self.token_ids[: self.id_ends[count - 1]],
-            self.text_ends[:count],
-            self.id_ends[:count],
-        )
+    def shared_with(self, text: str) -> int:
+        """How many of the boundaries lie in what another text begins with as well."""
+        count = len(self.text_ends)
+        if text.startswith(self.text) or not count:
+            return count
+        low = done = 0
+        while low < count:
+            middle = (low + count + 1) // 2
+            end = self.text_ends[middle - 1]
+            if text.startswith(self.text[done:end], done):
+                low, done = middle, end
+            else:
+                count = middle - 1
+        return low
 
 
-_NO_ENDS: Final = np.empty(0, np.intp)
-_NOTHING: Final = _Known(b"", np.empty(0, np.uint32), _NO_ENDS, _NO_ENDS)
+_NOTHING: Final = _Known("", np.empty(0, np.uint32), (), ())
 
 
 class PrefixReuse:
@@ -86,7 +82,7 @@ class PrefixReuse:
 
     def __init__(self, encoder: Encoder, boundaries: Mapping[int, str], max_bytes: int) -> None:
         self._encoder = encoder
-        self._text_of = {token_id: text.encode() for token_id, text in boundaries.items()}
+        self._boundaries = dict(boundaries)
         self._is_boundary = np.zeros(max(boundaries) + 2, np.bool_)  # the last: any other ID
         self._is_boundary[list(boundaries)] = True
         self._index: PrefixIndex[_Known] = PrefixIndex(max_bytes)
@@ -95,42 +91,51 @@ class PrefixReuse:
         """See `Encoder.encode`."""
         if add_special_tokens or len(text) < _SHORTEST:
             return self._encoder.encode(text, add_special_tokens=add_special_tokens)
-        data = text.encode()
-        found, marks = self._index.find(data)
-        known = _NOTHING if found is None else found.shared_with(data)
-        at = len(known.text)
+        known, marks = self._index.find(text)
+        shared = known.shared_with(text) if known is not None else 0
+        if known is None or not shared:
+            self._index.count(0)
+            ids = self._encoder.encode(text, add_special_tokens=False)
+            self._keep(_NOTHING, 0, text, ids, marks)
+            return ids
+        at = known.text_ends[shared - 1]
         self._index.count(at)
-        rest = self._encoder.encode(data[at:].decode() if at else text, add_special_tokens=False)
-        ids = np.concatenate((known.token_ids, rest)) if at else rest
-        self._keep(known, data, ids, marks)
+        rest = self._encoder.encode(text[at:], add_special_tokens=False)
+        ids = np.concatenate((known.token_ids[: known.id_ends[shared - 1]], rest))
+        self._keep(known, shared, text, ids, marks)
         return ids
 
     def stats(self) -> EncoderStats:
         """See `Encoder.stats`."""
         return replace(self._encoder.stats(), reuse=self._index.stats())
 
-    def _keep(self, known: _Known, data: bytes, ids: TokenIds, marks: tuple[int, ...]) -> None:
-        """Keep a prompt up to its last boundary, if it has one behind what is known."""
-        start = len(known.token_ids)
-        last = len(self._is_boundary) - 1
-        new = np.flatnonzero(self._is_boundary[np.minimum(ids[start:], last)]) + start
-        if not len(new):
+    def _keep(
+        self, known: _Known, shared: int, text: str, ids: TokenIds, marks: tuple[int, ...]
+    ) -> None:
+        """Keep a prompt, if it has a boundary behind those that are shared with a known one."""
+        text_at = known.text_ends[shared - 1] if shared else 0
+        id_at = known.id_ends[shared - 1] if shared else 0
+        found = self._boundaries_in(ids[id_at:])
+        if not found:
             return
         text_ends = []
-        at = len(known.text)
-        for token_id in ids[new].tolist():
-            token = self._text_of[token_id]
-            at = data.index(token, at) + len(token)
-            text_ends.append(at)
-        id_ends = new + 1
-        entry = _Known(
-            data[:at],
-            ids[: id_ends[-1]],
-            np.concatenate((known.text_ends, np.array(text_ends, np.intp))),
-            np.concatenate((known.id_ends, id_ends)),
+        for _, token_id in found:
+            token = self._boundaries[token_id]
+            text_at = text.index(token, text_at) + len(token)
+            text_ends.append(text_at)
+        id_ends = known.id_ends[:shared] + tuple([id_at + at + 1 for at, _ in found])
+        known = _Known(
+            text, ids[: id_ends[-1]], known.text_ends[:shared] + tuple(text_ends), id_ends
         )
-        size = len(entry.text) + ids.nbytes + entry.text_ends.nbytes + entry.id_ends.nbytes
-        self._index.keep(entry, marks, length=at, size=size)
+        size = sys.getsizeof(text) + ids.nbytes + _BYTES_PER_END * len(id_ends)
+        self._index.keep(known, marks, length=len(text), size=size)
+
+    def _boundaries_in(self, ids: TokenIds) -> list[tuple[int, int]]:
+        """The place and the ID of each boundary token."""
+        if len(ids) <= _FEW:  # the overhead of numpy is more than all of them cost
+            return [pair for pair in enumerate(ids.tolist()) if pair[1] in self._boundaries]
+        places = self._is_boundary.take(ids, mode="clip").nonzero()[0]
+        return list(zip(places.tolist(), ids[places].tolist(), strict=True))
 
 
 def boundary_tokens(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> dict[int, str]:

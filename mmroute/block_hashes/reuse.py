@@ -1,0 +1,61 @@
+"""What was hashed stays hashed: of a prompt that begins like a known one, only the new blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from mmroute.block_hashes.extra_keys import BlockKeys
+from mmroute.block_hashes.vllm import BlockHashes, hash_blocks
+from mmroute.fast_paths import ReuseStats
+from mmroute.geometry import TokenIds
+from mmroute.prefix_index import PrefixIndex
+
+__all__ = ["HashReuse"]
+
+_BYTES_PER_HASH: Final = 96  # a Python object of its own
+
+
+class HashReuse:
+    """Keeps the block hashes of prompts. Safe to share between threads.
+
+    Args:
+        max_bytes: of all that is kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._index: PrefixIndex[BlockHashes] = PrefixIndex(max_bytes)
+
+    def hash_blocks(
+        self,
+        token_ids: TokenIds,
+        extra_keys: Sequence[BlockKeys],
+        *,
+        algorithm: str,
+        block_size: int,
+        seed: str | None,
+    ) -> BlockHashes:
+        """See `mmroute.block_hashes.hash_blocks`, whose `previous` is found here."""
+        whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
+        settings = hash((algorithm, block_size, seed))
+        previous, marks = self._index.find(whole, salt=settings)
+        hashes = hash_blocks(
+            token_ids,
+            extra_keys,
+            algorithm=algorithm,
+            block_size=block_size,
+            seed=seed,
+            previous=previous,
+        )
+        if marks:
+            self._index.count(hashes.reused * block_size * token_ids.itemsize)
+            if hashes.reused < len(hashes):
+                size = len(whole) + _BYTES_PER_HASH * len(hashes)
+                self._index.keep(hashes, marks, length=len(whole), size=size)
+        return hashes
+
+    def stats(self) -> ReuseStats:
+        """What it has done, in bytes of token IDs."""
+        return self._index.stats()
