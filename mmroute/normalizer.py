@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mmroute.batch import Request, normalize_many
 from mmroute.block_hashes.reuse import HashReuse
 from mmroute.chat.messages import parse_chat
 from mmroute.errors import InexactError, ModelError, Reason, invalid, shown
@@ -45,15 +46,23 @@ class Normalizer:
     Attributes:
         model: what was resolved when it was loaded.
         links: permission to follow links to images; None to leave them alone.
+        hash_reuse: keeps block hashes; None for none.
     """
 
     model: ResolvedModel
     links: ImageLinks | None = None
-    _hash_reuse: HashReuse | None = field(default=None, repr=False)
+    hash_reuse: HashReuse | None = None
+    _loaded_with: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         model = self.model
         return f"<Normalizer of {model.name}: {model.family.family}, {model.backend.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process loads the model again."""
+        if self._loaded_with is None:
+            raise TypeError("only a Normalizer made by from_pretrained can be pickled")
+        return _load, (self._loaded_with,)
 
     @classmethod
     def from_pretrained(  # noqa: PLR0913 - where a model comes from, and how it is served
@@ -91,20 +100,22 @@ class Normalizer:
         """
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
-        fast_paths = fast_paths or FastPaths()
         from mmroute.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic, tokenizers
 
+        fast_paths = fast_paths or FastPaths()
+        source: dict[str, Any] = {
+            "model": os.fspath(model),
+            "backend": backend,
+            "model_id": model_id,
+            "revision": revision,
+            "token": token,
+            "fast_paths": fast_paths,
+        }
         normalizer = cls(
-            resolve_model(
-                os.fspath(model),
-                backend=backend,
-                model_id=model_id,
-                revision=revision,
-                token=token,
-                fast_paths=fast_paths,
-            ),
+            resolve_model(**source),
             links,
             HashReuse(fast_paths.hash_cache_bytes) if fast_paths.hash_cache_bytes else None,
+            {**source, "links": links},
         )
         if self_check:
             from mmroute.parity.self_check import check_model  # noqa: PLC0415 - it imports this
@@ -194,15 +205,35 @@ class Normalizer:
             lora=lora,
             cache_salt=cache_salt,
             _token_ids=expansion.token_ids,
-            _reuse=self._hash_reuse,
+            _reuse=self.hash_reuse,
         )
+
+    def normalize_many(
+        self, requests: Iterable[Request], *, threads: int | None = None
+    ) -> Iterator[Routing]:
+        """The answers to many requests, in their order, while they are read.
+
+        Args:
+            requests: the arguments of `normalize`, by name.
+            threads: how many work at it; None for one on each core where Python has no global
+                lock, and one where it has: there, give each core a process and a normalizer of
+                its own, and each its share of the requests.
+
+        Raises:
+            ValueError: `threads` is below 1.
+
+        >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
+        >>> [len(routing.token_ids) for routing in normalizer.normalize_many([{"prompt": "Hi"}])]
+        [1]
+        """
+        return normalize_many(self.normalize, requests, threads)
 
     def stats(self) -> Stats:
         """Who encodes, and what the caches have done since the model was loaded."""
         encoder = getattr(self.model.tokenizer, "encoder", None)
         return Stats(
             None if encoder is None else encoder.stats(),
-            None if self._hash_reuse is None else self._hash_reuse.stats(),
+            None if self.hash_reuse is None else self.hash_reuse.stats(),
         )
 
     def _encode_prompt(
@@ -324,6 +355,10 @@ class Normalizer:
             f"the {what} {length} tokens; the context of {self.model.max_model_len} must also "
             "hold one of the answer",
         )
+
+
+def _load(loaded_with: Mapping[str, Any]) -> Normalizer:
+    return Normalizer.from_pretrained(**loaded_with)
 
 
 def _check_one_given(*prompts: object) -> None:

@@ -15,6 +15,7 @@ from mmroute.prefix_index import PrefixIndex
 
 __all__ = ["HashReuse"]
 
+_WORTH_KEEPING: Final = 2048  # tokens
 _BYTES_PER_HASH: Final = 96  # a Python object of its own
 
 
@@ -38,6 +39,10 @@ class HashReuse:
         seed: str | None,
     ) -> BlockHashes:
         """See `mmroute.block_hashes.hash_blocks`, whose `previous` is found here."""
+        if len(token_ids) < _WORTH_KEEPING:
+            return hash_blocks(
+                token_ids, extra_keys, algorithm=algorithm, block_size=block_size, seed=seed
+            )
         whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
         settings = hash((algorithm, block_size, seed))
         previous, marks = self._index.find(whole, salt=settings)

@@ -29,7 +29,6 @@ from mmroute.tokenizers.probe_texts import probe_texts
 
 __all__ = ["PrefixReuse", "boundary_tokens", "may_be_cut"]
 
-_SHORTEST: Final = 1024  # characters; below, encoding costs less than looking
 _SEPARATOR: Final = "\0"
 _PROBED: Final = 64
 _FEW: Final = 256
@@ -78,18 +77,30 @@ class PrefixReuse:
         encoder: the one that encodes.
         boundaries: IDs and texts of the tokens behind which a text may be cut.
         max_bytes: of all that is kept.
+        shortest: characters of a text that is worth keeping; a shorter one is encoded in less
+            time than it takes to look for it and to keep it.
+        max_token_id: the largest ID that the encoder gives.
     """
 
-    def __init__(self, encoder: Encoder, boundaries: Mapping[int, str], max_bytes: int) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        boundaries: Mapping[int, str],
+        *,
+        max_bytes: int,
+        shortest: int,
+        max_token_id: int,
+    ) -> None:
         self._encoder = encoder
         self._boundaries = dict(boundaries)
-        self._is_boundary = np.zeros(max(boundaries) + 2, np.bool_)  # the last: any other ID
+        self._is_boundary = np.zeros(max_token_id + 1, np.bool_)
         self._is_boundary[list(boundaries)] = True
+        self._shortest = shortest
         self._index: PrefixIndex[_Known] = PrefixIndex(max_bytes)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Encoder.encode`."""
-        if add_special_tokens or len(text) < _SHORTEST:
+        if add_special_tokens or len(text) < self._shortest:
             return self._encoder.encode(text, add_special_tokens=add_special_tokens)
         known, marks = self._index.find(text)
         shared = known.shared_with(text) if known is not None else 0
@@ -134,7 +145,7 @@ class PrefixReuse:
         """The place and the ID of each boundary token."""
         if len(ids) <= _FEW:  # the overhead of numpy is more than all of them cost
             return [pair for pair in enumerate(ids.tolist()) if pair[1] in self._boundaries]
-        places = self._is_boundary.take(ids, mode="clip").nonzero()[0]
+        places = self._is_boundary.take(ids).nonzero()[0]
         return list(zip(places.tolist(), ids[places].tolist(), strict=True))
 
 
