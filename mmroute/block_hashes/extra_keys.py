@@ -192,15 +192,10 @@ def extra_keys(
     runs: list[Run] = []
     spans = list(_spans(sorted(items, key=lambda item: item.offset), num_blocks, block_size))
     reach = 0
-    for number, (item, first, stop) in enumerate(spans):
+    firsts_of_next = [first for _, first, _ in spans[1:]] + [num_blocks]
+    for (item, first, stop), first_of_next in zip(spans, firsts_of_next, strict=False):
         start = max(first, reach, item.offset // block_size + 1)
-        end = min(
-            [
-                stop,
-                item.stop // block_size,
-                *(following for _, following, _ in spans[number + 1 : number + 2]),
-            ]
-        )
+        end = min(stop, item.stop // block_size, first_of_next)
         if start < end and lora is None:
             runs.append(Run(start, end, item.identity, item.offset - start * block_size))
         else:

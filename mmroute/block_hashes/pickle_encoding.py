@@ -61,7 +61,7 @@ def encode_blocks(token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int) -> 
     highest = int(token_ids.max())
     if highest < _BININT_LIMIT:
         segments = _tails(token_ids, keys, highest)
-        longest = max(len(t) for tails, same in segments for t in (tails[:1] if same else tails))
+        longest = max([max(map(len, tails[:1] if same else tails)) for tails, same in segments])
         if longest + parent_size + 2 < _FRAME_LIMIT:
             return chain.from_iterable(_with_heads(*each, parent_size) for each in segments)
     # Larger integers and more than one frame are rare enough to leave to pickle itself.
@@ -117,7 +117,8 @@ def _tails(token_ids: TokenIds, keys: ExtraKeys, highest: int) -> list[tuple[lis
     at = 0
     for ids, run in zip_longest(mixed, uniform):
         until = at + len(ids) // size
-        segments.append((tails[at:until], False))
+        if len(ids):
+            segments.append((tails[at:until], False))
         at = until
         if run is not None:
             token_id = int(token_ids[run.first * size])

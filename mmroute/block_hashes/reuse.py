@@ -15,7 +15,7 @@ from mmroute.prefix_index import PrefixIndex
 
 __all__ = ["HashReuse"]
 
-_WORTH_KEEPING: Final = 2048  # tokens
+_WORTH_KEEPING: Final = 8192  # tokens
 _BYTES_PER_HASH: Final = 96  # a Python object of its own
 
 
