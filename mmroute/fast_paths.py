@@ -8,7 +8,7 @@ from typing import Final
 
 from mmroute.errors import did_you_mean, shown
 
-__all__ = ["EncoderChoice", "EncoderStats", "FastPaths", "ReuseStats", "Stats"]
+__all__ = ["REFERENCE_ONLY", "EncoderChoice", "EncoderStats", "FastPaths", "ReuseStats", "Stats"]
 
 _MEBIBYTE: Final = 1 << 20
 
@@ -59,6 +59,10 @@ class FastPaths:
         rate = self.shadow_rate
         if type(rate) not in (int, float) or not 0 <= rate <= 1:
             raise ValueError(f"shadow_rate must be a number from 0 to 1, found {shown(rate)}")
+
+
+REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, text_cache_bytes=0, hash_cache_bytes=0)
+"""For a model that is loaded to be looked at: nothing is prepared."""
 
 
 @dataclass(frozen=True, slots=True)

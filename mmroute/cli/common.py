@@ -6,11 +6,14 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from mmroute.fast_paths import EncoderChoice
+
 __all__ = [
     "EXIT_FAILURE",
     "EXIT_USAGE",
     "Commands",
     "add_command",
+    "encoder_argument",
     "model_arguments",
     "print_table",
 ]
@@ -57,6 +60,17 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
         help="the engine's own model string, which its image identities cover (default: MODEL)",
     )
     parser.add_argument("--revision", help="hub branch, tag or commit")
+
+
+def encoder_argument(parser: argparse.ArgumentParser) -> None:
+    """Add what says who encodes text."""
+    parser.add_argument(
+        "--encoder",
+        choices=[choice.value for choice in EncoderChoice],
+        default=EncoderChoice.AUTO.value,
+        help="who encodes text; auto takes fastokens where it proves itself equal to tokenizers "
+        "(default: %(default)s)",
+    )
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:

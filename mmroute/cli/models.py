@@ -8,7 +8,7 @@ import json
 
 from mmroute.cli.common import Commands, add_command, model_arguments, print_table
 from mmroute.family import known_families
-from mmroute.resolve import resolve_model
+from mmroute.normalizer import Normalizer
 
 __all__ = ["add_families", "add_resolve"]
 
@@ -32,18 +32,20 @@ def add_families(commands: Commands) -> None:
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    model = resolve_model(
+    normalizer = Normalizer.from_pretrained(
         arguments.model,
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
     )
+    model, encoder = normalizer.model, normalizer.stats().encoder
     head = {
         "model": model.name,
         "model_id": model.model_id,
         "commit": model.commit,
         "family": model.family.family,
         "backend": f"{model.backend.name} {model.backend.version}",
+        "encoder": None if encoder is None else f"{encoder.engine} {encoder.why}",
         "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _ENCODERS),
     }
     values = [{"name": o.name, "value": o.value, "source": o.source} for o in model.origins]

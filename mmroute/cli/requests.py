@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from typing import IO
 
 from mmroute.block_hashes import Algorithm, none_hash
-from mmroute.cli.common import EXIT_USAGE, Commands, add_command, model_arguments
+from mmroute.cli.common import (
+    EXIT_USAGE,
+    Commands,
+    add_command,
+    encoder_argument,
+    model_arguments,
+)
+from mmroute.fast_paths import FastPaths
 from mmroute.images.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request_lines import Answer, answer_line, blocks_answer, tokens_answer
@@ -100,6 +107,7 @@ def add_blocks(commands: Commands) -> None:
 
 
 def _request_arguments(parser: argparse.ArgumentParser) -> None:
+    encoder_argument(parser)
     parser.add_argument("--input", metavar="FILE", default="-", help="requests; - is stdin")
     parser.add_argument("--output", metavar="FILE", default="-", help="answers; - is stdout")
     parser.add_argument(
@@ -156,6 +164,7 @@ def _answer_requests(arguments: argparse.Namespace, answer: Answer) -> int:
                 model_id=arguments.model_id,
                 revision=arguments.revision,
                 links=links,
+                fast_paths=FastPaths(encoder=arguments.encoder),
             )
             answers = _answers(files, arguments.output)
         except OSError as error:

@@ -104,6 +104,7 @@ def check_model(
     checks = [
         files,
         Check("versions", ok=True, detail=versions),
+        Check("encoder", ok=True, detail=_encoder(normalizer)),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
         _check("requests", asked.problems, f"as they must be: {', '.join(asked.exact)}"),
@@ -192,6 +193,13 @@ def _sha256(path: Path) -> str:
 def _named(model: ResolvedModel) -> str:
     of_spec = [f"{name} {token_id}" for name, token_id in token_ids_of_spec(model).items()]
     return f"{', '.join(of_spec) or 'none'} and {len(model.tokenizer.special_tokens)} others"
+
+
+def _encoder(normalizer: Normalizer) -> str:
+    stats = normalizer.stats().encoder
+    if stats is None:
+        return "the model's own chat encoder, of mistral-common"
+    return f"{stats.engine}: {stats.why}"
 
 
 def _split_tokens(model: ResolvedModel) -> list[str]:

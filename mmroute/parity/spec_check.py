@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from mmroute.backends import find_backend
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, shown
 from mmroute.family import FamilySpec, GeometrySpec, Lookup, known_families, match_family
+from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.geometry.algorithms import GEOMETRIES
 from mmroute.model_files import MODEL_FILES, FieldRef, ModelFiles, find_model
 from mmroute.resolve import resolve_files
@@ -328,7 +329,7 @@ def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:
     else:
         if other != spec:
             raise SpecError(f"{model} is matched by the family {other.family} too")
-    return resolve_files(files, spec, profile, model)
+    return resolve_files(files, spec, profile, model, REFERENCE_ONLY)
 
 
 def _unmatched(spec: FamilySpec, files: ModelFiles) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 from mmroute.backends import find_backend
 from mmroute.errors import MmrouteError, Reason, shown
 from mmroute.family import load_spec, spec_files
+from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model_files import FieldRef, ModelFiles
 from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Answer, Case, Oracle, Undecided
@@ -126,7 +127,7 @@ def _tried(  # noqa: PLR0913, PLR0917 - one step of `propose`
     spec = load_spec(text, family)
     geometry = None if spec.geometry is None else spec.geometry.name
     try:
-        model = resolve_files(files, spec, find_backend(backend), files.name)
+        model = resolve_files(files, spec, find_backend(backend), files.name, REFERENCE_ONLY)
     except MmrouteError as error:
         return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
