@@ -57,7 +57,7 @@ class NumberedTags:
             self.tokenizer.encode(f"<|image_{number}|>", add_special_tokens=False).tolist()
             for number in range(1, len(replacements) + 1)
         ]
-        matches = _match_in_order(prompt.tolist(), tags)
+        matches = _match_in_order(prompt, tags)
         if len(matches) == len(replacements):
             expansion = splice(prompt, matches, replacements)
         else:
@@ -89,18 +89,18 @@ class NumberedTags:
         return Expansion(np.delete(ids, 1), placeholders)
 
 
-def _match_in_order(prompt: list[int], tags: Sequence[Sequence[int]]) -> list[Match]:
+def _match_in_order(prompt: TokenIds, tags: Sequence[Sequence[int]]) -> list[Match]:
     """Each item's tag, earliest first; no two matches overlap, and no item matches twice."""
     item_of = {tuple(tag): item for item, tag in enumerate(tags)}
     lengths = sorted({len(tag) for tag in tags})
-    starts = {tag[0] for tag in tags}
+    starts = np.isin(prompt, list({tag[0] for tag in tags})).nonzero()[0]
     matches: list[Match] = []
     end = 0
-    for at, token in enumerate(prompt):
-        if token not in starts or at < end:
+    for at in starts.tolist():
+        if at < end:
             continue
         for length in lengths:
-            item = item_of.pop(tuple(prompt[at : at + length]), None)
+            item = item_of.pop(tuple(prompt[at : at + length].tolist()), None)
             if item is not None:
                 end = at + length
                 matches.append(Match(item, at, end))
