@@ -9,7 +9,6 @@ saves time.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ class _Kept(Generic[Entry]):
     """An entry, and how many of its marks lead to it: a newer entry takes those it shares."""
 
     value: Entry
+    text: str | None
     marks: tuple[int, ...]
     size: int
     leading: int
@@ -63,7 +63,14 @@ class PrefixIndex(Generic[Entry]):
             data: text, or bytes.
             salt: tells apart what else an entry depends on.
         """
-        marks = tuple(_marks(data, salt & _MOST))
+        marks = tuple(_marks(data, salt, until=1))
+        if not marks:
+            return None, ()
+        with self._lock:
+            latest = self._by_mark.get(marks[0])
+        if latest is not None and _goes_on(latest.text, data):
+            marks = latest.marks
+        marks += tuple(_marks(data, salt, known=marks))
         with self._lock:
             for mark in reversed(marks):
                 kept = self._by_mark.get(mark)
@@ -81,24 +88,25 @@ class PrefixIndex(Generic[Entry]):
             else:
                 self._misses += 1
 
-    def keep(self, value: Entry, marks: tuple[int, ...], *, length: int, size: int) -> None:
+    def keep(
+        self, value: Entry, marks: tuple[int, ...], data: str | memoryview, *, size: int
+    ) -> None:
         """Keep an entry.
 
         Args:
             value: the entry.
-            marks: what `find` gave for a string that begins like the entry's.
-            length: of the entry's own string.
-            size: bytes that the entry takes.
+            marks: what `find` gave for `data`.
+            data: the entry's own.
+            size: bytes that the entry takes, `data` included if it is text.
         """
         size += _OVERHEAD
-        marks = marks[: bisect_right(_distances(), length)]
         if not marks or size > self._max_bytes:
             return
-        kept = _Kept(value, marks, size, len(marks))
+        kept = _Kept(value, data if isinstance(data, str) else None, marks, size, len(marks))
         with self._lock:
             for mark in marks:
                 old = self._by_mark.get(mark)
-                if old is not None:
+                if old is not None and old is not kept:
                     old.leading -= 1
                     if not old.leading:  # all of it is in the new one, or as good as
                         self._forget(old)
@@ -133,11 +141,23 @@ def _distances() -> tuple[int, ...]:
     return tuple(stops)
 
 
-def _marks(data: str | memoryview, mark: int) -> Iterator[int]:
-    size = len(data)
-    start = 0
-    for stop in _distances():
-        if stop > size:
+def _goes_on(text: str | None, data: str | memoryview) -> bool:
+    """The usual case of a conversation: all marks of the last turn hold, and need no hashing."""
+    return text is not None and isinstance(data, str) and data.startswith(text)
+
+
+def _marks(
+    data: str | memoryview,
+    salt: int,
+    *,
+    known: tuple[int, ...] = (),
+    until: int | None = None,
+) -> Iterator[int]:
+    """The marks behind the first, `known` ones."""
+    stops = _distances()
+    mark, start = (known[-1], stops[len(known) - 1]) if known else (salt & _MOST, 0)
+    for stop in stops[len(known) : until]:
+        if stop > len(data):
             return
         piece = data[start:stop]
         mark = xxhash.xxh3_64_intdigest(piece.encode() if isinstance(piece, str) else piece, mark)

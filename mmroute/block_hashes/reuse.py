@@ -58,7 +58,7 @@ class HashReuse:
             self._index.count(hashes.reused * block_size * token_ids.itemsize)
             if hashes.reused < len(hashes):
                 size = len(whole) + _BYTES_PER_HASH * len(hashes)
-                self._index.keep(hashes, marks, length=len(whole), size=size)
+                self._index.keep(hashes, marks, whole, size=size)
         return hashes
 
     def stats(self) -> ReuseStats:

@@ -139,7 +139,7 @@ class PrefixReuse:
             text, ids[: id_ends[-1]], known.text_ends[:shared] + tuple(text_ends), id_ends
         )
         size = sys.getsizeof(text) + ids.nbytes + _BYTES_PER_END * len(id_ends)
-        self._index.keep(known, marks, length=len(text), size=size)
+        self._index.keep(known, marks, text, size=size)
 
     def _boundaries_in(self, ids: TokenIds) -> list[tuple[int, int]]:
         """The place and the ID of each boundary token."""
