@@ -229,10 +229,12 @@ class Normalizer:
         return normalize_many(self.normalize, requests, threads)
 
     def stats(self) -> Stats:
-        """Who encodes, and what the caches have done since the model was loaded."""
-        encoder = getattr(self.model.tokenizer, "encoder", None)
+        """Who encodes, and what the caches have done since the model was loaded.
+
+        Waits until the encoder is chosen, which may go on after `from_pretrained`.
+        """
         return Stats(
-            None if encoder is None else encoder.stats(),
+            self.model.tokenizer.encoder_stats(),
             None if self.hash_reuse is None else self.hash_reuse.stats(),
         )
 

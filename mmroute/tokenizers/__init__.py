@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
 
 __all__ = ["Tokenizer"]
@@ -45,3 +46,6 @@ class Tokenizer(Protocol):
 
     def token_id(self, token: str) -> int | None:
         """The ID of one vocabulary entry, or None."""
+
+    def encoder_stats(self) -> EncoderStats | None:
+        """Who encodes, and counters; None if there is nothing to choose or to count."""

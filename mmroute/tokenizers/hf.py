@@ -9,7 +9,7 @@ import msgspec
 import tokenizers
 
 from mmroute.errors import ModelError, Reason
-from mmroute.fast_paths import FastPaths
+from mmroute.fast_paths import EncoderStats, FastPaths
 from mmroute.geometry import TokenIds
 from mmroute.model_files import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import EncoderLoading
@@ -54,6 +54,10 @@ class HfTokenizer:
         """See `Tokenizer.token_id`."""
         found: int | None = self.backend.token_to_id(token)
         return found
+
+    def encoder_stats(self) -> EncoderStats:
+        """See `Tokenizer.encoder_stats`. Waits for the choice of the encoder."""
+        return self.encoder.stats()
 
 
 def load_hf_tokenizer(

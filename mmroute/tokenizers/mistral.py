@@ -68,6 +68,9 @@ class MistralCommonTokenizer:
         """See `Tokenizer.token_id`; special tokens only."""
         return self.special_tokens.index(token) if token in self.special_tokens else None
 
+    def encoder_stats(self) -> None:
+        """See `Tokenizer.encoder_stats`."""
+
     def answer_images_with(self, tokens_of: Callable[[ImageSize], list[int]]) -> None:
         """Give the chat encoder its image tokens; once, while the model is loaded."""
         self.backend.instruct_tokenizer.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else

@@ -1,0 +1,1 @@
+"""What requests cost: latency by stage, throughput of all cores, memory of a loaded model."""

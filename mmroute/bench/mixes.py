@@ -1,0 +1,181 @@
+"""The requests that are timed: built-in mixes, and the lines of a file."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.batch import Request
+from mmroute.bench.words import english, unseen
+from mmroute.normalizer import Normalizer
+from mmroute.request import ImageSize
+from mmroute.request_lines import RequestLine, answer_line, request_of
+
+__all__ = ["MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
+
+_WORDS_OF_A_TURN: Final = 170  # in a question and its answer, which is 1,000 characters each
+
+
+@dataclass(frozen=True, slots=True)
+class Inexact:
+    """A request that is not timed, because it has no answer.
+
+    Attributes:
+        where: its id, or its line or number.
+        reason: see `mmroute.Reason`.
+        message: what was found, and what to do.
+    """
+
+    where: str
+    reason: str
+    message: str
+
+
+def _nothing() -> Sequence[Request]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Requests of one kind. Can be sent to another process.
+
+    Attributes:
+        name: by which it is chosen.
+        says: what is in one of them.
+        request: the one of a number, from 0; those of a built-in mix are all different.
+        before: what was asked before the first of them, and is not timed.
+        distinct: how many different ones there are; None if there is no end of them.
+        inexact: requests that were left out.
+    """
+
+    name: str
+    says: str
+    request: Callable[[int], Request]
+    before: Callable[[], Sequence[Request]] = _nothing
+    distinct: int | None = None
+    inexact: tuple[Inexact, ...] = ()
+
+
+def chat_request(
+    seed: int, *, words: int, images: Sequence[tuple[int, int]] = (), known: bool = True
+) -> Request:
+    """One user message: every image, and behind each its share of the words.
+
+    Args:
+        seed: another one gives other words, and images with other names.
+        words: in all.
+        images: their widths and heights in pixels.
+        known: words of English; else words that no encoder can remember.
+    """
+    chooser = random.Random(seed)  # noqa: S311 - the same requests in every run
+    text = english if known else unseen
+    if not images:
+        return {"messages": [{"role": "user", "content": text(chooser, words)}]}
+    parts: list[dict[str, str]] = []
+    for number in range(len(images)):
+        share = words // len(images) + (number < words % len(images))
+        parts.append({"type": "image"})
+        if share:
+            parts.append({"type": "text", "text": text(chooser, share)})
+    # The names stand for content: with sizes alone there would be no block hashes.
+    sizes = [ImageSize(*size, f"{seed}-{number}") for number, size in enumerate(images)]
+    return {"messages": [{"role": "user", "content": parts}], "images": sizes}
+
+
+def conversation(seed: int, turns: int, *, branch: int | None = None) -> Request:
+    """A chat of so many turns of 2,000 characters each: question and answer; then a question.
+
+    Args:
+        seed: of everything but the end.
+        turns: 1 is a question alone.
+        branch: of the last answer and question; None for those that a longer chat has there.
+    """
+    last = (seed, turns) if branch is None else (seed, turns, branch)
+    turned = [_turn(seed, number) for number in range(turns - 1)]
+    messages = [message for turn in turned for message in turn]
+    if branch is not None and messages:
+        messages[-1] = _message("assistant", f"{last}-answer")
+    messages.append(_message("user", f"{last}" if branch is not None else f"{seed, turns - 1}"))
+    return {"messages": messages}
+
+
+@lru_cache(maxsize=2048)
+def _turn(seed: int, number: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    return _message("user", f"{seed, number}"), _message("assistant", f"{seed, number}-answer")
+
+
+def _message(role: str, seed: str) -> Mapping[str, str]:
+    chooser = random.Random(seed)  # noqa: S311 - the same requests in every run
+    return {"role": role, "content": english(chooser, _WORDS_OF_A_TURN)}
+
+
+def _before_conversation() -> Sequence[Request]:
+    return [conversation(0, 49)]
+
+
+def _next_turn(seed: int) -> Request:
+    return conversation(0, 50, branch=seed)
+
+
+_HD: Final = (1280, 720)
+MIXES: Final[Mapping[str, Mix]] = {
+    mix.name: mix
+    for mix in (
+        Mix("text", "1,000 words", partial(chat_request, words=1000)),
+        Mix("chat", "1,000 words and a 1280x720 image",
+            partial(chat_request, words=1000, images=[_HD])),
+        Mix("pictures", "1,000 words and four 1280x720 images",
+            partial(chat_request, words=1000, images=[_HD] * 4)),
+        Mix("documents", "100 words and eight 1792x1792 images (4,096 tokens each on Qwen2.5-VL)",
+            partial(chat_request, words=100, images=[(1792, 1792)] * 8)),
+        Mix("conversation", "turn 50 of a chat of 100,000 characters, asked before up to turn 49",
+            _next_turn, _before_conversation),
+        Mix("new-words", "1,000 words that no encoder has seen before, and no image",
+            partial(chat_request, words=1000, known=False)),
+    )
+}  # fmt: skip
+"""The built-in mixes by name. Texts and names of images differ from request to request."""
+
+
+def read_mix(path: Path, reference: Normalizer) -> Mix:
+    """The requests of a file as ``mmroute tokens`` reads it, one in a line.
+
+    Args:
+        path: of the file.
+        reference: says which of them have an answer.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    requests: list[Request] = []
+    inexact: list[Inexact] = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        answer = answer_line(line, reference, lambda _: {})
+        if answer["exact"]:
+            requests.append(_arguments(request_of(json.loads(line))))
+        else:
+            where = f"line {number}" if answer["id"] is None else str(answer["id"])
+            inexact.append(Inexact(where, answer["reason"], answer["message"]))
+    return Mix(
+        path.name,
+        f"{len(requests)} requests of a file",
+        partial(_in_turn, requests),
+        distinct=len(requests),
+        inexact=tuple(inexact),
+    )
+
+
+def _arguments(line: RequestLine) -> dict[str, Any]:
+    """What `Normalizer.normalize` takes."""
+    return {name: value for name, value in line if name != "id"}
+
+
+def _in_turn(requests: Sequence[Request], number: int) -> Request:
+    return requests[number % len(requests)]
