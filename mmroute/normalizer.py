@@ -214,7 +214,8 @@ class Normalizer:
         """The answers to many requests, in their order, while they are read.
 
         Args:
-            requests: the arguments of `normalize`, by name.
+            requests: the arguments of `normalize`, by name. With more than one thread some
+                hundreds of them are read before the first answer: none may wait for one.
             threads: how many work at it; None for one on each core where Python has no global
                 lock, and one where it has: there, give each core a process and a normalizer of
                 its own, and each its share of the requests.

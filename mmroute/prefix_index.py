@@ -8,12 +8,14 @@ saves time.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import xxhash
 
@@ -50,6 +52,7 @@ class PrefixIndex(Generic[Entry]):
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        _INDEXES.add(self)
         self._by_mark: dict[int, _Kept[Entry]] = {}
         self._recent: OrderedDict[_Kept[Entry], None] = OrderedDict()
         self._bytes = self._hits = self._misses = self._reused = 0
@@ -130,6 +133,19 @@ class PrefixIndex(Generic[Entry]):
     def _forget(self, kept: _Kept[Entry]) -> None:
         del self._recent[kept]
         self._bytes -= kept.size
+
+
+_INDEXES: Final[weakref.WeakSet[PrefixIndex[Any]]] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for index in _INDEXES:
+        index._lock = threading.Lock()  # noqa: SLF001 - one module
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread that held a lock when its process was forked is not in the child to release it.
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.block_hashes.extra_keys import BlockKeys
+from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKeys
 from mmroute.block_hashes.vllm import BlockHashes, hash_blocks
 from mmroute.fast_paths import ReuseStats
 from mmroute.geometry import TokenIds
@@ -17,6 +17,7 @@ __all__ = ["HashReuse"]
 
 _WORTH_KEEPING: Final = 8192  # tokens
 _BYTES_PER_HASH: Final = 96  # a Python object of its own
+_BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary
 
 
 class HashReuse:
@@ -43,8 +44,10 @@ class HashReuse:
             return hash_blocks(
                 token_ids, extra_keys, algorithm=algorithm, block_size=block_size, seed=seed
             )
+        keys = ExtraKeys.of_blocks(extra_keys, block_size)
+        keys_size = _BYTES_PER_KEY * (len(keys.others) + len(keys.runs))
         whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
-        settings = hash((algorithm, block_size, seed))
+        settings = hash(repr((algorithm, block_size, seed)))
         previous, marks = self._index.find(whole, salt=settings)
         hashes = hash_blocks(
             token_ids,
@@ -57,7 +60,7 @@ class HashReuse:
         if marks:
             self._index.count(hashes.reused * block_size * token_ids.itemsize)
             if hashes.reused < len(hashes):
-                size = len(whole) + _BYTES_PER_HASH * len(hashes)
+                size = len(whole) + _BYTES_PER_HASH * len(hashes) + keys_size
                 self._index.keep(hashes, marks, whole, size=size)
         return hashes
 

@@ -98,6 +98,8 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in jinja2
         """See `jinja2.sandbox.SandboxedEnvironment.call`."""
         if obj is Namespace:
+            kwargs.pop("_loop_vars", None)  # which compiled templates add to every call
+            kwargs.pop("_block_vars", None)
             return Namespace(*args, **kwargs)
         return super().call(context, obj, *args, **kwargs)
 

@@ -101,8 +101,15 @@ class PendingEncoder:
         if self._chosen is None:
             # The thread that chooses is not in a process that was forked meanwhile.
             lost = os.getpid() != self._process and not self._choosing.done()
-            self._chosen = self._reference if lost else self._choosing.result()
+            self._chosen = self._reference if lost else self._result()
         return self._chosen
+
+    def _result(self) -> Encoder:
+        try:
+            return self._choosing.result()
+        except Exception:  # noqa: BLE001 - a fault of ours; no request shall fail by it
+            _LOG.exception("no encoder could be chosen; tokenizers encodes")
+            return self._reference
 
 
 def _choose(
@@ -164,8 +171,11 @@ def _proved(
     for text in probe_texts(known):
         count += 1
         for special in (False, True):
-            ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
             right = backend.encode(text, add_special_tokens=special).ids
+            try:
+                ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
+            except Exception as error:
+                raise _UnfitError(f"{_engine()} declines {shown(text)}: {error}") from error
             if np.frombuffer(ids, "<u4").tolist() != right:
                 _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
                 raise _UnfitError(f"{_engine()} has other IDs for the probe text {shown(text)}")

@@ -77,7 +77,9 @@ class FastEncoder:
         """See `Encoder.encode`."""
         try:
             ids, _ = self._encode([text], add_special_tokens=add_special_tokens)
-        except Exception:  # noqa: BLE001 - whatever it is, the reference decides
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 - also a panic of its Rust code: the reference decides
             return self._reference.encode(text, add_special_tokens=add_special_tokens)
         return np.frombuffer(ids, dtype="<u4")
 

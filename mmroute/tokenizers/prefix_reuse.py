@@ -13,6 +13,7 @@ Source: tokenizers 0.23.3 ``tokenizer/added_vocabulary.rs`` (`extract_and_normal
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -108,13 +109,14 @@ class PrefixReuse:
             self._index.count(0)
             ids = self._encoder.encode(text, add_special_tokens=False)
             self._keep(_NOTHING, 0, text, ids, marks)
-            return ids
-        at = known.text_ends[shared - 1]
-        self._index.count(at)
-        rest = self._encoder.encode(text[at:], add_special_tokens=False)
-        ids = np.concatenate((known.token_ids[: known.id_ends[shared - 1]], rest))
-        self._keep(known, shared, text, ids, marks)
-        return ids
+        else:
+            at = known.text_ends[shared - 1]
+            self._index.count(at)
+            rest = self._encoder.encode(text[at:], add_special_tokens=False)
+            ids = np.concatenate((known.token_ids[: known.id_ends[shared - 1]], rest))
+            self._keep(known, shared, text, ids, marks)
+        ids.setflags(write=False)
+        return ids[:]  # a view cannot be made writable again: what is kept is kept
 
     def stats(self) -> EncoderStats:
         """See `Encoder.stats`."""
@@ -129,6 +131,9 @@ class PrefixReuse:
         found = self._boundaries_in(ids[id_at:])
         if not found:
             return
+        for token_id, count in Counter([token_id for _, token_id in found]).items():
+            if text.count(self._boundaries[token_id], text_at) != count:
+                return  # an ID that has come about in another way than by its text
         text_ends = []
         for _, token_id in found:
             token = self._boundaries[token_id]
@@ -159,13 +164,16 @@ def boundary_tokens(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) 
     if _asks_for_the_place(declared.get("pre_tokenizer")) or declared["model"].get("dropout"):
         return {}
     tokens = backend.get_added_tokens_decoder()
+    if any(token.single_word for token in tokens.values()):  # looks at what is before it
+        return {}
     everything = _SEPARATOR.join([token.content for token in tokens.values()])
     endings = {t.content[at:] for t in tokens.values() for at in range(1, len(t.content))}
     return {
         token_id: token.content
         for token_id, token in tokens.items()
-        if not (token.normalized or token.single_word or token.lstrip or token.rstrip)
+        if not (token.normalized or token.lstrip or token.rstrip)
         and _is_solid(token.content)
+        and token.content != declared["model"].get("unk_token")
         # In no other token, and none ends in what this one begins with.
         and everything.count(token.content) == 1
         and not any(token.content[:at] in endings for at in range(1, len(token.content)))
