@@ -107,7 +107,9 @@ class PendingEncoder:
     def _result(self) -> Encoder:
         try:
             return self._choosing.result()
-        except Exception:  # noqa: BLE001 - a fault of ours; no request shall fail by it
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 - no request shall fail by what is only to make it fast
             _LOG.exception("no encoder could be chosen; tokenizers encodes")
             return self._reference
 
@@ -164,7 +166,7 @@ def _proved(
         fast.add_tokens(list(merged))
     except ImportError:
         raise _UnfitError("fastokens is not installed") from None
-    except Exception as error:  # it has no one exception for what it does not support
+    except BaseException as error:  # it has no one exception for what it does not support
         raise _UnfitError(f"{_engine()} cannot load this tokenizer: {error}") from error
     known = [token.content for token in backend.get_added_tokens_decoder().values()]
     count = 0
@@ -174,7 +176,7 @@ def _proved(
             right = backend.encode(text, add_special_tokens=special).ids
             try:
                 ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
-            except Exception as error:
+            except BaseException as error:  # also a panic of its Rust code
                 raise _UnfitError(f"{_engine()} declines {shown(text)}: {error}") from error
             if np.frombuffer(ids, "<u4").tolist() != right:
                 _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
