@@ -6,11 +6,13 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.routing import Routing
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["Request", "normalize_many"]
 
@@ -38,6 +40,8 @@ def normalize_many(
 def _in_threads(
     normalize: Callable[..., Routing], requests: Iterable[Request], threads: int
 ) -> Iterator[Routing]:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - rarely needed
+
     waiting = iter(requests)
     pending: deque[Future[list[Routing]]] = deque()
 

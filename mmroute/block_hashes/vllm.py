@@ -8,12 +8,11 @@ there has a request passed through msgpack.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, Never, Protocol, overload
+from typing import Final, Never, Protocol, TypeAlias, overload
 
 import numpy as np
 import xxhash
@@ -45,6 +44,9 @@ class Algorithm(StrEnum):
         raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
 
 
+Digest: TypeAlias = Callable[[bytes], bytes]
+
+
 class _Encoding(Protocol):
     def encode_text(self, text: str) -> bytes: ...
 
@@ -59,26 +61,32 @@ class _Method:
 
     Attributes:
         encoding: objects to bytes.
-        digest: bytes to a hash.
+        digest: gives the function from bytes to a hash.
         digest_size: bytes of a hash.
         secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
     """
 
     encoding: _Encoding
-    digest: Callable[[bytes], bytes]
+    digest: Callable[[], Digest]
     digest_size: int
     secret_seed: bool
 
 
-def _sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
+def _sha256() -> Digest:
+    from hashlib import sha256  # noqa: PLC0415 - OpenSSL takes a moment to load
+
+    return lambda data: sha256(data).digest()
+
+
+def _xxh3_128() -> Digest:
+    return xxhash.xxh3_128_digest
 
 
 _METHODS: Final[Mapping[Algorithm, _Method]] = {
     Algorithm.SHA256: _Method(pickle_encoding, _sha256, 32, secret_seed=False),
     Algorithm.SHA256_CBOR: _Method(cbor_encoding, _sha256, 32, secret_seed=False),
-    Algorithm.XXHASH: _Method(pickle_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
-    Algorithm.XXHASH_CBOR: _Method(cbor_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
+    Algorithm.XXHASH: _Method(pickle_encoding, _xxh3_128, 16, secret_seed=True),
+    Algorithm.XXHASH_CBOR: _Method(cbor_encoding, _xxh3_128, 16, secret_seed=True),
 }
 
 
@@ -183,7 +191,7 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
             keys.behind(reused),
             parent_size=method.digest_size,
         )
-        digest = method.digest
+        digest = method.digest()
         hashes = (*hashes, *[parent := digest(parent.join(half)) for half in halves])
     return BlockHashes(chosen, block_size, seed, hashes, reused, ids, keys)
 
@@ -229,4 +237,4 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
         raise ValueError(  # noqa: TRY004 - one kind of error for every wrong setting
             f"the seed is PYTHONHASHSEED as text, such as '0'; found {shown(seed)}"
         )
-    return method.digest(method.encoding.encode_text(seed))
+    return method.digest()(method.encoding.encode_text(seed))
