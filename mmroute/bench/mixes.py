@@ -18,7 +18,7 @@ from mmroute.request_lines import RequestLine, answer_line, request_of
 
 __all__ = ["MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
 
-_WORDS_OF_A_TURN: Final = 170  # in a question and its answer, which is 1,000 characters each
+_WORDS_OF_A_MESSAGE: Final = 188  # 1,000 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _turn(seed: int, number: int) -> tuple[Mapping[str, str], Mapping[str, str]]
 
 def _message(role: str, seed: str) -> Mapping[str, str]:
     chooser = random.Random(seed)  # noqa: S311 - the same requests in every run
-    return {"role": role, "content": english(chooser, _WORDS_OF_A_TURN)}
+    return {"role": role, "content": english(chooser, _WORDS_OF_A_MESSAGE)}
 
 
 def _before_conversation() -> Sequence[Request]:

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from mmroute.cli.bench import add_bench
 from mmroute.cli.checks import add_doctor, add_spec
 from mmroute.cli.common import EXIT_FAILURE
 from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
+from mmroute.cli.serve import add_serve
 from mmroute.cli.validate import add_validate
 from mmroute.errors import MmrouteError, nearest
 
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for add in (
         add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_spec,
+        add_bench, add_serve,
     ):  # fmt: skip
         add(commands)
     return parser

@@ -1,0 +1,130 @@
+"""vLLM's render server, started for as long as it is measured, and asked over one connection."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpcore
+
+__all__ = ["Server", "UnavailableError", "quiet_environment", "render_server"]
+
+_STARTS_WITHIN = 300.0  # seconds
+_STOPS_WITHIN = 15.0
+_ANSWERS_WITHIN = 120.0
+_OK = 200
+NAME = "model"
+
+
+class UnavailableError(Exception):
+    """A peer cannot be run here; the message says why."""
+
+
+class Server:
+    """A running server, behind one connection that is kept alive."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._pool = httpcore.ConnectionPool(max_connections=1, keepalive_expiry=600)
+        timeouts = dict.fromkeys(("connect", "read", "write", "pool"), _ANSWERS_WITHIN)
+        self._extensions = {"timeout": timeouts}
+
+    def healthy(self) -> bool:
+        """Whether it answers."""
+        try:
+            return self._pool.request("GET", f"{self._url}/health").status == _OK
+        except (httpcore.NetworkError, httpcore.ProtocolError):
+            return False
+
+    def get(self, path: str) -> bytes:
+        """The body of an answer."""
+        return self._pool.request("GET", f"{self._url}{path}").content
+
+    def post(self, path: str, content: bytes) -> bytes:
+        """The body of an answer, not yet read as JSON."""
+        response = self._pool.request(
+            "POST",
+            f"{self._url}{path}",
+            headers=[("Content-Type", "application/json")],
+            content=content,
+            extensions=self._extensions,
+        )
+        if response.status != _OK:
+            raise UnavailableError(f"{path} answered {response.status}: {response.content[:200]!r}")
+        return response.content
+
+
+def body(messages: Any, **fields: object) -> bytes:  # noqa: ANN401 - as a client sends them
+    """A request as bytes."""
+    return json.dumps({"model": NAME, "messages": messages, "max_tokens": 1, **fields}).encode()
+
+
+def quiet_environment() -> dict[str, str]:
+    """What keeps vLLM off the GPU, the network and the output."""
+    return {
+        **os.environ,
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+@contextlib.contextmanager
+def render_server(python: Path | None, model: str) -> Iterator[Server]:
+    """`vllm launch render` of that interpreter's environment; stopped whatever happens.
+
+    Raises:
+        UnavailableError: there is none, or it does not start.
+    """
+    if python is None:
+        raise UnavailableError("no environment with vLLM was named (--vllm-python)")
+    program = python.parent / "vllm"
+    if not program.is_file():
+        raise UnavailableError("there is no `vllm` beside the interpreter")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(program), "launch", "render", model, "--served-model-name", NAME,
+               "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(  # noqa: S603 - a program of the environment that was named
+            command, stdout=log, stderr=log, env=quiet_environment(), start_new_session=True
+        )
+        try:
+            server = Server(f"http://127.0.0.1:{port}")
+            _wait(server, process)
+            yield server
+        finally:
+            _stop(process)
+
+
+def _wait(server: Server, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + _STARTS_WITHIN
+    while not server.healthy():
+        if process.poll() is not None:
+            raise UnavailableError(f"the server ended with status {process.returncode}")
+        if time.monotonic() > until:
+            raise UnavailableError(f"the server was not ready within {_STARTS_WITHIN:.0f} s")
+        time.sleep(0.5)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """The server and the processes it started, which are a group of their own."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOPS_WITHIN)
+            if sign is signal.SIGKILL:
+                return

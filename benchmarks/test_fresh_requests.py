@@ -1,0 +1,125 @@
+"""Whole requests that are new each time, a conversation that goes on, and many large images.
+
+    python -m pytest benchmarks --benchmark-only
+
+The model is Qwen2.5-VL-3B where MMROUTE_MODELS has it, else the small one of the tests. The peer
+is `tokenizers` encoding the same rendered texts. Every answer that is timed is compared with that
+of a normalizer without fast paths. Caches: the conversation's beginning is in the cache of texts,
+if it is long enough to be kept; everywhere else every text is new.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmroute import Normalizer
+from mmroute.batch import Request
+from mmroute.bench.mixes import MIXES, chat_request, conversation
+from mmroute.chat.messages import parse_chat
+from mmroute.fast_paths import REFERENCE_ONLY
+from mmroute.request import RequestOptions
+from mmroute.tokenizers.hf import HfTokenizer
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from small_models import SMALL_MODELS, write_model
+
+Benchmark = Any  # pytest-benchmark's fixture has no public type
+ROUNDS = 200
+REAL = "MMROUTE_MODELS" in os.environ
+# The toy tokenizer of the small model has five times the tokens.
+TURNS = (5, 10, 25, 50, 100, 200) if REAL else (2, 5, 10, 25)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    if REAL:
+        return str(Path(os.environ["MMROUTE_MODELS"]) / "qwen2.5-vl-3b-instruct")
+    model = SMALL_MODELS["small-qwen2.5-vl"]()
+    # Its own context is too short for these requests.
+    model["config.json"]["max_position_embeddings"] = 1 << 20
+    return str(write_model(model, tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def normalizer(directory: str) -> Normalizer:
+    normalizer = Normalizer.from_pretrained(directory)
+    normalizer.stats()  # waits for the encoder
+    return normalizer
+
+
+@pytest.fixture(scope="module")
+def reference(directory: str) -> Normalizer:
+    return Normalizer.from_pretrained(directory, fast_paths=REFERENCE_ONLY)
+
+
+def time_fresh(
+    benchmark: Benchmark,
+    normalizer: Normalizer,
+    reference: Normalizer,
+    make: Callable[[int], Request],
+) -> None:
+    """Time requests that are made just before; compare each of the last ones."""
+    numbers = itertools.count()
+    asked: list[Request] = []
+
+    def setup() -> tuple[tuple[()], dict[str, Any]]:
+        asked.append(make(next(numbers)))
+        return (), dict(asked[-1])
+
+    routing = benchmark.pedantic(normalizer.normalize, setup=setup, rounds=ROUNDS, warmup_rounds=5)
+    assert np.array_equal(routing.token_ids, reference.normalize(**asked[-1]).token_ids)
+    for request in asked[-20:]:
+        right = reference.normalize(**request)
+        assert right.exact, right.message
+        assert np.array_equal(normalizer.normalize(**request).token_ids, right.token_ids)
+
+
+@pytest.mark.parametrize("mix", ["text", "chat", "pictures", "documents", "new-words"])
+def test_fresh(
+    benchmark: Benchmark, normalizer: Normalizer, reference: Normalizer, mix: str
+) -> None:
+    time_fresh(benchmark, normalizer, reference, MIXES[mix].request)
+
+
+@pytest.mark.parametrize("turns", TURNS)
+def test_one_more_turn(
+    benchmark: Benchmark, normalizer: Normalizer, reference: Normalizer, turns: int
+) -> None:
+    normalizer.normalize(**conversation(turns, turns - 1))
+    branch = partial(_branch, turns)
+    time_fresh(benchmark, normalizer, reference, branch)
+
+
+def _branch(turns: int, number: int) -> Request:
+    return conversation(turns, turns, branch=number)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["english", "new-words"])
+def test_peer_tokenizers_on_fresh_texts(
+    benchmark: Benchmark, reference: Normalizer, known: bool
+) -> None:
+    tokenizer = reference.model.tokenizer
+    assert isinstance(tokenizer, HfTokenizer)
+    options = RequestOptions()
+    numbers = itertools.count()
+    texts: list[str] = []
+
+    def setup() -> tuple[tuple[str], dict[str, Any]]:
+        request = chat_request(next(numbers), words=1000, images=[(1280, 720)] * 4, known=known)
+        chat = parse_chat(request["messages"], options)
+        text = reference.model.chat.render(chat, request["images"], options)
+        assert isinstance(text, str)
+        texts.append(text)
+        return (text,), {"add_special_tokens": False}
+
+    found = benchmark.pedantic(tokenizer.backend.encode, setup=setup, rounds=ROUNDS)
+    assert found.ids == tokenizer.encode(texts[-1], add_special_tokens=False).tolist()

@@ -1,0 +1,50 @@
+"""Where something was measured: a time means nothing without it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.bench.throughput import cores
+
+__all__ = ["installed_version", "machine"]
+
+_PACKAGES: Final = (
+    "mmroute", "tokenizers", "fastokens", "mistral-common", "numpy", "jinja2", "xxhash", "blake3",
+    "pillow",
+)  # fmt: skip
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, load, Python and the versions of what takes part."""
+    versions = {name: installed_version(name) for name in _PACKAGES}
+    load = os.getloadavg() if hasattr(os, "getloadavg") else ()
+    return {
+        "processor": _processor(),
+        "cores": len(cores()),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load_average": [round(value, 2) for value in load],
+        "python": platform.python_version(),
+        "versions": {name: found for name, found in versions.items() if found is not None},
+    }
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a distribution; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()

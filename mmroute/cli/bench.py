@@ -1,0 +1,211 @@
+"""``mmroute bench``: what do requests cost on this machine?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from mmroute.bench.latency import Hashing, Latency, measure_latency
+from mmroute.bench.machine import machine
+from mmroute.bench.mixes import MIXES, Inexact, Mix, read_mix
+from mmroute.bench.report import Bench, as_json, as_lines, check_plot, plot
+from mmroute.bench.startup import Startup, measure_startup
+from mmroute.bench.throughput import Throughput, cores, measure_throughput
+from mmroute.block_hashes import Algorithm
+from mmroute.cli.common import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    Commands,
+    add_command,
+    encoder_argument,
+    model_arguments,
+)
+from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
+from mmroute.normalizer import Normalizer
+
+__all__ = ["add_bench"]
+
+# So many requests are answered for each one that is timed by itself: a rate needs its time.
+_THROUGHPUT: Final = 10
+_EPILOG = """\
+Without --input the requests are mmroute's own, of ordinary words, each with another text:
+{mixes}
+They are only for models that take such images in their context; the reasons of others are shown.
+
+Stages: render (the chat template), encode, count, place, expand, and other: checks, messages
+taken apart, image headers and identities. Block hashes (hash) come on top of the whole request.
+Every timed answer is compared with `tokenizers` alone, without any cache, or nothing is reported;
+the report says which caches took part. Requests of a file that have no answer are not timed.
+
+exit status: 0 measured; 1 failure, a wrong answer, or no request that has one; 2 bad usage
+"""
+
+
+def add_bench(commands: Commands) -> None:
+    """Add the command."""
+    mixes = "\n".join(f"  {mix.name:<14}{mix.says}" for mix in MIXES.values())
+    bench = add_command(
+        commands,
+        "bench",
+        "what requests cost here: latency by stage, throughput of all cores, memory",
+        _bench,
+        epilog=_EPILOG.format(mixes=mixes),
+    )
+    model_arguments(bench)
+    encoder_argument(bench)
+    which = bench.add_mutually_exclusive_group()
+    which.add_argument(
+        "--input", metavar="FILE", type=Path, help="requests of your own, as for `mmroute tokens`"
+    )
+    which.add_argument(
+        "--mix", metavar="NAME", choices=[*MIXES], help="only this one (default: all of them)"
+    )
+    bench.add_argument(
+        "--repeat",
+        metavar="N",
+        type=int,
+        default=100,
+        help="requests of each mix that are timed whole; as many others by stage, and as many "
+        "with block hashes; at least every one of a file (default: %(default)s)",
+    )
+    bench.add_argument(
+        "--algorithm",
+        choices=[algorithm.value for algorithm in Algorithm],
+        default=Algorithm.SHA256.value,
+        help="of the block hashes: the engine's --prefix-caching-hash-algo (default: %(default)s)",
+    )
+    bench.add_argument(
+        "--block-size", metavar="N", type=int, default=16, help="in tokens (default: %(default)s)"
+    )
+    bench.add_argument(
+        "--processes",
+        metavar="N",
+        type=int,
+        default=0,
+        help="that answer at the same time; 0 for one on each core (default: %(default)s)",
+    )
+    bench.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the stages")
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    wrong = _wrong_usage(arguments)
+    if wrong:
+        print(f"mmroute: {wrong}", file=sys.stderr)
+        return EXIT_USAGE
+    if arguments.plot is not None:
+        check_plot()
+    _say("loading the model, and its reference")
+    normalizer = _load(arguments, FastPaths(encoder=arguments.encoder))
+    reference = _load(arguments, REFERENCE_ONLY)
+    bench = _measured(arguments, normalizer, reference)
+    if arguments.plot is not None and bench.latencies:
+        plot(bench, arguments.plot)
+    if arguments.json:
+        print(json.dumps(as_json(bench), ensure_ascii=False))
+    else:
+        print("\n".join(as_lines(bench)))
+    return 0 if bench.latencies else EXIT_FAILURE
+
+
+def _wrong_usage(arguments: argparse.Namespace) -> str:
+    """What is wrong before anything was measured."""
+    for option, lowest in (("repeat", 1), ("block_size", 1), ("processes", 0)):
+        value = getattr(arguments, option)
+        if value < lowest:
+            return f"--{option.replace('_', '-')} must be at least {lowest}, found {value}"
+    if arguments.input is not None and not arguments.input.is_file():
+        return f"--input: there is no file {arguments.input}"
+    if arguments.plot is not None:
+        if arguments.plot.suffix != ".png":
+            return f"--plot: a picture is written as .png, found {arguments.plot.name}"
+        if not arguments.plot.parent.is_dir():
+            return f"--plot: there is no directory {arguments.plot.parent}"
+    return ""
+
+
+def _load(arguments: argparse.Namespace, fast_paths: FastPaths) -> Normalizer:
+    return Normalizer.from_pretrained(
+        arguments.model,
+        backend=arguments.backend,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+        fast_paths=fast_paths,
+    )
+
+
+def _measured(
+    arguments: argparse.Namespace, normalizer: Normalizer, reference: Normalizer
+) -> Bench:
+    where = machine()
+    hashing = Hashing(arguments.algorithm, arguments.block_size)
+    latencies: list[Latency] = []
+    answered: list[Mix] = []
+    unanswered: list[tuple[str, tuple[Inexact, ...]]] = []
+    for mix in _mixes(arguments, reference):
+        repeat = max(arguments.repeat, mix.distinct or 0)
+        _say(f"{mix.name}: latency of {repeat} requests")
+        found = measure_latency(normalizer, reference, mix, repeat=repeat, hashing=hashing)
+        if isinstance(found, Latency):
+            latencies.append(found)
+            answered.append(mix)
+        else:
+            unanswered.append((mix.name, found))
+    encoder = normalizer.stats().encoder
+    return Bench(
+        model=normalizer.model.name,
+        family=normalizer.model.family.family,
+        encoder=f"{encoder.engine}: {encoder.why}" if encoder else "",
+        machine=where,
+        hashing=hashing,
+        latencies=tuple(latencies),
+        unanswered=tuple(unanswered),
+        throughputs=_throughputs(arguments, normalizer, reference, answered),
+        startup=_startup(arguments),
+    )
+
+
+def _throughputs(
+    arguments: argparse.Namespace,
+    normalizer: Normalizer,
+    reference: Normalizer,
+    mixes: Sequence[Mix],
+) -> tuple[Throughput, ...]:
+    if not mixes:
+        return ()
+    processes = arguments.processes or len(cores())
+    _say(f"throughput of {processes} processes")
+    return measure_throughput(
+        normalizer,
+        reference,
+        mixes,
+        processes=processes,
+        requests=_THROUGHPUT * arguments.repeat,
+    )
+
+
+def _mixes(arguments: argparse.Namespace, reference: Normalizer) -> Iterator[Mix]:
+    if arguments.input is not None:
+        yield read_mix(arguments.input, reference)
+    elif arguments.mix is not None:
+        yield MIXES[arguments.mix]
+    else:
+        yield from MIXES.values()
+
+
+def _startup(arguments: argparse.Namespace) -> Startup:
+    _say("loading the model in a fresh process")
+    return measure_startup(
+        model=arguments.model,
+        backend=arguments.backend,
+        revision=arguments.revision,
+        encoder=arguments.encoder,
+    )
+
+
+def _say(what: str) -> None:
+    """Progress, for people who wait; never on the standard output."""
+    print(f"mmroute: {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,283 @@
+"""``mmroute serve``: the render and tokenize endpoints of vLLM, without pixels."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command, encoder_argument
+from mmroute.fast_paths import FastPaths
+from mmroute.images.links import ImageLinks
+
+if TYPE_CHECKING:
+    from mmroute.server.models import ModelSource
+    from mmroute.server.run import Listen
+    from mmroute.server.settings import ServerSettings
+
+__all__ = ["add_serve"]
+
+_NEEDED: Final = ("starlette", "uvicorn", "httptools", "prometheus_client")
+_EPILOG = """\
+A MODEL is a directory, a hub name, or pixtral-12b-2409, and is served by that name; NAME=MODEL
+serves it by another one, NAME,ALIAS=MODEL by several. The first one answers requests that name no
+model.
+
+  mmroute serve pixtral-12b-2409 --port 8000
+  mmroute serve qwen=/models/qwen2.5-vl-3b llava=/models/llava-1.5-7b --uds /run/mmroute.sock
+
+docs/server.md has the routes, what a request without an exact answer gets, and the metrics. Keys
+are also read from MMROUTE_API_KEY and MMROUTE_FALLBACK_API_KEY.
+
+exit status: 0 told to stop (SIGTERM); 1 a model could not be loaded, or nothing to listen on; 2 bad
+usage
+"""
+
+
+class _UsageError(Exception):
+    """What was asked for cannot be; the message says why."""
+
+
+def add_serve(commands: Commands) -> None:
+    """Add the command."""
+    serve = add_command(
+        commands,
+        "serve",
+        "answer vLLM's /tokenize and /render requests over HTTP, without pixels",
+        _serve,
+        epilog=_EPILOG,
+    )
+    _model_options(serve)
+    _listen_options(serve)
+    _answer_options(serve)
+    _limit_options(serve)
+
+
+def _model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", metavar="MODEL", nargs="+", help="[NAME[,ALIAS...]=]MODEL")
+    parser.add_argument(
+        "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"
+    )
+    parser.add_argument("--backend", default="vllm", help="engine to match (default: vllm)")
+    parser.add_argument(
+        "--model-id",
+        metavar="[NAME=]ID",
+        action="append",
+        default=[],
+        help="the engine's own model string, which image hashes cover; of the model served as "
+        "NAME, or of the one MODEL (default: MODEL as given)",
+    )
+    parser.add_argument("--revision", help="hub branch, tag or commit of the one MODEL")
+    encoder_argument(parser)
+
+
+def _listen_options(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_argument_group("where it listens")
+    where.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
+    where.add_argument("--port", type=int, default=8000, help="(default: %(default)s)")
+    where.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
+    where.add_argument(
+        "--api-key", metavar="KEY", action="append", default=[],
+        help="wanted for /v1, as by vLLM; the other routes are open (repeatable)",
+    )  # fmt: skip
+    where.add_argument(
+        "--drain-seconds", metavar="S", type=float, default=1.0,
+        help="after SIGTERM, before listening ends (default: %(default)s)",
+    )  # fmt: skip
+    where.add_argument(
+        "--grace-seconds", metavar="S", type=float, default=30.0,
+        help="for requests that still run then (default: %(default)s)",
+    )  # fmt: skip
+
+
+def _answer_options(parser: argparse.ArgumentParser) -> None:
+    answers = parser.add_argument_group("what it answers")
+    answers.add_argument(
+        "--inexact", choices=["error", "fallback"],
+        help="a request without an exact answer gets an error with the reason, or the answer of "
+        "--fallback-url (default: fallback if that is given)",
+    )  # fmt: skip
+    answers.add_argument(
+        "--fallback-url", metavar="URL", help="a real vLLM render: http://HOST:PORT"
+    )
+    answers.add_argument("--fallback-api-key", metavar="KEY", help="sent to it")
+    answers.add_argument(
+        "--fallback-timeout", metavar="S", type=float, default=30.0, help="(default: %(default)s)"
+    )
+    answers.add_argument(
+        "--strict", action="store_true",
+        help="refuse prompt together with messages, and tools that would need a parser",
+    )  # fmt: skip
+    answers.add_argument(
+        "--trust-request-mm-kwargs", action="store_true", help="as vLLM's option of this name"
+    )
+    answers.add_argument(
+        "--enable-tokenizer-info-endpoint", action="store_true", help="serve /tokenizer_info"
+    )
+    answers.add_argument(
+        "--enable-request-id-headers", action="store_true", help="answer with X-Request-Id"
+    )
+    answers.add_argument(
+        "--hash-seed", metavar="SEED", help="the engine's PYTHONHASHSEED, for ?block_size="
+    )
+    answers.add_argument(
+        "--image-host", metavar="HOST", action="append", default=[],
+        help="follow links to images on this host (repeatable; *.example.com; *); none otherwise",
+    )  # fmt: skip
+    answers.add_argument(
+        "--image-network", metavar="NETWORK", action="append", default=[],
+        help="connect to private addresses of this network as well",
+    )  # fmt: skip
+
+
+def _limit_options(parser: argparse.ArgumentParser) -> None:
+    limits = parser.add_argument_group("limits")
+    for option, kind, default, text in (
+        ("--max-body-bytes", int, 64 << 20, "of one request"),
+        ("--max-total-body-bytes", int, 512 << 20, "of all requests at a time"),
+        ("--max-concurrency", int, 256, "requests at a time; more get a 503"),
+        ("--request-timeout", float, 30.0, "seconds for one request"),
+        ("--worker-bytes", int, 256 << 10, "larger bodies are answered in a thread"),
+        ("--workers", int, 4, "such threads"),
+    ):
+        limits.add_argument(
+            option, metavar="N", type=kind, default=default, help=f"{text} (default: %(default)s)"
+        )
+    limits.add_argument(
+        "--access-log", choices=["all", "inexact", "none"], default="inexact",
+        help="which requests get a log line (default: %(default)s)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info",
+        help="(default: %(default)s)",
+    )  # fmt: skip
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        print(
+            f"mmroute: {', '.join(missing)} not installed; `mmroute serve` needs "
+            "pip install 'mmroute[serve]'",
+            file=sys.stderr,
+        )
+        return EXIT_FAILURE
+    from mmroute.server.run import serve  # noqa: PLC0415 - an extra, and slow to import
+
+    try:
+        failure = serve(
+            _sources(arguments),
+            _settings(arguments),
+            _listen(arguments),
+            FastPaths(encoder=arguments.encoder),
+        )
+    except (ValueError, _UsageError) as error:
+        print(f"mmroute: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if failure is not None:
+        print(f"mmroute: {failure}", file=sys.stderr)
+        return EXIT_FAILURE
+    return 0
+
+
+def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
+    from mmroute.server.models import ModelSource  # noqa: PLC0415 - an extra
+
+    one = len(arguments.models) == 1
+    if not one and (arguments.served_model_name or arguments.revision):
+        raise _UsageError(
+            "--served-model-name and --revision are for one MODEL; serve several as NAME=MODEL"
+        )
+    ids = _model_ids(arguments.model_id, one=one)
+    sources = []
+    for given in arguments.models:
+        model, names = _named(given)
+        names = tuple(arguments.served_model_name) or names
+        known = [ids.pop(name) for name in (*names, "") if name in ids]
+        sources.append(
+            ModelSource(
+                model,
+                names,
+                model_id=known[0] if known else None,
+                revision=arguments.revision,
+                backend=arguments.backend,
+            )
+        )
+    if ids:
+        raise _UsageError(f"--model-id: no model is served as {', '.join(ids)}")
+    return sources
+
+
+def _named(given: str) -> tuple[str, tuple[str, ...]]:
+    """The model in ``NAME,ALIAS=MODEL``, and its names."""
+    names, equals, model = given.partition("=")
+    if not equals or Path(given).is_dir():
+        return given, (given,)
+    listed = tuple(name for name in names.split(",") if name)
+    if not listed or not model:
+        raise _UsageError(f"{given} must be of the form NAME=MODEL")
+    return model, listed
+
+
+def _model_ids(given: Sequence[str], *, one: bool) -> dict[str, str]:
+    if one and len(given) == 1 and "=" not in given[0]:
+        return {"": given[0]}
+    pairs = [text.partition("=") for text in given]
+    if not all(name and equals and value for name, equals, value in pairs):
+        raise _UsageError("--model-id must be of the form NAME=ID where there are several models")
+    return {name: value for name, _, value in pairs}
+
+
+def _settings(arguments: argparse.Namespace) -> ServerSettings:
+    from mmroute.server.settings import (  # noqa: PLC0415 - an extra
+        AccessLog,
+        InexactPolicy,
+        ServerSettings,
+    )
+
+    policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
+    keys = arguments.api_key or _from_environment("MMROUTE_API_KEY")
+    fallback_keys = _from_environment("MMROUTE_FALLBACK_API_KEY")
+    hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
+    if networks and not hosts:
+        raise _UsageError("--image-network is for links, and no --image-host is allowed")
+    same: Mapping[str, Any] = {
+        name: getattr(arguments, name)
+        for name in (
+            "fallback_url", "fallback_timeout", "strict", "trust_request_mm_kwargs", "hash_seed",
+            "max_body_bytes", "max_total_body_bytes", "max_concurrency", "request_timeout",
+            "worker_bytes", "workers",
+        )
+    }  # fmt: skip
+    return ServerSettings(
+        **same,
+        inexact=InexactPolicy(policy),
+        fallback_api_key=arguments.fallback_api_key or next(iter(fallback_keys), None),
+        tokenizer_info=arguments.enable_tokenizer_info_endpoint,
+        request_id_headers=arguments.enable_request_id_headers,
+        api_keys=tuple(keys),
+        links=ImageLinks(hosts=hosts, networks=networks) if hosts else None,
+        access_log=AccessLog(arguments.access_log),
+    )
+
+
+def _from_environment(name: str) -> list[str]:
+    value = os.environ.get(name)
+    return [value] if value else []
+
+
+def _listen(arguments: argparse.Namespace) -> Listen:
+    from mmroute.server.run import Listen  # noqa: PLC0415 - an extra
+
+    return Listen(
+        host=arguments.host,
+        port=arguments.port,
+        uds=arguments.uds,
+        drain=arguments.drain_seconds,
+        grace=arguments.grace_seconds,
+        log_level=arguments.log_level,
+    )

@@ -1,0 +1,140 @@
+"""How much one server takes on at a time. What is too much is answered with a 503 at once."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from mmroute.server.errors import ApiError
+from mmroute.server.metrics import Metrics
+from mmroute.server.settings import ServerSettings
+
+__all__ = ["Admission", "Ticket", "read_body"]
+
+_RETRY: Final = {"retry-after": "1"}
+_DIGITS: Final = 18  # more are too many in any case
+_CLOSE: Final = {"connection": "close"}  # there is more of the body, and nobody will read it
+
+
+class Admission:
+    """Counts what is being answered. Belongs to one event loop.
+
+    Args:
+        settings: its limits.
+        metrics: told of what is turned away.
+    """
+
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.requests = 0
+        self.held_bytes = 0
+
+    def ticket(self) -> Ticket:
+        """For one request."""
+        return Ticket(self)
+
+    def busy(self, limit: str, headers: dict[str, str]) -> ApiError:
+        """The answer to what is too much now, and will not be later."""
+        self.metrics.rejected(limit)
+        return ApiError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "ServiceUnavailableError",
+            f"The server is at its limit ({limit}); try again.",
+            headers={**_RETRY, **headers},
+        )
+
+
+class Ticket:
+    """What one request holds; given back once, when nothing of it runs any more."""
+
+    __slots__ = ("_admission", "_bytes", "_entered", "_running")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._bytes = 0
+        self._entered = False
+        self._running: Future[Any] | None = None
+
+    def expect(self, declared: str) -> None:
+        """What ``Content-Length`` says; nothing is read of a body that is too large.
+
+        Raises:
+            ApiError: 413.
+        """
+        if (
+            declared.isdecimal()
+            and int(declared[:_DIGITS]) > self._admission.settings.max_body_bytes
+        ):
+            self.hold(int(declared[:_DIGITS]))
+
+    def hold(self, size: int) -> None:
+        """More bytes of a body.
+
+        Raises:
+            ApiError: 413, or 503.
+        """
+        admission, settings = self._admission, self._admission.settings
+        if self._bytes + size > settings.max_body_bytes:
+            admission.metrics.rejected("body")
+            raise ApiError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "RequestTooLargeError",
+                f"The body has more than {settings.max_body_bytes} bytes.",
+                headers=_CLOSE,
+            )
+        if admission.held_bytes + size > settings.max_total_body_bytes:
+            raise admission.busy("memory", _CLOSE)
+        self._bytes += size
+        admission.held_bytes += size
+
+    def enter(self) -> None:
+        """The body is complete.
+
+        Raises:
+            ApiError: 503.
+        """
+        if self._admission.requests >= self._admission.settings.max_concurrency:
+            raise self._admission.busy("concurrency", {})
+        self._entered = True
+        self._admission.requests += 1
+        self._admission.metrics.in_flight.set(self._admission.requests)
+
+    def runs(self, future: Future[Any]) -> None:
+        """A thread works for it, which cannot be stopped."""
+        self._running = future
+
+    def close(self) -> None:
+        """The request has its answer. What a thread still holds is given back when it ends."""
+        running = self._running
+        if running is None or running.done() or running.cancel():
+            self._release()
+            return
+        loop = asyncio.get_running_loop()
+        running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
+
+    def _release(self) -> None:
+        self._admission.held_bytes -= self._bytes
+        if self._entered:
+            self._admission.requests -= 1
+            self._admission.metrics.in_flight.set(self._admission.requests)
+        self._bytes, self._entered = 0, False
+
+
+async def read_body(request: Request, ticket: Ticket) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        ApiError: 413, 503.
+        ClientDisconnect: the client has gone.
+    """
+    ticket.expect(request.headers.get("content-length", ""))
+    chunks = []
+    async for chunk in request.stream():
+        ticket.hold(len(chunk))
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,0 +1,122 @@
+"""Errors as vLLM's server words them: one shape, whatever went wrong.
+
+Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from mmroute.errors import Reason
+
+__all__ = [
+    "REFUSED_BY_ENGINE", "USUALLY_REFUSED", "ApiError", "bad_request", "of_reason", "wrong_field",
+]  # fmt: skip
+
+REFUSED_BY_ENGINE: Final = frozenset({
+    Reason.INVALID_REQUEST, Reason.IMAGE_COUNT_MISMATCH, Reason.IMAGE_REFUSED,
+    Reason.TOO_MANY_IMAGES, Reason.PLACEHOLDER_COUNT_MISMATCH, Reason.CHAT_TEMPLATE_FAILED,
+    Reason.TOKEN_OUT_OF_VOCABULARY, Reason.EMPTY_PROMPT, Reason.PROMPT_TOO_LONG,
+})  # fmt: skip
+"""Reasons by which vLLM refuses the request as well: 400. All others are 422, or the fallback's."""
+
+USUALLY_REFUSED: Final = frozenset({Reason.IMAGE_UNREADABLE, Reason.CHAT_TEMPLATE_MISSING})
+"""Those by which it does so with few exceptions (formats that are rare, files that are damaged a
+little; a template given with ``--chat-template``): 400, but a fallback is asked."""
+
+# As vLLM strips them: what an error tells of this machine is nobody's business.
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+>")
+_PATH: Final = re.compile(r"/(?:home|usr|opt|var|tmp|root|lib|mnt|srv)(?:/[\w.\-]+)+")
+
+
+class ApiError(Exception):
+    """A request is answered with an error.
+
+    Attributes:
+        status: of the response.
+        kind: vLLM's name for it: `type` in the body.
+        param: the field that is meant, or the reason; null if none.
+        message: for people.
+        reason: why a request has no exact answer, if that is what it is.
+        model: that was asked, where that is known.
+        headers: of the response.
+    """
+
+    def __init__(  # noqa: PLR0913 - the fields of vLLM's own body
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        *,
+        param: str | None = None,
+        reason: Reason | None = None,
+        model: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.param = param
+        self.message = message
+        self.reason = reason
+        self.model = model
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """The body, in vLLM's key order."""
+        message = _PATH.sub("<path>", _ADDRESS.sub(">", self.message)).strip()
+        return {
+            "error": {
+                "message": message,
+                "type": self.kind,
+                "param": self.param,
+                "code": self.status,
+            }
+        }
+
+
+def bad_request(message: str, param: str | None = None) -> ApiError:
+    """What vLLM's own code refuses."""
+    return ApiError(HTTPStatus.BAD_REQUEST, "BadRequestError", message, param=param)
+
+
+def wrong_field(location: str, message: str) -> ApiError:
+    """What vLLM's schema refuses; it spells the type in another way then.
+
+    Args:
+        location: ``body``, or ``body.FIELD``.
+        message: what the value must be.
+    """
+    text = f"1 validation error:\n  {location}: {message}"
+    return ApiError(HTTPStatus.BAD_REQUEST, "Bad Request", text, param=location)
+
+
+def of_reason(reason: Reason, message: str, *, model: str | None = None) -> ApiError:
+    """Why a request has no exact answer: 400 where vLLM refuses it too, 422 otherwise."""
+    if reason in REFUSED_BY_ENGINE or reason in USUALLY_REFUSED:
+        return ApiError(
+            HTTPStatus.BAD_REQUEST,
+            "BadRequestError",
+            message,
+            param=_param(reason, message),
+            reason=reason,
+            model=model,
+        )
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "InexactRouting",
+        message,
+        param=reason.value,
+        reason=reason,
+        model=model,
+    )
+
+
+def _param(reason: Reason, message: str) -> str | None:
+    """What vLLM names; a text that is too long by its characters alone is never encoded."""
+    if reason is not Reason.PROMPT_TOO_LONG:
+        return None
+    return "input_text" if "characters" in message else "input_tokens"

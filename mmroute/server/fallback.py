@@ -1,0 +1,119 @@
+"""A real vLLM render, asked where mmroute has no exact answer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpcore
+
+from mmroute.errors import Reason
+from mmroute.server.errors import ApiError
+
+__all__ = ["Fallback", "Upstream"]
+
+_MAX_CONNECTIONS: Final = 64
+_MAX_ANSWER: Final = 1 << 28  # tensors of many images; one 3000x2000 image has 48 MB
+_CONNECT_TIMEOUT: Final = 2.0
+_HANDED_BACK: Final = frozenset({b"content-type", b"retry-after"})
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What the fallback answered.
+
+    Attributes:
+        status: of its response.
+        body: as it was sent.
+        headers: those that are handed back.
+    """
+
+    status: int
+    body: bytes = field(repr=False)
+    headers: dict[str, str]
+
+
+class Fallback:
+    """Hands requests on, as they were sent, over connections that are kept.
+
+    The client's own API key is not handed on, nor is a proxy of the environment used.
+
+    Args:
+        url: of the server, with or without ``/v1``.
+        api_key: sent as a bearer token.
+        timeout: seconds for the whole of one request.
+
+    Raises:
+        ValueError: it is no http or https URL.
+    """
+
+    def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 30.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+            raise ValueError(f"the fallback URL must be of the form http://HOST:PORT, found {url}")
+        if "@" in parts.netloc:
+            raise ValueError("the fallback URL carries credentials; give its API key on its own")
+        path = parts.path.rstrip("/").removesuffix("/v1")
+        self._base = f"{parts.scheme}://{parts.netloc}{path}"
+        self._api_key = api_key
+        self._timeout = timeout
+        self._pool = httpcore.AsyncConnectionPool(max_connections=_MAX_CONNECTIONS)
+
+    async def ask(self, path: str, body: bytes, request_id: str | None, reason: Reason) -> Upstream:
+        """The fallback's answer, whatever its status.
+
+        Raises:
+            ApiError: 502: there is none.
+        """
+        headers = [("content-type", "application/json"), ("accept", "application/json")]
+        if self._api_key is not None:
+            headers.append(("authorization", f"Bearer {self._api_key}"))
+        if request_id is not None:
+            headers.append(("x-request-id", request_id))
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._ask(f"{self._base}{path}", headers, body)
+        except TimeoutError:
+            raise self._failed(f"did not answer within {self._timeout:g} s", reason) from None
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+            raise self._failed(f"failed: {type(error).__name__}", reason) from error
+        except OverflowError:
+            raise self._failed(f"answered with more than {_MAX_ANSWER} bytes", reason) from None
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._pool.aclose()
+
+    async def _ask(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Upstream:
+        timeouts = dict.fromkeys(("read", "write", "pool"), self._timeout)
+        async with self._pool.stream(
+            "POST",
+            url,
+            headers=headers,
+            content=body,
+            extensions={"timeout": {**timeouts, "connect": _CONNECT_TIMEOUT}},
+        ) as response:
+            chunks, size = [], 0
+            async for chunk in response.aiter_stream():
+                size += len(chunk)
+                if size > _MAX_ANSWER:
+                    raise OverflowError
+                chunks.append(chunk)
+            handed_back = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in response.headers
+                if name.lower() in _HANDED_BACK
+            }
+            return Upstream(response.status, b"".join(chunks), handed_back)
+
+    def _failed(self, what: str, reason: Reason) -> ApiError:
+        return ApiError(
+            HTTPStatus.BAD_GATEWAY,
+            "BadGatewayError",
+            f"There is no exact answer ({reason.value}), and the fallback {what}.",
+            param=reason.value,
+            reason=reason,
+        )

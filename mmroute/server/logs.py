@@ -1,0 +1,92 @@
+"""Log lines as JSON.
+
+They say which, how long and why; never a prompt, an image, or a message that quotes them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any, Final
+
+__all__ = ["JsonLines", "Record", "configure", "log_request"]
+
+_LOG: Final = logging.getLogger("mmroute.server")
+_LONGEST_ID: Final = 128
+_FAILURE: Final = 500
+
+
+class Record:
+    """What is known of one request when it has been answered; filled in on its way."""
+
+    __slots__ = ("bytes", "images", "model", "outcome", "reason", "request_id", "tokens")
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id[:_LONGEST_ID]
+        self.model: str | None = None
+        self.outcome: str | None = None
+        self.reason: str | None = None
+        self.tokens = self.images = self.bytes = 0
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each record; `fields` of a record are its own keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`. Tracebacks have places, and no values."""
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+            line["at"] = _places(record)
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+def _places(record: logging.LogRecord) -> list[str]:
+    step = record.exc_info[2] if record.exc_info else None
+    places = []
+    while step is not None:
+        code = step.tb_frame.f_code
+        places.append(f"{code.co_filename}:{step.tb_lineno} {code.co_name}")
+        step = step.tb_next
+    return places
+
+
+def configure(level: str) -> None:
+    """Write the log lines of mmroute and of the HTTP server to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in ("mmroute", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level.upper())
+        logger.propagate = False
+
+
+def log_request(record: Record, route: str, method: str, status: int, seconds: float) -> None:
+    """One line for one request."""
+    level = logging.ERROR if status >= _FAILURE else logging.INFO
+    if not _LOG.isEnabledFor(level):
+        return
+    fields = {
+        "request_id": record.request_id,
+        "method": method,
+        "route": route,
+        "status": status,
+        "seconds": round(seconds, 6),
+        "model": record.model,
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "tokens": record.tokens,
+        "images": record.images,
+        "bytes": record.bytes,
+    }
+    _LOG.log(level, "request", extra={"fields": fields})

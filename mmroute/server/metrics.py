@@ -1,0 +1,145 @@
+"""Prometheus metrics. Times are in seconds; labels are routes, models and reasons."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from mmroute.fast_paths import ReuseStats
+from mmroute.server.models import Models
+from mmroute.server.work import Answer
+
+__all__ = ["Metrics"]
+
+_SECONDS: Final = (
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0,
+)  # fmt: skip
+_TOKENS: Final = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+
+
+class Metrics:
+    """All metrics of one server.
+
+    Args:
+        models: whose caches are counted.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(_Caches(models))
+        build = Gauge(
+            "mmroute_build_info", "What runs here; always 1", ["version", "python"],
+            registry=registry,
+        )  # fmt: skip
+        build.labels(importlib.metadata.version("mmroute"), platform.python_version()).set(1)
+        self._seconds = Histogram(
+            "mmroute_request_duration_seconds",
+            "From the first byte of a request to the last one of its answer",
+            ["route", "status"], buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self._routings = Counter(
+            "mmroute_routings_total",
+            "Requests with a prompt, by what became of them: exact, inexact (422), refused (as "
+            "the engine refuses it) or fallback; and by the reason",
+            ["model", "outcome", "reason"], registry=registry,
+        )  # fmt: skip
+        self._fallbacks = Counter(
+            "mmroute_fallbacks_total",
+            "Requests handed to the fallback, by what it answered: a status, or failed",
+            ["reason", "status"], registry=registry,
+        )  # fmt: skip
+        self._rejected = Counter(
+            "mmroute_rejected_total",
+            "Requests that were not looked at, by the limit that was reached",
+            ["limit"], registry=registry,
+        )  # fmt: skip
+        self._tokens = Histogram(
+            "mmroute_prompt_tokens", "Token IDs of the prompts of a request",
+            ["model"], buckets=_TOKENS, registry=registry,
+        )  # fmt: skip
+        self._image_tokens = Histogram(
+            "mmroute_image_tokens", "Image tokens of a request with images",
+            ["model"], buckets=_TOKENS, registry=registry,
+        )  # fmt: skip
+        self._images = Counter("mmroute_images_total", "Images", ["model"], registry=registry)
+        self.in_flight = Gauge(
+            "mmroute_requests_in_flight", "Requests that are being answered", registry=registry
+        )
+
+    def page(self) -> bytes:
+        """The text of ``/metrics``."""
+        return generate_latest(self._registry)
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request of any kind."""
+        self._seconds.labels(route, status).observe(seconds)
+
+    def answered(self, answer: Answer) -> None:
+        """Count an exact answer."""
+        if answer.model is None:
+            return
+        self._routings.labels(answer.model, "exact", "").inc()
+        self._tokens.labels(answer.model).observe(answer.tokens)
+        if answer.images:
+            self._images.labels(answer.model).inc(answer.images)
+            self._image_tokens.labels(answer.model).observe(answer.image_tokens)
+
+    def inexact(self, model: str | None, outcome: str, reason: str) -> None:
+        """Count a request without an exact answer."""
+        self._routings.labels(model or "", outcome, reason).inc()
+
+    def fallback(self, reason: str, status: str) -> None:
+        """Count what the fallback answered."""
+        self._fallbacks.labels(reason, status).inc()
+
+    def rejected(self, limit: str) -> None:
+        """Count a request that met a limit."""
+        self._rejected.labels(limit).inc()
+
+
+class _Caches(Collector):
+    """The counters of the normalizers, read when they are asked for."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ["model", "cache"]
+        hits = CounterMetricFamily(
+            "mmroute_cache_hits", "Prompts whose beginning was known", labels=labels
+        )
+        misses = CounterMetricFamily(
+            "mmroute_cache_misses", "Prompts long enough to be kept, and not known", labels=labels
+        )
+        kept = GaugeMetricFamily("mmroute_cache_bytes", "Bytes kept", labels=labels)
+        other_ids = CounterMetricFamily(
+            "mmroute_encoder_disagreements",
+            "Texts for which the reference encoder had other IDs", labels=["model"],
+        )  # fmt: skip
+        for served in self._models.all_loaded():
+            stats = served.normalizer.stats()
+            caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes}
+            if stats.encoder is not None:
+                caches["text"] = stats.encoder.reuse
+                other_ids.add_metric([served.name], stats.encoder.disagreements)
+            for name, reuse in caches.items():
+                if reuse is not None:
+                    hits.add_metric([served.name, name], reuse.hits)
+                    misses.add_metric([served.name, name], reuse.misses)
+                    kept.add_metric([served.name, name], reuse.kept_bytes)
+        yield from (hits, misses, kept, other_ids)

@@ -1,0 +1,130 @@
+"""The prompts of a completion: texts, or token IDs.
+
+Source: vLLM 0.33.0 ``entrypoints/openai/completion/protocol.py``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mmroute.errors import Reason, shown
+from mmroute.routing import Routing
+from mmroute.server.errors import bad_request, of_reason, wrong_field
+from mmroute.server.fields import Body, bounded, integer, list_of
+from mmroute.server.models import ServedModel
+from mmroute.server.truncation import Truncation
+from mmroute.tokenizers.hf import HfTokenizer
+
+__all__ = ["Prompt", "encode_prompt", "read_prompts"]
+
+_MAX_ID: Final = 2**32 - 1
+_LONGEST_BATCH: Final = 1024
+_TOKEN_IDS: Final = list_of(bounded(integer, low=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt of a completion: a text or token IDs."""
+
+    text: str | None
+    token_ids: Sequence[int] | None
+
+    def offsets(self, served: ServedModel, with_special: bool) -> list[tuple[int, int]] | None:
+        """Where in the text each token stands; None for token IDs, and where nobody can say."""
+        tokenizer = served.normalizer.model.tokenizer
+        if self.text is None or not isinstance(tokenizer, HfTokenizer):
+            return None
+        found = tokenizer.backend.encode(self.text, add_special_tokens=with_special).offsets
+        return [(int(start), int(stop)) for start, stop in found]
+
+
+def read_prompts(body: Body) -> list[Prompt]:
+    """The prompts of a request.
+
+    Raises:
+        ApiError: 400: there is none, or something else.
+    """
+    given = body.get("prompt")
+    if body.get("prompt_embeds") is not None:
+        raise bad_request(
+            "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"
+        )
+    if given is None or given == "":
+        raise bad_request(
+            "Either prompt or prompt_embeds must be provided and non-empty.", "prompt"
+        )
+    if body.get("suffix") is not None:
+        raise bad_request("suffix is only supported for models with FIM rendering", "suffix")
+    if isinstance(given, str):
+        return [Prompt(given, None)]
+    if not isinstance(given, list):
+        raise wrong_field(
+            "body.prompt", f"Input should be a string or a list, found {shown(given)}"
+        )
+    if not given:
+        raise bad_request("You must pass at least one prompt", "prompt")
+    if isinstance(given[0], list) or all(isinstance(item, str) for item in given):
+        return _batch(given)
+    return [Prompt(None, _TOKEN_IDS(given, "body.prompt"))]
+
+
+def encode_prompt(  # noqa: PLR0913 - one prompt, and what the request says of all
+    served: ServedModel,
+    prompt: Prompt,
+    truncation: Truncation | None,
+    *,
+    add_special_tokens: bool,
+    cache_salt: str | None,
+    in_vocabulary: bool,
+) -> Routing:
+    """The token IDs of a prompt. Those that are given are handed back, as vLLM does it.
+
+    Args:
+        served: the model.
+        prompt: to encode.
+        truncation: of the request.
+        add_special_tokens: put BOS before text.
+        cache_salt: enters block hashes.
+        in_vocabulary: whether token IDs outside the vocabulary are refused here. vLLM's render
+            lets them pass, and its engine refuses them: they never have block hashes.
+
+    Raises:
+        ApiError: what vLLM refuses, and what has no exact answer.
+    """
+    if prompt.token_ids is None:
+        normalizer = served.normalizer if truncation is None else served.unlimited
+        routing = normalizer.normalize(
+            prompt=prompt.text, add_special_tokens=add_special_tokens, cache_salt=cache_salt
+        )
+        if truncation is not None and routing.exact:
+            truncation.check_untouched(served, len(routing.token_ids))
+        return routing
+    ids = prompt.token_ids
+    if truncation is not None:
+        ids = truncation.of_ids(served, ids)
+    if not ids:
+        raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=served.name)
+    if in_vocabulary:
+        return served.normalizer.normalize(prompt_token_ids=ids, cache_salt=cache_salt)
+    if len(ids) > served.max_model_len:
+        message = f"{len(ids)} tokens do not fit the context of {served.max_model_len}"
+        raise of_reason(Reason.PROMPT_TOO_LONG, message, model=served.name)
+    if max(ids) > _MAX_ID:
+        message = f"{shown(max(ids))} is no token ID of any model"
+        raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=served.name)
+    return Routing(cache_salt=cache_salt, _token_ids=np.array(ids, dtype=np.uint32))
+
+
+def _batch(given: list[object]) -> list[Prompt]:
+    if len(given) > _LONGEST_BATCH:
+        raise bad_request(f"at most {_LONGEST_BATCH} prompts in one request", "prompt")
+    return [
+        Prompt(item, None)
+        if isinstance(item, str)
+        else Prompt(None, _TOKEN_IDS(item, f"body.prompt.{index}"))
+        for index, item in enumerate(given)
+    ]

@@ -1,0 +1,95 @@
+"""What an operator decides about a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mmroute.errors import shown
+from mmroute.images.links import ImageLinks
+
+__all__ = ["AccessLog", "InexactPolicy", "ServerSettings"]
+
+_MEBIBYTE: Final = 1 << 20
+_POSITIVE: Final = (
+    "max_body_bytes", "max_total_body_bytes", "max_concurrency", "workers", "request_timeout",
+    "fallback_timeout",
+)  # fmt: skip
+
+
+class InexactPolicy(StrEnum):
+    """What becomes of a request that vLLM answers, and mmroute cannot exactly."""
+
+    ERROR = "error"
+    """422, with the reason."""
+    FALLBACK = "fallback"
+    """A real vLLM render is asked, and the answer says so."""
+
+
+class AccessLog(StrEnum):
+    """Which requests get a log line."""
+
+    ALL = "all"
+    INEXACT = "inexact"
+    """Those without an exact answer of mmroute's own, and failures."""
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What an operator decides about a server.
+
+    Attributes:
+        inexact: what becomes of a request without an exact answer.
+        fallback_url: of a real vLLM render, for `InexactPolicy.FALLBACK`.
+        fallback_api_key: sent to it as a bearer token.
+        fallback_timeout: seconds for each of its reads and writes.
+        strict: refuse `prompt` together with `messages`, and tools without a parser.
+        trust_request_mm_kwargs: let requests set `mm_processor_kwargs`, as vLLM's option does.
+        tokenizer_info: serve ``/tokenizer_info``.
+        api_keys: of which ``/v1`` needs one; empty for none.
+        request_id_headers: answer with ``X-Request-Id``.
+        links: permission to follow links to images; None to follow none.
+        max_body_bytes: of one request.
+        max_total_body_bytes: of all requests that are being answered.
+        max_concurrency: requests that are being answered; more get a 503.
+        request_timeout: seconds for one request, from its first byte.
+        worker_bytes: a body of more is answered in a thread, so that the others need not wait.
+        workers: such threads.
+        access_log: which requests get a log line.
+        hash_seed: the engine's PYTHONHASHSEED, for block hashes.
+
+    Raises:
+        ValueError: a limit is not positive, or the fallback has no URL (or has one for nothing).
+    """
+
+    inexact: InexactPolicy = InexactPolicy.ERROR
+    fallback_url: str | None = None
+    fallback_api_key: str | None = None
+    fallback_timeout: float = 30.0
+    strict: bool = False
+    trust_request_mm_kwargs: bool = False
+    tokenizer_info: bool = False
+    api_keys: tuple[str, ...] = ()
+    request_id_headers: bool = False
+    links: ImageLinks | None = None
+    max_body_bytes: int = 64 * _MEBIBYTE
+    max_total_body_bytes: int = 512 * _MEBIBYTE
+    max_concurrency: int = 256
+    request_timeout: float = 30.0
+    worker_bytes: int = _MEBIBYTE // 4
+    workers: int = 4
+    access_log: AccessLog = AccessLog.INEXACT
+    hash_seed: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, found {shown(getattr(self, name))}")
+        if self.worker_bytes < 0:
+            raise ValueError(f"worker_bytes must not be negative, found {self.worker_bytes}")
+        if self.max_total_body_bytes < self.max_body_bytes:
+            raise ValueError("max_total_body_bytes must not be less than max_body_bytes")
+        if (self.inexact is InexactPolicy.FALLBACK) != (self.fallback_url is not None):
+            raise ValueError("a fallback URL and the policy `fallback` go together")

@@ -1,0 +1,90 @@
+"""`truncate_prompt_tokens`, where it can be followed exactly.
+
+Source: vLLM 0.33.0 ``renderers/params.py`` (`TokenizeParams`). Token IDs are cut as they are.
+Text is cut by the tokenizer, around the tokens it adds: there only a prompt that needs no cutting
+has an exact answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import Reason
+from mmroute.server.errors import bad_request, of_reason, wrong_field
+from mmroute.server.fields import Body, bounded, integer, read_nullable
+from mmroute.server.models import ServedModel
+
+__all__ = ["Truncation", "read_truncation"]
+
+_SIDES: Final = (None, "left", "right")
+_ALL_THAT_FITS: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How a prompt is shortened.
+
+    Attributes:
+        length: tokens that stay; -1 for as many as the context takes.
+        keeps_end: whether they are the last ones.
+    """
+
+    length: int
+    keeps_end: bool
+
+    def limit(self, served: ServedModel) -> int:
+        """Tokens that stay.
+
+        Raises:
+            ApiError: 400: more than the context takes.
+        """
+        if self.length == _ALL_THAT_FITS:
+            return max(0, served.max_model_len - 1)
+        if self.length > served.max_model_len:
+            raise bad_request(
+                f"truncate_prompt_tokens={self.length} cannot be greater than max_model_len = "
+                f"{served.max_model_len}. Please request a smaller truncation size.",
+                "truncate_prompt_tokens",
+            )
+        return self.length
+
+    def of_ids(self, served: ServedModel, ids: Sequence[int]) -> Sequence[int]:
+        """Token IDs, cut.
+
+        Raises:
+            ApiError: 400.
+        """
+        length = self.limit(served)
+        if length >= len(ids):
+            return ids
+        return ids[len(ids) - length :] if self.keeps_end else ids[:length]
+
+    def check_untouched(self, served: ServedModel, length: int) -> None:
+        """Refuse to guess what the tokenizer would cut from a text.
+
+        Raises:
+            ApiError: 422 `unsupported_field`; 400.
+        """
+        if length > self.limit(served):
+            raise of_reason(
+                Reason.UNSUPPORTED_FIELD,
+                f"truncate_prompt_tokens would shorten this prompt of {length} tokens, which is "
+                "covered only for prompts of token IDs",
+                model=served.name,
+            )
+
+
+def read_truncation(body: Body) -> Truncation | None:
+    """The truncation a request asks for; None for none.
+
+    Raises:
+        ApiError: 400.
+    """
+    side = body.get("truncation_side")
+    if side not in _SIDES:
+        raise wrong_field("body.truncation_side", "Input should be 'left' or 'right'")
+    kind = bounded(integer, _ALL_THAT_FITS, 2**63 - 1)
+    length = read_nullable(body, "truncate_prompt_tokens", kind)
+    return None if length is None else Truncation(length, keeps_end=side != "right")

@@ -1,0 +1,70 @@
+"""What one request needs beside its body, and what its answer is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmroute.routing import Routing
+from mmroute.server.answers import BlockForm
+from mmroute.server.models import Models, ServedModel
+from mmroute.server.settings import ServerSettings
+
+__all__ = ["Answer", "Work", "answered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a handler needs beside the body.
+
+    Attributes:
+        models: of the server.
+        settings: of the server.
+        request_id: of the ``X-Request-Id`` header; None if there is none.
+        blocks: which block hashes are wanted; None for none.
+    """
+
+    models: Models
+    settings: ServerSettings
+    request_id: str | None = None
+    blocks: BlockForm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler found.
+
+    Attributes:
+        body: ready for JSON.
+        model: that answered; None where none did.
+        tokens: of all prompts.
+        images: in them.
+        image_tokens: of these.
+        headers: beside the usual ones.
+    """
+
+    body: Any
+    model: str | None = None
+    tokens: int = 0
+    images: int = 0
+    image_tokens: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def answered(
+    served: ServedModel,
+    body: Any,  # noqa: ANN401 - whatever the route answers
+    routings: Sequence[Routing] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """An answer with the numbers of the prompts it was made of."""
+    placed = [range_ for routing in routings for range_ in routing.placeholders]
+    return Answer(
+        body,
+        model=served.name,
+        tokens=sum(len(routing.token_ids) for routing in routings),
+        images=len(placed),
+        image_tokens=sum(range_.length for range_ in placed),
+        headers=headers or {},
+    )

@@ -1,0 +1,144 @@
+"""What the tests of the server share."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+import httpx
+from starlette.testclient import TestClient
+
+from mmroute.server.app import create_app
+from mmroute.server.models import Models, ModelSource
+from mmroute.server.settings import ServerSettings
+
+TOKENIZE: Final = "/tokenize"
+DETOKENIZE: Final = "/detokenize"
+CHAT: Final = "/v1/chat/completions/render"
+COMPLETION: Final = "/v1/completions/render"
+HI: Final[list[dict[str, Any]]] = [{"role": "user", "content": "Hi"}]
+VIDEO: Final[list[dict[str, Any]]] = [
+    {"role": "user", "content": [{"type": "video_url", "video_url": {"url": "data:x"}}]}
+]
+"""A chat without an exact answer: vLLM may answer it."""
+
+
+@contextlib.contextmanager
+def serving(
+    models: Models | Sequence[ModelSource], settings: ServerSettings | None = None, **more: Any
+) -> Iterator[TestClient]:
+    """A client of an application whose models are loaded."""
+    if not isinstance(models, Models):
+        models = Models(models)
+    with TestClient(create_app(models, settings, **more)) as client:
+        deadline = time.monotonic() + 60
+        while client.get("/health").status_code != httpx.codes.OK:
+            assert time.monotonic() < deadline, "the models were not loaded"
+            time.sleep(0.01)
+        yield client
+
+
+def error_of(response: Any) -> tuple[int, str, str | None]:
+    """Status, type and param of an error, whose whole shape is checked."""
+    error = response.json()["error"]
+    assert list(error) == ["message", "type", "param", "code"]
+    assert error["code"] == response.status_code
+    assert isinstance(error["message"], str)
+    return response.status_code, error["type"], error["param"]
+
+
+def metric(client: TestClient, sample: str) -> float:
+    """The value of one sample of ``/metrics``, written as it stands there; 0 if it is absent."""
+    for line in client.get("/metrics").text.splitlines():
+        if line.startswith(f"{sample} "):
+            return float(line.rsplit(" ", 1)[1])
+    return 0.0
+
+
+class FakeRender(http.server.ThreadingHTTPServer):
+    """A server that answers every POST with what it is told to, and keeps what it was sent."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, status: int = 200, body: bytes = b'{"token_ids": [7]}', wait: float = 0.0
+    ) -> None:
+        super().__init__(("127.0.0.1", 0), _FakeHandler)
+        self.status, self.body, self.wait = status, body, wait
+        self.seen: list[tuple[str, dict[str, str], bytes]] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _FakeHandler(http.server.BaseHTTPRequestHandler):
+    server: FakeRender
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers["content-length"]))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.seen.append((self.path, headers, raw))
+        time.sleep(self.server.wait)
+        with contextlib.suppress(OSError):
+            self.send_response(self.server.status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(self.server.body)))
+            self.end_headers()
+            self.wfile.write(self.server.body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def process(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``mmroute serve`` as a process of its own."""
+    command = [sys.executable, "-m", "mmroute", "serve", *arguments]
+    with log.open("wb") as stderr:
+        server = subprocess.Popen(command, stderr=stderr, env={**os.environ, "PYTHONHASHSEED": "0"})
+        try:
+            yield server
+        finally:
+            server.kill()
+            server.wait(30)
+
+
+def wait_until_healthy(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for the socket, and for the models."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert server.poll() is None, log.read_text()
+        with contextlib.suppress(httpx.TransportError):
+            if client.get("/health").status_code == httpx.codes.OK:
+                return
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def log_lines(text: str) -> list[dict[str, Any]]:
+    """The JSON lines of a log."""
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,111 @@
+"""Whatever a client sends: an answer, or an error of the one shape; never a 500."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from server_cases import png_url
+from server_helpers import CHAT, COMPLETION, DETOKENIZE, HI, TOKENIZE, error_of, serving
+from starlette.testclient import TestClient
+
+from mmroute.server import ModelSource, ServerSettings
+from mmroute.server.openapi import openapi
+
+_SCALARS: Final = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+)
+_ANYTHING: Final = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+)
+_PARTS: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["text", "image_url", "image", "refusal", "video_url", "x"]),
+        "text": _SCALARS,
+        "image_url": st.sampled_from([{"url": png_url(8, 8)}, {"url": "data:,"}, None, 5]),
+        "uuid": _SCALARS,
+    },
+)
+_MESSAGES: Final = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "system", "assistant", "tool", "x"])},
+        optional={
+            "content": st.text(max_size=20) | st.lists(_PARTS, max_size=3) | _SCALARS,
+            "tool_calls": _ANYTHING,
+            "name": _SCALARS,
+        },
+    ),
+    max_size=3,
+)
+_FIELDS: Final = sorted({
+    name
+    for schema in openapi(ServerSettings())["components"]["schemas"].values()
+    for name in schema.get("properties", ())
+} | {
+    "n", "top_k", "min_p", "seed", "stop", "stop_token_ids", "logprobs", "top_logprobs",
+    "logit_bias", "response_format", "structured_outputs", "tool_choice", "stream_options",
+    "kv_transfer_params", "reasoning_effort", "documents", "truncation_side", "suffix",
+    "repetition_detection", "vllm_xargs", "bad_words", "min_tokens", "echo", "chat_template",
+    "media_io_kwargs", "include_reasoning", "parallel_tool_calls", "max_completion_tokens",
+})  # fmt: skip
+_LIKELY: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "messages": _MESSAGES | st.just(HI) | _ANYTHING,
+    "prompt": st.text(max_size=20) | st.lists(st.integers(-1, 700), max_size=5) | _ANYTHING,
+    "tokens": st.lists(st.integers(-1, 700), max_size=5) | _ANYTHING,
+    "model": st.sampled_from(["", "a", None, 5, "nope"]),
+}
+_BODIES: Final = st.fixed_dictionaries(
+    {}, optional={name: _LIKELY.get(name, _ANYTHING) for name in _FIELDS}
+)
+# Few fields beside those that decide which form a body has: else hardly any gets past the checks.
+_NEARLY_RIGHT: Final = st.builds(
+    lambda body, more: {**more, **body},
+    st.fixed_dictionaries({
+        "messages": _LIKELY["messages"], "prompt": _LIKELY["prompt"], "tokens": _LIKELY["tokens"],
+    }),
+    st.dictionaries(st.sampled_from(_FIELDS), _ANYTHING, max_size=2),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
+    source = ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))
+    with serving([source], ServerSettings(trust_request_mm_kwargs=True)) as found:
+        yield found
+
+
+@pytest.mark.parametrize("path", [TOKENIZE, DETOKENIZE, CHAT, COMPLETION])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(body=_BODIES | _NEARLY_RIGHT | _ANYTHING)
+def test_any_json(client: TestClient, path: str, body: Any) -> None:
+    raw = json.dumps(body).encode()
+    answer = client.post(path, content=raw, headers={"content-type": "application/json"})
+    if answer.status_code == 200:
+        answer.json()
+    else:
+        assert error_of(answer)[0] in (400, 404, 422, 501)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(raw=st.binary(max_size=200))
+def test_any_bytes(client: TestClient, raw: bytes) -> None:
+    answer = client.post(TOKENIZE, content=raw, headers={"content-type": "application/json"})
+    assert error_of(answer)[0] == 400
+
+
+@pytest.mark.parametrize("depth", [100, 1000, 100_000])
+def test_any_depth(client: TestClient, depth: int) -> None:
+    for inner in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        raw = (
+            f'{{"messages": [{{"role": "user", "content": "x"}}], "chat_template_kwargs": {inner}}}'
+        )
+        headers = {"content-type": "application/json"}
+        answer = client.post(CHAT, content=raw.encode(), headers=headers)
+        assert answer.status_code in (200, 400)
