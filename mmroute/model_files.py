@@ -31,6 +31,7 @@ MODEL_FILES: Final = (
     "chat_template.jinja",
     "special_tokens_map.json",
     "added_tokens.json",
+    "generation_config.json",
     "additional_chat_templates/*.jinja",
 )
 """Configuration, tokenizer and template files, some by pattern; none matches weights."""

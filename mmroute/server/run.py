@@ -23,6 +23,7 @@ from mmroute.server.settings import ServerSettings
 __all__ = ["Listen", "serve"]
 
 _BACKLOG: Final = 2048
+_LAST_ACCEPTED: Final = 0.05  # seconds for what the loop has accepted
 _LAST_REQUESTS: Final = 0.5  # seconds for those of connections that were accepted last
 
 
@@ -79,6 +80,7 @@ def serve(
         host=listen.host,
         port=listen.port,
         uds=listen.uds,
+        loop="asyncio",  # how listening ends was tried with this one
         http="httptools",
         ws="none",
         lifespan="on",
@@ -130,6 +132,18 @@ class _DrainingServer(uvicorn.Server):
         self._loop.call_soon_threadsafe(self._loop.call_later, self._seconds, self._end_listening)
 
     def _end_listening(self) -> None:
+        """Let the loop accept no more.
+
+        What it has accepted must be a connection before listening ends: asyncio drops it otherwise
+        (`Server._attach`).
+        """
+        loop = asyncio.get_running_loop()
+        for server in self.servers:
+            for listening in server.sockets:
+                loop.remove_reader(listening.fileno())
+        loop.call_later(_LAST_ACCEPTED, self._close_listeners)
+
+    def _close_listeners(self) -> None:
         for server in self.servers:
             for listening in server.sockets:
                 self._accept_waiting(listening.fileno(), listening.family)
