@@ -71,8 +71,8 @@ class PrefixIndex(Generic[Entry]):
             return None, ()
         with self._lock:
             latest = self._by_mark.get(marks[0])
-        if latest is not None and _goes_on(latest.text, data):
-            marks = latest.marks
+        if latest is not None and latest.text is not None and isinstance(data, str):
+            marks = latest.marks[: _holding(latest.marks, latest.text, data)]
         marks += tuple(_marks(data, salt, known=marks))
         with self._lock:
             for mark in reversed(marks):
@@ -157,9 +157,22 @@ def _distances() -> tuple[int, ...]:
     return tuple(stops)
 
 
-def _goes_on(text: str | None, data: str | memoryview) -> bool:
-    """The usual case of a conversation: all marks of the last turn hold, and need no hashing."""
-    return text is not None and isinstance(data, str) and data.startswith(text)
+def _holding(marks: tuple[int, ...], text: str, data: str) -> int:
+    """How many marks of a text another one has too, of which the first is the same.
+
+    A conversation goes on, or has another end: comparing texts is cheaper than hashing them.
+    """
+    if data.startswith(text):
+        return len(marks)
+    stops = _distances()
+    low, high = 1, len(marks)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if data.startswith(text[stops[low - 1] : stops[middle - 1]], stops[low - 1]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _marks(
