@@ -87,7 +87,7 @@ def conversation_part(subject: Subject) -> Part:
 
 def _measure_turn(subject: Subject, turns: int) -> _Turn:
     subject.say(f"a conversation of {turns} turns")
-    repeat = max(10, subject.repeat // 5)
+    repeat = max(10, subject.repeat // 10)
     mix = Mix(f"turn {turns}", "", partial(_branch, turns), partial(_known, turns))
     found = measured(subject, mix, repeat=repeat)
     encode = fastokens_alone(subject)

@@ -100,6 +100,8 @@ class Normalizer:
         """
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
+        if fast_paths is not None and not isinstance(fast_paths, FastPaths):
+            raise TypeError(f"fast_paths must be a FastPaths, found {shown(fast_paths)}")
         from mmroute.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic, tokenizers
 
         fast_paths = fast_paths or FastPaths()

@@ -22,7 +22,7 @@ from mmroute.family import (
     TokenLookup,
     match_family,
 )
-from mmroute.fast_paths import FastPaths
+from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.geometry import Geometry
 from mmroute.geometry.algorithms import GEOMETRIES
 from mmroute.model_files import JsonValue, ModelFiles, find_model
@@ -136,6 +136,11 @@ class _Resolver:
     def _tokenizer(self) -> Tokenizer:
         if self.family.tokenizer.format == "huggingface":
             return load_hf_tokenizer(self.files, self.family.tokenizer.pipelines, self.fast_paths)
+        if self.fast_paths.encoder == EncoderChoice.FASTOKENS:
+            raise ModelError(
+                Reason.FAST_ENCODER_UNAVAILABLE,
+                f"{self.files.name}: chats of this family are encoded by mistral-common alone.",
+            )
         # mistral-common is slow to import and only these families need it.
         from mmroute.tokenizers.mistral import load_mistral_tokenizer  # noqa: PLC0415
 

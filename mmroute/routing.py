@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from mmroute.block_hashes import (
     BlockHashes,
@@ -47,6 +48,18 @@ class Routing:
     message: str = ""
     _token_ids: TokenIds | None = field(default=None, repr=False)
     _reuse: HashReuse | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: all but the cache of the normalizer it came from."""
+        return Routing, (
+            self.placeholders,
+            self.image_identities,
+            self.lora,
+            self.cache_salt,
+            self.reason,
+            self.message,
+            self._token_ids,
+        )
 
     @property
     def exact(self) -> bool:

@@ -162,3 +162,12 @@ def test_a_normalizer_made_by_hand_cannot_be_pickled(
     by_hand = Normalizer(normalizer(MODEL).model)
     with pytest.raises(TypeError, match="only a Normalizer made by from_pretrained"):
         pickle.dumps(by_hand)
+
+
+def test_an_answer_can_be_sent_to_another_process(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    for number in range(4):
+        routing = normalizer(MODEL).normalize(**request(number))
+        again = pickle.loads(pickle.dumps(routing))  # noqa: S301 - written a line above
+        assert answer(again) == answer(routing)

@@ -23,6 +23,7 @@ from small_models import SMALL_MODELS
 from mmroute import Normalizer
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
+from mmroute.model_files import EMBEDDED_MODEL
 from mmroute.tokenizers.encoders import ReferenceEncoder, ShadowedEncoder
 from mmroute.tokenizers.hf import HfTokenizer
 
@@ -331,3 +332,14 @@ def test_the_reference_shadows_the_share_of_texts_it_is_told_to(
     for _ in range(5):
         watched.encode("a", add_special_tokens=False)
     assert (watched.stats().shadowed, watched.stats().disagreements) == (2, 0)
+
+
+def test_a_choice_is_no_word() -> None:
+    with pytest.raises(TypeError, match="fast_paths must be a FastPaths, found 'auto'"):
+        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths="auto")  # type: ignore[arg-type]  # on purpose
+
+
+def test_fastokens_alone_where_another_library_encodes_chats() -> None:
+    with pytest.raises(ModelError, match="mistral-common") as error:
+        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths=FastPaths(encoder="fastokens"))
+    assert error.value.reason == Reason.FAST_ENCODER_UNAVAILABLE

@@ -293,3 +293,22 @@ def test_importing_mmroute_does_not_import_the_server() -> None:
     )
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "99999"], "must be from 0 to 65535, found '99999'"),
+        (["--text-cache-mib", "-1"], "text_cache_bytes must be a number of bytes or 0"),
+        (["--shadow-rate", "2"], "shadow_rate must be a number from 0 to 1, found 2.0"),
+    ],
+)
+def test_wrong_settings_are_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(["serve", "pixtral-12b-2409", *arguments])
+    except SystemExit as stopped:
+        status = int(stopped.code or 0)
+    assert status == 2
+    assert message in capsys.readouterr().err

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_serve"]
 
+_HIGHEST_PORT: Final = 65535
 _NEEDED: Final = ("starlette", "uvicorn", "httptools", "prometheus_client")
 _EPILOG = """\
 A MODEL is a directory, a hub name, or pixtral-12b-2409, and is served by that name; NAME=MODEL
@@ -73,12 +74,31 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--revision", help="hub branch, tag or commit of the one MODEL")
     encoder_argument(parser)
+    parser.add_argument(
+        "--text-cache-mib", metavar="N", type=int, default=64,
+        help="memory for the beginnings of prompts, of each model; 0: none (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--hash-cache-mib", metavar="N", type=int, default=64,
+        help="the same for block hashes (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shadow-rate", metavar="RATE", type=float, default=0.0,
+        help="share of texts, 0 to 1, that tokenizers encodes as well; at the first difference it "
+        "takes over (default: %(default)s)",
+    )  # fmt: skip
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > _HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {_HIGHEST_PORT}, found {text!r}")
+    return int(text)
 
 
 def _listen_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where it listens")
     where.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
-    where.add_argument("--port", type=int, default=8000, help="(default: %(default)s)")
+    where.add_argument("--port", type=_port, default=8000, help="(default: %(default)s)")
     where.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
     where.add_argument(
         "--api-key", metavar="KEY", action="append", default=[],
@@ -173,7 +193,12 @@ def _serve(arguments: argparse.Namespace) -> int:
             _sources(arguments),
             _settings(arguments),
             _listen(arguments),
-            FastPaths(encoder=arguments.encoder),
+            FastPaths(
+                encoder=arguments.encoder,
+                text_cache_bytes=arguments.text_cache_mib << 20,
+                hash_cache_bytes=arguments.hash_cache_mib << 20,
+                shadow_rate=arguments.shadow_rate,
+            ),
         )
     except (ValueError, _UsageError) as error:
         print(f"mmroute: {error}", file=sys.stderr)
