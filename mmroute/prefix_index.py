@@ -117,11 +117,7 @@ class PrefixIndex(Generic[Entry]):
             self._recent[kept] = None
             self._bytes += size
             while self._bytes > self._max_bytes:
-                oldest = next(iter(self._recent))
-                for mark in oldest.marks:
-                    if self._by_mark.get(mark) is oldest:
-                        del self._by_mark[mark]
-                self._forget(oldest)
+                self._evict()
 
     def stats(self) -> ReuseStats:
         """The counters."""
@@ -129,6 +125,25 @@ class PrefixIndex(Generic[Entry]):
             return ReuseStats(
                 self._hits, self._misses, self._reused, len(self._recent), self._bytes
             )
+
+    def _evict(self) -> None:
+        """Forget what was used longest ago; marks it took from others lead to them again."""
+        oldest = next(iter(self._recent))
+        self._forget(oldest)
+        heir: _Kept[Entry] | None = oldest
+        for place, mark in enumerate(oldest.marks):
+            if self._by_mark.get(mark) is not oldest:
+                continue
+            if heir is not None:  # each mark continues the one before: without that, nobody has it
+                others = (
+                    k for k in reversed(self._recent) if k.marks[place : place + 1] == (mark,)
+                )
+                heir = next(others, None)
+            if heir is None:
+                del self._by_mark[mark]
+            else:
+                self._by_mark[mark] = heir
+                heir.leading += 1
 
     def _forget(self, kept: _Kept[Entry]) -> None:
         del self._recent[kept]
