@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import openai
 import pytest
 from server_cases import png_url
 from server_helpers import (
@@ -196,7 +197,6 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
 
 
 def test_the_official_client(directory: str, tmp_path: Path) -> None:
-    openai = pytest.importorskip("openai")
     port, log = free_port(), tmp_path / "log"
     with process(directory, "--port", str(port), "--api-key", "k", log=log) as server:
         with connected() as plain:
@@ -207,6 +207,7 @@ def test_the_official_client(directory: str, tmp_path: Path) -> None:
         answer = client.post(
             "/chat/completions/render", body={"model": directory, "messages": HI}, cast_to=object
         )
+        assert isinstance(answer, dict)
         assert answer["token_ids"]
         with pytest.raises(openai.UnprocessableEntityError) as found:
             client.post("/chat/completions/render", body={"messages": VIDEO}, cast_to=object)

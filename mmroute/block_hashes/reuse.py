@@ -45,13 +45,12 @@ class HashReuse:
                 token_ids, extra_keys, algorithm=algorithm, block_size=block_size, seed=seed
             )
         keys = ExtraKeys.of_blocks(extra_keys, block_size)
-        keys_size = _BYTES_PER_KEY * (len(keys.others) + len(keys.runs))
         whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
         settings = hash(repr((algorithm, block_size, seed)))
         previous, marks = self._index.find(whole, salt=settings)
         hashes = hash_blocks(
             token_ids,
-            extra_keys,
+            keys,
             algorithm=algorithm,
             block_size=block_size,
             seed=seed,
@@ -60,7 +59,8 @@ class HashReuse:
         if marks:
             self._index.count(hashes.reused * block_size * token_ids.itemsize)
             if hashes.reused < len(hashes):
-                size = len(whole) + _BYTES_PER_HASH * len(hashes) + keys_size
+                of_keys = _BYTES_PER_KEY * (len(keys.others) + len(keys.runs))
+                size = len(whole) + _BYTES_PER_HASH * len(hashes) + of_keys
                 self._index.keep(hashes, marks, whole, size=size)
         return hashes
 

@@ -113,7 +113,7 @@ def _parts(message: Mapping[str, Any], image_parts: list[Mapping[str, Any]]) -> 
     if message["role"] == "system":
         content = _without_billing_header(content)
     parts = [_parse_part(part, image_parts) for part in content]
-    return [part for part in parts if part is not None] if None in parts else parts  # type: ignore[return-value]  # without None
+    return [part for part in parts if part is not None]
 
 
 def _parse_part(part: object, image_parts: list[Mapping[str, Any]]) -> _Part | None:

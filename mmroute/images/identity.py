@@ -14,7 +14,7 @@ import numpy as np
 from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, shown
-from mmroute.request import Image, ImageSize, check_text, size_of
+from mmroute.request import Image, ImageFile, ImageSize, check_text, size_of
 
 __all__ = ["IdentitySource", "ImageIdentity", "image_identity"]
 
@@ -76,14 +76,11 @@ def image_identity(
     kwargs = {k: v for k, v in mm_processor_kwargs.items() if k not in _OTHER_MODALITIES}
     if uuid is not None and not kwargs:
         return ImageIdentity(uuid, IdentitySource.UUID)
+    source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
     hasher = blake3(_framed(b"image"))
     if uuid is not None:
-        source = IdentitySource.UUID_HASH
         hasher.update(_LEAF + _framed(_utf8(uuid)))
-    elif isinstance(image, ImageSize):
-        return None
-    else:
-        source = IdentitySource.CONTENT_HASH
+    elif isinstance(image, ImageFile):
         hasher.update(_LEAF + _framed(b"image"))
         if image.converted:
             hasher.update(_MAPPING + _length(2) + _framed(b"io_config"))

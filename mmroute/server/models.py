@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from mmroute.backends import BackendProfile, find_backend
 from mmroute.errors import ModelError, Reason
@@ -188,7 +188,9 @@ class Models:
         if not report.healthy:
             raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
         encoder = normalizer.stats().encoder  # waits until it is chosen
-        defaults = sampling_defaults(_generation_config(source))
+        commit = normalizer.model.commit  # the same files, and no second question to the hub
+        files = find_model(source.model, revision=commit or source.revision)
+        defaults = sampling_defaults(files.object("generation_config.json"))
         unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
         for member in group:
             self._loaded[member] = ServedModel(
@@ -201,8 +203,3 @@ class Models:
             "seconds": round(time.perf_counter() - began, 3),
         }
         _LOG.info("model loaded", extra={"fields": fields})
-
-
-def _generation_config(source: ModelSource) -> Mapping[str, Any]:
-    """``generation_config.json``; a model of the hub has it only where it is cached already."""
-    return find_model(source.model, revision=source.revision).object("generation_config.json")

@@ -50,6 +50,7 @@ class EncoderLoading:
         backend: tokenizers.Tokenizer,
         declared: Mapping[str, Any],
         merged: Sequence[tokenizers.AddedToken],
+        max_token_id: int,
     ) -> Encoder:
         """The fastest encoder that has the reference's IDs; it may still be proving that.
 
@@ -57,12 +58,13 @@ class EncoderLoading:
             backend: the reference, complete.
             declared: the JSON that both are made from.
             merged: the tokens that were added to it.
+            max_token_id: the largest ID of its vocabulary.
 
         Raises:
             ModelError: `fast_encoder_unavailable` if nothing but fastokens will do.
         """
         choosing = self._thread.submit(
-            _choose, backend, self._building, declared, merged, self._fast_paths
+            _choose, backend, self._building, declared, merged, max_token_id, self._fast_paths
         )
         self._thread.shutdown(wait=False)
         if self._fast_paths.encoder == EncoderChoice.FASTOKENS:
@@ -114,11 +116,12 @@ class PendingEncoder:
             return self._reference
 
 
-def _choose(
+def _choose(  # noqa: PLR0913, PLR0917 - what was loaded, and what is wanted
     backend: tokenizers.Tokenizer,
     building: Future[Any] | None,
     declared: Mapping[str, Any],
     merged: Sequence[tokenizers.AddedToken],
+    max_token_id: int,
     fast_paths: FastPaths,
 ) -> Encoder:
     reference = ReferenceEncoder(backend, "by choice")
@@ -139,7 +142,7 @@ def _choose(
                 boundaries,
                 max_bytes=fast_paths.text_cache_bytes,
                 shortest=_WORTH_KEEPING if encoder is reference else _WORTH_KEEPING_FAST,
-                max_token_id=max(backend.get_vocab(with_added_tokens=True).values()),
+                max_token_id=max_token_id,
             )
     if fast_paths.shadow_rate and encoder is not reference:
         encoder = ShadowedEncoder(encoder, reference, fast_paths.shadow_rate)

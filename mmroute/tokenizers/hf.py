@@ -95,12 +95,13 @@ def load_hf_tokenizer(
     merged = _merge_added_tokens(backend, files)
     _check_named_tokens(backend, files)
     vocabulary = backend.get_vocab(with_added_tokens=True)
+    max_token_id = max(vocabulary.values())
     bos = named_special_tokens(config).get("bos_token")
     return HfTokenizer(
         backend=backend,
-        encoder=loading.finish(backend, declared, merged),
+        encoder=loading.finish(backend, declared, merged, max_token_id),
         bos_token_id=backend.token_to_id(bos) if bos is not None else None,
-        max_token_id=max(vocabulary.values()),
+        max_token_id=max_token_id,
         max_chars_per_token=max(map(len, vocabulary)),
         special_tokens=_all_special_tokens(config),
     )
