@@ -234,7 +234,7 @@ def test_a_port_that_is_taken(directory: str) -> None:
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
     assert "could not listen" in result.stderr
-    assert "address already in use" in result.stderr
+    assert "Address already in use" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from mmroute.fast_paths import FastPaths
 from mmroute.images.links import ImageLinks
 
 if TYPE_CHECKING:
+    from mmroute.server.listening import Listen
     from mmroute.server.models import ModelSource
-    from mmroute.server.run import Listen
     from mmroute.server.settings import ServerSettings
 
 __all__ = ["add_serve"]
@@ -296,7 +296,7 @@ def _from_environment(name: str) -> list[str]:
 
 
 def _listen(arguments: argparse.Namespace) -> Listen:
-    from mmroute.server.run import Listen  # noqa: PLC0415 - an extra
+    from mmroute.server.listening import Listen  # noqa: PLC0415 - an extra
 
     return Listen(
         host=arguments.host,

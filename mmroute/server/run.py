@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -15,40 +15,16 @@ import uvicorn
 
 from mmroute.fast_paths import FastPaths
 from mmroute.server.app import create_app
+from mmroute.server.listening import Listen, Listener, open_sockets
 from mmroute.server.logs import configure
 from mmroute.server.middleware import Drain
 from mmroute.server.models import Models, ModelSource
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Listen", "serve"]
+__all__ = ["serve"]
 
-_BACKLOG: Final = 2048
-_LAST_ACCEPTED: Final = 0.05  # seconds for what the loop has accepted
+_LOG: Final = logging.getLogger(__name__)
 _LAST_REQUESTS: Final = 0.5  # seconds for those of connections that were accepted last
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Where a server listens, and how it stops.
-
-    Attributes:
-        host: name or address.
-        port: of it; 0 for any free one.
-        uds: path of a Unix socket, instead of both.
-        keep_alive: seconds an idle connection is kept.
-        drain: seconds between the signal to stop and the end of listening: ``/health`` says 503
-            and answers close their connections, so that clients go elsewhere.
-        grace: seconds that requests may still take after that.
-        log_level: of the log lines on standard error.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    uds: str | None = None
-    keep_alive: float = 75.0
-    drain: float = 1.0
-    grace: float = 30.0
-    log_level: str = "info"
 
 
 def serve(
@@ -77,25 +53,28 @@ def serve(
     app = create_app(models, settings, drain=drain, on_failure=fail)
     config = uvicorn.Config(
         app,
-        host=listen.host,
-        port=listen.port,
-        uds=listen.uds,
-        loop="asyncio",  # how listening ends was tried with this one
         http="httptools",
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        backlog=_BACKLOG,
+        proxy_headers=False,  # nothing depends on who asks
         timeout_keep_alive=listen.keep_alive,  # type: ignore[arg-type]  # seconds, whole or not
         timeout_graceful_shutdown=listen.grace,  # type: ignore[arg-type]  # likewise
     )
-    server = _DrainingServer(config, drain, listen.drain)
+    try:
+        sockets = open_sockets(listen)
+    except OSError as error:
+        return str(error)
+    server = _DrainingServer(config, drain, listen.drain, sockets)
     try:
         server.run()
-    except SystemExit:  # uvicorn's way to say that it could not start; the log has the cause
-        failures.append("the server could not listen")
+    finally:
+        for opened in sockets:
+            opened.close()
+        if listen.uds is not None:
+            Path(listen.uds).unlink(missing_ok=True)
     return failures[0] if failures else None
 
 
@@ -108,17 +87,28 @@ class _DrainingServer(uvicorn.Server):
     accepted last have a moment for their request. Only idle connections are left.
     """
 
-    def __init__(self, config: uvicorn.Config, drain: Drain, seconds: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, drain: Drain, seconds: float, sockets: list[socket.socket]
+    ) -> None:
         super().__init__(config)
         self._drain = drain
         self._seconds = seconds
+        self._sockets = sockets
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._accepting: set[asyncio.Task[object]] = set()
+        self._listener: Listener | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server.startup`."""
+        """See `uvicorn.Server.startup`, which is left without sockets of its own."""
+        await super().startup(sockets or [])
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+        self._listener = Listener(self._sockets, self._protocol)
+        where = [_shown(opened) for opened in self._sockets]
+        _LOG.info("listening", extra={"fields": {"addresses": where}})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server.shutdown`."""
+        self._end_listening()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first SIGTERM begins to drain; any other signal stops at once, as uvicorn does.
@@ -129,39 +119,16 @@ class _DrainingServer(uvicorn.Server):
             super().handle_exit(sig, frame)
             return
         self._drain.begun = True
-        self._loop.call_soon_threadsafe(self._loop.call_later, self._seconds, self._end_listening)
+        self._loop.call_soon_threadsafe(self._loop.call_later, self._seconds, self._end)
 
-    def _end_listening(self) -> None:
-        """Let the loop accept no more.
-
-        What it has accepted must be a connection before listening ends: asyncio drops it otherwise
-        (`Server._attach`).
-        """
-        loop = asyncio.get_running_loop()
-        for server in self.servers:
-            for listening in server.sockets:
-                loop.remove_reader(listening.fileno())
-        loop.call_later(_LAST_ACCEPTED, self._close_listeners)
-
-    def _close_listeners(self) -> None:
-        for server in self.servers:
-            for listening in server.sockets:
-                self._accept_waiting(listening.fileno(), listening.family)
-            server.close()
+    def _end(self) -> None:
+        self._end_listening()
         asyncio.get_running_loop().call_later(_LAST_REQUESTS, self._stop)
 
-    def _accept_waiting(self, fileno: int, family: int) -> None:
-        loop = asyncio.get_running_loop()
-        with socket.fromfd(fileno, family, socket.SOCK_STREAM) as listening:
-            listening.setblocking(False)
-            with contextlib.suppress(OSError):  # until there is none
-                while True:
-                    connection, _ = listening.accept()
-                    connection.setblocking(False)
-                    accepted = loop.connect_accepted_socket(self._protocol, connection)
-                    task = loop.create_task(accepted)
-                    self._accepting.add(task)
-                    task.add_done_callback(self._accepting.discard)
+    def _end_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     def _protocol(self) -> asyncio.Protocol:
         """As `uvicorn.Server.startup` makes it."""
@@ -173,3 +140,11 @@ class _DrainingServer(uvicorn.Server):
 
     def _stop(self) -> None:
         self.should_exit = True
+
+
+def _shown(listening: socket.socket) -> str:
+    name = listening.getsockname()
+    if isinstance(name, str):
+        return name
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"http://{host}:{name[1]}"

@@ -1,0 +1,148 @@
+"""The sockets of a server: opened before anything is loaded, and read until the last connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Listen", "Listener", "open_sockets"]
+
+_LOG: Final = logging.getLogger(__name__)
+_BACKLOG: Final = 2048
+_OUT_OF_DESCRIPTORS: Final = 1.0  # seconds until it is tried again
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a server listens, and how it stops.
+
+    Attributes:
+        host: name or address.
+        port: of it; 0 for any free one.
+        uds: path of a Unix socket, instead of both.
+        keep_alive: seconds an idle connection is kept.
+        drain: seconds between the signal to stop and the end of listening: ``/health`` says 503
+            and answers close their connections, so that clients go elsewhere.
+        grace: seconds that requests may still take after that.
+        log_level: of the log lines on standard error.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: str | None = None
+    keep_alive: float = 75.0
+    drain: float = 1.0
+    grace: float = 30.0
+    log_level: str = "info"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.uds or f"{host}:{self.port}"
+
+
+def open_sockets(listen: Listen) -> list[socket.socket]:
+    """Listening sockets, one for each address of the host.
+
+    Raises:
+        OSError: there is none to listen on; the message names it.
+    """
+    try:
+        sockets = [_unix(Path(listen.uds))] if listen.uds is not None else _internet(listen)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OSError(f"could not listen on {listen}: {why}") from error
+    for opened in sockets:
+        opened.setblocking(False)
+    return sockets
+
+
+def _internet(listen: Listen) -> list[socket.socket]:
+    found = socket.getaddrinfo(
+        listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+    except OSError:
+        for opened in sockets:
+            opened.close()
+        raise
+    return sockets
+
+
+def _unix(path: Path) -> socket.socket:
+    """Whoever may enter the directory may connect. What a server that is gone left there goes."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
+            path.unlink()
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.bind(str(path))
+        path.chmod(0o666)
+        opened.listen(_BACKLOG)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+class Listener:
+    """Makes connections of what arrives at sockets, until it is told to stop.
+
+    An event loop's own server drops what it has accepted, and what waits, at the moment it is
+    closed. This one makes a connection of each.
+
+    Args:
+        sockets: open and not blocking; they are closed in the end.
+        protocol: of a connection.
+    """
+
+    def __init__(
+        self, sockets: Sequence[socket.socket], protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._sockets = tuple(sockets)
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[object]] = set()
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def close(self) -> None:
+        """Accept all that wait, and listen no more."""
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            self._accept(listening)
+            listening.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            while True:
+                connection, _ = listening.accept()
+                connection.setblocking(False)
+                making = self._loop.connect_accepted_socket(self._protocol, connection)
+                task = self._loop.create_task(making)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:  # too many open files: those that wait can wait longer
+            _LOG.warning("cannot accept", extra={"fields": {"text": error.strerror}})
+            self._loop.remove_reader(listening)
+            self._loop.call_later(_OUT_OF_DESCRIPTORS, self._accept_again, listening)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening, self._accept, listening)
