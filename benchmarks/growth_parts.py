@@ -14,8 +14,8 @@ from benchmarks.where import reuse_shares
 from mmroute.batch import Request
 from mmroute.bench.latency import Latency
 from mmroute.bench.mixes import Mix, chat_request, conversation
-from mmroute.bench.stages import Stage
 from mmroute.bench.summary import summarize
+from mmroute.stages import Stage
 
 __all__ = ["conversation_part", "linear_part"]
 

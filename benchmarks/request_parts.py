@@ -13,10 +13,10 @@ from mmroute import ImageSize, Normalizer
 from mmroute.batch import Request
 from mmroute.bench.latency import Hashing, Latency, measure_latency
 from mmroute.bench.mixes import MIXES, Mix, chat_request
-from mmroute.bench.stages import Stage
 from mmroute.bench.summary import Summary, summarize
 from mmroute.chat.messages import parse_chat
 from mmroute.request import RequestOptions
+from mmroute.stages import Stage
 from mmroute.tokenizers.hf import HfTokenizer
 
 __all__ = [

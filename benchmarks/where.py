@@ -16,7 +16,6 @@ import xxhash
 from benchmarks.page import micro, table
 from mmroute import Normalizer
 from mmroute.batch import Request
-from mmroute.bench.stages import Stage, Stopwatch, encoding_watched
 from mmroute.bench.summary import Summary, summarize
 from mmroute.block_hashes import HashedItem, extra_keys, hash_blocks
 from mmroute.block_hashes.pickle_encoding import encode_blocks
@@ -26,6 +25,7 @@ from mmroute.images.identity import image_identity
 from mmroute.prefix_index import PrefixIndex
 from mmroute.request import RequestOptions, checked_images, size_of
 from mmroute.request_images import images_of_parts
+from mmroute.stages import Stage, Stopwatch, encoding_watched
 
 __all__ = ["hash_shares", "import_shares", "other_shares", "reuse_shares", "tight_loop"]
 

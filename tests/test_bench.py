@@ -16,13 +16,13 @@ import pytest
 from mmroute import FastPaths, ImageSize, MmrouteError, Normalizer
 from mmroute.bench.latency import Hashing, Latency, WrongAnswerError, measure_latency
 from mmroute.bench.mixes import MIXES, Mix, chat_request, conversation, read_mix
-from mmroute.bench.stages import Stage, Stopwatch, watched
 from mmroute.bench.startup import measure_startup
 from mmroute.bench.throughput import measure_throughput
 from mmroute.bench.words import english, unseen
 from mmroute.cli import main
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.stages import Stage, Stopwatch, watched
 
 QUICK = ("--repeat", "2", "--processes", "2")
 Run = Callable[..., tuple[int, str, str]]

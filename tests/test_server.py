@@ -47,8 +47,8 @@ def models(small_model: Callable[[str], Path]) -> Models:
     """Three small models and the embedded one, loaded once for all applications."""
     sources = [ModelSource(str(small_model(name)), (name, f"{name}-b")) for name in DIRECTORIES]
     found = Models([*sources, ModelSource(EMBEDDED_MODEL, ("embedded",))])
-    for future in found.load():
-        future.result()
+    for entry in found.load():
+        entry.loading.result()
     found.load = list  # type: ignore[method-assign]  # each application would do it again
     return found
 
@@ -116,8 +116,8 @@ def test_what_mistral_common_encodes_has_no_template(client: TestClient) -> None
 def test_rows_of_pixtral_are_told_apart(client: TestClient) -> None:
     body = {"model": "small-pixtral-hf", "messages": user(picture(64, 48))}
     (placed,) = client.post(CHAT, json=body).json()["features"]["mm_placeholders"]["image"]
-    assert sum(length for _, length in placed["embed_runs"]) == placed["length"]
-    assert {embed for embed, _ in placed["embed_runs"]} == {0, 1}
+    assert len(placed["is_embed"]) == placed["length"]
+    assert placed["is_embed"] == ([True] * 4 + [False]) * 3
 
 
 def test_tensors_that_are_not_sent_are_announced(client: TestClient) -> None:
@@ -573,7 +573,7 @@ def test_an_unhealthy_model_is_not_served(
     monkeypatch.setattr("mmroute.server.models.check_model", lambda _: Sick())
     models = Models([ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))])
     with pytest.raises(ModelError, match="comes back") as found:
-        [future.result() for future in models.load()]
+        [entry.loading.result() for entry in models.load()]
     assert found.value.reason is Reason.SELF_CHECK_FAILED
     assert not models.ready
 
@@ -583,8 +583,11 @@ def test_an_unhealthy_model_is_not_served(
 
 def test_metrics(models: Models) -> None:
     with serving(models) as client:
-        client.post(CHAT, json={"messages": user(picture(64, 48))})
+        client.post(f"{CHAT}?block_size=4", json={"messages": user(picture(64, 48))})
         client.post(CHAT, json={"messages": VIDEO})
+        client.post(CHAT, json={"messages": "no list"})
+        client.post(CHAT, content=b"{", headers={"content-type": "application/json"})
+        client.post(CHAT, json={"messages": HI, "model": "nobody"})
         client.post(CHAT, json={"messages": []})
         client.get("/nope")
         name = 'model="small-qwen2.5-vl"'
@@ -595,6 +598,12 @@ def test_metrics(models: Models) -> None:
                 1,
             ),
             (f'mmroute_routings_total{{{name},outcome="refused",reason="invalid_request"}}', 1),
+            ('mmroute_routings_total{model="",outcome="refused",reason="BadRequest"}', 2),
+            ('mmroute_routings_total{model="",outcome="refused",reason="NotFoundError"}', 1),
+            *(
+                (f'mmroute_stage_duration_seconds_count{{{name},stage="{stage}"}}', 1)
+                for stage in ("render", "encode", "count", "place", "expand", "hash")
+            ),
             (f"mmroute_images_total{{{name}}}", 1),
             (f"mmroute_image_tokens_sum{{{name}}}", 4),
             (f"mmroute_prompt_tokens_count{{{name}}}", 1),
@@ -655,6 +664,18 @@ def test_logs_hold_no_content(models: Models) -> None:
     failed = next(line for line in events if line["event"] == "failed")
     assert failed["error"] == "ZeroDivisionError"
     assert failed["at"]
+
+
+def test_refused_requests_are_logged_with_their_field(
+    models: Models, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The ID in the log is the one of an answer, also where the client gave none."""
+    with caplog.at_level(logging.INFO, "mmroute.server"), serving(models) as client:
+        client.post(CHAT, json={"messages": [{"role": 5}]})
+        client.post(CHAT, json={"messages": HI})
+    (line,) = [r.__dict__["fields"] for r in caplog.records if r.msg == "request"]
+    assert (line["status"], line["outcome"], line["reason"]) == (400, "refused", "BadRequest")
+    assert line["param"].startswith("body.messages.0")
 
 
 # --- paths ------------------------------------------------------------------------------------

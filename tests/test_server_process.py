@@ -193,7 +193,7 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
                 shown = re.search(r'"token_ids":(\[.*?\])', page)
                 assert shown is not None
                 assert answer["token_ids"] == json.loads(shown[1])
-                assert answer["features"]["mm_placeholders"]["image"][0]["embed_runs"]
+                assert answer["features"]["mm_placeholders"]["image"][0]["is_embed"]
 
 
 def test_the_official_client(directory: str, tmp_path: Path) -> None:

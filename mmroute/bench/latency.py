@@ -13,12 +13,12 @@ import numpy as np
 import xxhash
 
 from mmroute.bench.mixes import Inexact, Mix
-from mmroute.bench.stages import Stage, Stopwatch, encoding_watched, watched
 from mmroute.bench.summary import Summary, summarize
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.fast_paths import ReuseStats
 from mmroute.normalizer import Normalizer
 from mmroute.routing import Routing
+from mmroute.stages import Stage, Stopwatch, encoding_watched, watched
 
 __all__ = [
     "Hashing",

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from mmroute.bench.latency import Hashing, Latency
 from mmroute.bench.mixes import Inexact
-from mmroute.bench.stages import Stage
 from mmroute.bench.startup import Startup
 from mmroute.bench.summary import Summary
 from mmroute.bench.throughput import Throughput
 from mmroute.errors import MmrouteError, Reason
 from mmroute.fast_paths import ReuseStats
+from mmroute.stages import Stage
 
 __all__ = ["Bench", "as_json", "as_lines", "check_plot", "plot"]
 

@@ -92,8 +92,8 @@ def features_of(routing: Routing) -> dict[str, Any] | None:
     """Hashes and ranges of the images, by their position; None if there are none.
 
     `kwargs_data` and `mm_metadata` are null, as with vLLM's ``mm_payload: "none"``: there are no
-    pixels. `embed_runs`, ``[[1 or 0, length], ...]`` as in ``mmroute tokens``, stands where not all
-    positions receive features; vLLM has no key for that.
+    pixels. `is_embed`, one boolean for each position of a range, stands where not all of them
+    receive features. vLLM's answer has no key for that; Dynamo reads it by this name.
 
     Raises:
         InexactError: `image_identity_unknown`.
@@ -111,7 +111,8 @@ def features_of(routing: Routing) -> dict[str, Any] | None:
         hashes.append(identity.value)
         where: dict[str, Any] = {"offset": placed.offset, "length": placed.length}
         if placed.embed_runs:
-            where["embed_runs"] = [[int(embed), length] for embed, length in placed.embed_runs]
+            runs = placed.embed_runs
+            where["is_embed"] = [bool(embed) for embed, length in runs for _ in range(length)]
         ranges.append(where)
     return {
         "mm_hashes": {"image": hashes},
@@ -121,13 +122,11 @@ def features_of(routing: Routing) -> dict[str, Any] | None:
     }
 
 
-def block_hashes_of(routing: Routing, form: BlockForm | None) -> list[str] | None:
+def block_hashes_of(routing: Routing, form: BlockForm) -> list[str]:
     """The block hashes that were asked for.
 
     Raises:
         InexactError: as `Routing.block_hashes`.
     """
-    if form is None:
-        return None
     hashes = routing.block_hashes(form.algorithm, block_size=form.block_size, seed=form.seed)
     return hashes.hex()

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mmroute.errors import MmrouteError
 from mmroute.parity.tested_versions import version_of
 from mmroute.server.admission import Admission
 from mmroute.server.endpoints import Endpoints, Handler, error_response, json_response
@@ -123,8 +122,8 @@ def _read_routes(
     async def show_tokenizer(request: Request) -> Response:
         try:
             name = request.query_params.get("model")
-            source = models.source(name)
             models.find(name)
+            source = models.entry(name).source
             return json_response(await asyncio.to_thread(tokenizer_info, source))
         except ApiError as error:
             return error_response(error)
@@ -145,19 +144,13 @@ def _read_routes(
 
 
 async def _load(models: Models, on_failure: Callable[[str], object] | None) -> None:
-    for future in models.load():
-        try:
-            await asyncio.wrap_future(future)
-        except MmrouteError as error:
-            message = f"{error.reason}: {error}"
-        except Exception as error:  # noqa: BLE001 - a broken file can make a library raise anything
-            _LOG.exception("model not loaded")
-            message = f"{type(error).__name__}: {error}"
-        else:
+    for entry in models.load():
+        await asyncio.gather(asyncio.wrap_future(entry.loading), return_exceptions=True)
+        if not entry.error:
             continue
-        _LOG.error("model not loaded", extra={"fields": {"text": message}})
+        _LOG.error("model not loaded", extra={"fields": {"text": entry.error}})
         if on_failure is not None:
-            on_failure(message)
+            on_failure(entry.error)
         return
     _LOG.info("ready")
 
@@ -169,8 +162,8 @@ def _engine_version(models: Models) -> str:
 def _model_list(models: Models) -> dict[str, Any]:
     """Every served name, as vLLM lists them; the length of a model's context once it is loaded."""
     cards = []
-    for name, source in models.names():
-        loaded = models.served(source)
+    for name, entry in models.names():
+        loaded = entry.served
         permission = {
             "id": f"modelperm-{uuid.uuid4().hex[:16]}",
             "object": "model_permission",
@@ -190,7 +183,7 @@ def _model_list(models: Models) -> dict[str, Any]:
             "object": "model",
             "created": models.created,
             "owned_by": "vllm",
-            "root": source.model,
+            "root": entry.source.model,
             "parent": None,
             "max_model_len": None if loaded is None else loaded.max_model_len,
             "permission": [permission],

@@ -88,7 +88,7 @@ def route_chat(
     """
     _check_trust(served, chat, settings)
     kwargs = chat.chat_template_kwargs
-    if chat.tools == [] and isinstance(normalizer.model.chat, HfChat):
+    if chat.tools == [] and isinstance(served.model.chat, HfChat):
         # None, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **kwargs}
     routing = normalizer.normalize(
@@ -208,7 +208,7 @@ def _named_otherwise(
 ) -> ApiError | None:
     """An error for which vLLM has another status or `param` than for others of its reason."""
     if reason is Reason.UNSUPPORTED_MODALITY:
-        refused = "image" if served.normalizer.model.images is None else "audio"
+        refused = "image" if served.model.images is None else "audio"
         if refused == "image" or any(_AUDIO & part.keys() for part in _parts(messages)):
             text_ = f"At most 0 {refused}(s) may be provided in one prompt. (parameter={refused})"
             error = bad_request(text_, refused)

@@ -27,18 +27,23 @@ from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 from mmroute.server.work import Answer, Work
+from mmroute.stages import Stage
 
 __all__ = ["RECORD", "Endpoints", "Handler", "error_response", "json_response"]
 
 _LOG: Final = logging.getLogger(__name__)
 _INEXACT: Final = "InexactRouting"
 _MAX_BLOCK: Final = 1 << 20
+_SERVER_ERROR: Final = 500
+_ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _CLIENT_HAS_GONE: Final = 499  # as proxies write it; nobody reads it
 RECORD: Final = "mmroute.record"
 """The key of a request's `Record` in its scope."""
 
 Handler: TypeAlias = Callable[[Body, Work], Answer]
 """What a route does with a body. It runs in the event loop, or in a thread."""
+Done: TypeAlias = tuple[Answer, Mapping[Stage, int]]
+"""What it found, and the nanoseconds that each stage took."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -107,11 +112,11 @@ class Endpoints:
                 raw = await read_body(request, ticket)
                 record.bytes = len(raw)
                 ticket.enter()
-                answer = await self._work(handler, raw, self._of(request), ticket)
-            self._count(record, answer)
+                answer, stages = await self._work(handler, raw, self._of(request), ticket)
+            self._count(record, answer, stages)
             return json_response(answer.body, headers=answer.headers)
         except TimeoutError:
-            return error_response(self._late(raw))
+            return await self._without_answer(self._late(raw), request, raw, record)
         except ApiError as error:
             return await self._without_answer(error, request, raw, record)
         except ClientDisconnect:
@@ -129,10 +134,11 @@ class Endpoints:
             self._models,
             self._settings,
             request_id=request.headers.get("x-request-id"),
+            own_id=request.scope[RECORD].request_id[:_ID_DIGITS],
             blocks=_block_form(request, self._settings.hash_seed),
         )
 
-    async def _work(self, handler: Handler, raw: bytes, work: Work, ticket: Ticket) -> Answer:
+    async def _work(self, handler: Handler, raw: bytes, work: Work, ticket: Ticket) -> Done:
         """In place if it is little, for a thread costs more than that; else in a thread."""
         do = functools.partial(_do, handler, raw, work)
         if len(raw) <= self._settings.worker_bytes and self._settings.links is None:
@@ -141,15 +147,18 @@ class Endpoints:
         ticket.runs(future)
         return await asyncio.wrap_future(future)
 
-    def _count(self, record: Record, answer: Answer) -> None:
-        self._metrics.answered(answer)
+    def _count(self, record: Record, answer: Answer, stages: Mapping[Stage, int]) -> None:
+        self._metrics.answered(answer, stages)
         record.model, record.outcome = answer.model, "exact"
         record.tokens, record.images = answer.tokens, answer.images
 
     async def _without_answer(
         self, error: ApiError, request: Request, raw: bytes | None, record: Record
     ) -> Response:
-        if error.reason is None:
+        if error.reason is None:  # by its form alone, or by a limit
+            record.outcome = "refused" if error.status < _SERVER_ERROR else "unavailable"
+            record.reason, record.param = error.kind.replace(" ", ""), error.param
+            self._metrics.inexact(error.model, record.outcome, record.reason)
             return error_response(error)
         reason, record.model, record.reason = error.reason, error.model, error.reason.value
         record.outcome = "inexact" if error.kind == _INEXACT else "refused"
@@ -182,8 +191,11 @@ class Endpoints:
         return self._admission.busy("timeout", {})
 
 
-def _do(handler: Handler, raw: bytes, work: Work) -> Answer:
-    return handler(parse_body(raw), work)
+def _do(handler: Handler, raw: bytes, work: Work) -> Done:
+    watch = work.models.watch
+    watch.start()
+    answer = handler(parse_body(raw), work)
+    return answer, watch.spent()
 
 
 def _check_content_type(request: Request) -> None:

@@ -21,13 +21,16 @@ _FAILURE: Final = 500
 class Record:
     """What is known of one request when it has been answered; filled in on its way."""
 
-    __slots__ = ("bytes", "images", "model", "outcome", "reason", "request_id", "tokens")
+    __slots__ = (
+        "bytes", "images", "model", "outcome", "param", "reason", "request_id", "tokens",
+    )  # fmt: skip
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id[:_LONGEST_ID]
         self.model: str | None = None
         self.outcome: str | None = None
         self.reason: str | None = None
+        self.param: str | None = None
         self.tokens = self.images = self.bytes = 0
 
 
@@ -85,6 +88,7 @@ def log_request(record: Record, route: str, method: str, status: int, seconds: f
         "model": record.model,
         "outcome": record.outcome,
         "reason": record.reason,
+        "param": record.param,
         "tokens": record.tokens,
         "images": record.images,
         "bytes": record.bytes,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -21,6 +22,7 @@ from prometheus_client.registry import Collector
 from mmroute.fast_paths import ReuseStats
 from mmroute.server.models import Models
 from mmroute.server.work import Answer
+from mmroute.stages import Stage
 
 __all__ = ["Metrics"]
 
@@ -28,6 +30,11 @@ _SECONDS: Final = (
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
 )  # fmt: skip
+_STAGE_SECONDS: Final = (
+    0.000005, 0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.1,
+    1.0,
+)  # fmt: skip
+_NANO: Final = 1e-9
 _TOKENS: Final = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
@@ -47,15 +54,20 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         build.labels(importlib.metadata.version("mmroute"), platform.python_version()).set(1)
-        self._seconds = Histogram(
+        seconds = Histogram(
             "mmroute_request_duration_seconds",
             "From the first byte of a request to the last one of its answer",
             ["route", "status"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        self._routings = Counter(
+        stages = Histogram(
+            "mmroute_stage_duration_seconds",
+            "Stages of a request that was answered: render, encode, count, place, expand, hash",
+            ["model", "stage"], buckets=_STAGE_SECONDS, registry=registry,
+        )  # fmt: skip
+        routings = Counter(
             "mmroute_routings_total",
-            "Requests with a prompt, by what became of them: exact, inexact (422), refused (as "
-            "the engine refuses it) or fallback; and by the reason",
+            "Requests by what became of them: exact, inexact (422), refused (as the engine refuses "
+            "it), fallback or unavailable; and by the reason, or the error's type",
             ["model", "outcome", "reason"], registry=registry,
         )  # fmt: skip
         self._fallbacks = Counter(
@@ -68,11 +80,11 @@ class Metrics:
             "Requests that were not looked at, by the limit that was reached",
             ["limit"], registry=registry,
         )  # fmt: skip
-        self._tokens = Histogram(
+        tokens = Histogram(
             "mmroute_prompt_tokens", "Token IDs of the prompts of a request",
             ["model"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        self._image_tokens = Histogram(
+        image_tokens = Histogram(
             "mmroute_image_tokens", "Image tokens of a request with images",
             ["model"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
@@ -80,6 +92,12 @@ class Metrics:
         self.in_flight = Gauge(
             "mmroute_requests_in_flight", "Requests that are being answered", registry=registry
         )
+        # Finding a metric by its labels costs as much as counting.
+        self._seconds = functools.cache(seconds.labels)
+        self._stages = functools.cache(stages.labels)
+        self._routings = functools.cache(routings.labels)
+        self._tokens = functools.cache(tokens.labels)
+        self._image_tokens = functools.cache(image_tokens.labels)
 
     def page(self) -> bytes:
         """The text of ``/metrics``."""
@@ -87,21 +105,24 @@ class Metrics:
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request of any kind."""
-        self._seconds.labels(route, status).observe(seconds)
+        self._seconds(route, status).observe(seconds)
 
-    def answered(self, answer: Answer) -> None:
-        """Count an exact answer."""
-        if answer.model is None:
+    def answered(self, answer: Answer, stages: Mapping[Stage, int]) -> None:
+        """Count an exact answer, and the nanoseconds its stages took."""
+        model = answer.model
+        if model is None:
             return
-        self._routings.labels(answer.model, "exact", "").inc()
-        self._tokens.labels(answer.model).observe(answer.tokens)
+        self._routings(model, "exact", "").inc()
+        self._tokens(model).observe(answer.tokens)
+        for stage, nanoseconds in stages.items():
+            self._stages(model, stage.value).observe(nanoseconds * _NANO)
         if answer.images:
-            self._images.labels(answer.model).inc(answer.images)
-            self._image_tokens.labels(answer.model).observe(answer.image_tokens)
+            self._images.labels(model).inc(answer.images)
+            self._image_tokens(model).observe(answer.image_tokens)
 
     def inexact(self, model: str | None, outcome: str, reason: str) -> None:
         """Count a request without an exact answer."""
-        self._routings.labels(model or "", outcome, reason).inc()
+        self._routings(model or "", outcome, reason).inc()
 
     def fallback(self, reason: str, status: str) -> None:
         """Count what the fallback answered."""

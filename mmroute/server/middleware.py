@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-import uuid
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -84,7 +83,7 @@ class Observation:
             return
         began = time.perf_counter()
         given = next((v for k, v in scope["headers"] if k == b"x-request-id"), None)
-        request_id = uuid.uuid4().hex if given is None else given.decode("latin-1")
+        request_id = secrets.token_hex(16) if given is None else given.decode("latin-1")
         record = scope[RECORD] = Record(request_id)
         status = _FAILURE
 

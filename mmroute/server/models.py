@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from http import HTTPStatus
 from typing import Final
 
 from mmroute.backends import BackendProfile, find_backend
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.images.links import ImageLinks
 from mmroute.model_files import find_model
 from mmroute.normalizer import Normalizer
 from mmroute.parity.self_check import check_model
+from mmroute.resolved_model import ResolvedModel
 from mmroute.server.errors import ApiError
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
+from mmroute.stages import Stopwatch, watched
 
-__all__ = ["ModelSource", "Models", "ServedModel"]
+__all__ = ["Entry", "ModelSource", "ModelStatus", "Models", "NameTakenError", "ServedModel"]
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_LIMIT: Final = (1 << 31) - 1
+_LOADING_AT_A_TIME: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,15 @@ class ServedModel:
     Attributes:
         name: its first name, by which metrics and logs know it.
         root: the model as the operator named it.
-        normalizer: loaded, checked, its encoder chosen.
+        model: loaded, checked, its encoder chosen.
+        normalizer: of it; what its stages take is counted.
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: of sampling parameters.
     """
 
     name: str
     root: str
+    model: ResolvedModel
     normalizer: Normalizer
     unlimited: Normalizer
     defaults: SamplingDefaults
@@ -66,16 +73,88 @@ class ServedModel:
     @property
     def max_model_len(self) -> int:
         """Tokens of the longest context."""
-        return self.normalizer.model.max_model_len
+        return self.model.max_model_len
+
+
+class NameTakenError(ValueError):
+    """A name is that of another model."""
+
+
+class ModelStatus(StrEnum):
+    """How far a model is."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What models with the same files share."""
+
+    model: ResolvedModel
+    normalizer: Normalizer
+    unlimited: Normalizer
+    defaults: SamplingDefaults
+
+
+class Entry:
+    """A model of a server, and how far it is.
+
+    Attributes:
+        source: of it.
+        served: the model, once it can answer.
+        error: why it cannot; empty if it can, or may yet.
+    """
+
+    def __init__(self, source: ModelSource) -> None:
+        self.source = source
+        self.served: ServedModel | None = None
+        self.error = ""
+        self.loading: Future[_Loaded] = Future()
+
+    @property
+    def status(self) -> ModelStatus:
+        """How far it is."""
+        if self.served is not None:
+            return ModelStatus.READY
+        return ModelStatus.FAILED if self.error else ModelStatus.LOADING
+
+    def wait_for(self, loading: Future[_Loaded]) -> None:
+        """Take what is being loaded, when it is."""
+        self.loading = loading
+        loading.add_done_callback(self._take)
+
+    def _take(self, loading: Future[_Loaded]) -> None:
+        if loading.cancelled():
+            return
+        error = loading.exception()
+        if error is None:
+            found, source = loading.result(), self.source
+            self.served = ServedModel(
+                source.names[0], source.model, found.model, found.normalizer, found.unlimited,
+                found.defaults,
+            )  # fmt: skip
+        elif isinstance(error, MmrouteError):
+            self.error = f"{error.reason}: {error}"
+        else:
+            self.error = f"{type(error).__name__}: {error}"
+            _LOG.error("model not loaded", exc_info=error)
 
 
 class Models:
     """All models of a server. Loading goes on beside it, in threads.
 
+    Those with the same files are loaded once, however many ask for them at a time.
+
     Args:
-        sources: at least one; those with the same files share one normalizer.
+        sources: at least one.
         links: permission to follow links to images.
         fast_paths: for each of them.
+
+    Attributes:
+        created: when, in seconds since 1970.
+        watch: counts what the stages of a request take.
 
     Raises:
         ValueError: there is none, or two of them share a name.
@@ -88,47 +167,23 @@ class Models:
         links: ImageLinks | None = None,
         fast_paths: FastPaths | None = None,
     ) -> None:
-        self._sources = tuple(sources)
         self._links = links
         self._fast_paths = fast_paths
-        self._by_name: dict[str, ModelSource] = {}
-        for source in self._sources:
-            for name in source.names:
-                if self._by_name.setdefault(name, source) is not source:
-                    raise ValueError(f"two models are served by the name {name!r}")
-        if not self._by_name or not all(source.names for source in self._sources):
-            raise ValueError("at least one model must be served, each by at least one name")
-        self._loaded: dict[ModelSource, ServedModel] = {}
-        self._futures: list[Future[None]] = []
+        self._lock = threading.Lock()
+        self._by_name: dict[str, Entry] = {}
+        self._loads: dict[tuple[object, ...], Future[_Loaded]] = {}
+        self._pool = ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
+        self._first = [self._enter(source) for source in dict.fromkeys(sources)]
+        if not self._first:
+            raise ValueError("at least one model must be served")
+        self._backend = sources[0].backend
         self.created: Final = int(time.time())
+        self.watch: Final = Stopwatch()
 
     @property
     def ready(self) -> bool:
-        """Whether every model can answer."""
-        return len(self._loaded) == len(self._sources)
-
-    def load(self) -> Sequence[Future[None]]:
-        """Begin to load them, each in a thread of its own; a failure is in its future."""
-        pool = ThreadPoolExecutor(len(self._sources), thread_name_prefix="mmroute-load")
-        shared: dict[tuple[object, ...], list[ModelSource]] = {}
-        for source in self._sources:
-            key = (source.model, source.model_id, source.revision, source.backend)
-            shared.setdefault(key, []).append(source)
-        self._futures = [pool.submit(self._load, group) for group in shared.values()]
-        pool.shutdown(wait=False)
-        return self._futures
-
-    def names(self) -> Iterator[tuple[str, ModelSource]]:
-        """Every name and its model, in the operator's order."""
-        yield from self._by_name.items()
-
-    def served(self, source: ModelSource) -> ServedModel | None:
-        """The loaded model; None while it is being loaded."""
-        return self._loaded.get(source)
-
-    def all_loaded(self) -> Sequence[ServedModel]:
-        """Those that can answer."""
-        return tuple(self._loaded.values())
+        """Whether every model that was there from the beginning can answer."""
+        return all(entry.served is not None for entry in self._first)
 
     @property
     def backend(self) -> BackendProfile:
@@ -137,43 +192,122 @@ class Models:
         Raises:
             ModelError: `unknown_backend`.
         """
-        return find_backend(self._sources[0].backend)
+        return find_backend(self._backend)
 
-    def source(self, name: str | None) -> ModelSource:
+    def load(self) -> Sequence[Entry]:
+        """Begin to load those that were there from the beginning."""
+        for entry in self._first:
+            self._begin(entry)
+        return self._first
+
+    def add(self, source: ModelSource) -> Entry:
+        """Begin to load another one; where it is there already, and has not failed, leave it so.
+
+        Raises:
+            NameTakenError: one of its names is another model's.
+        """
+        with self._lock:
+            known = self._by_name.get(source.names[0])
+            if known is not None and known.source == source:
+                if known.status is not ModelStatus.FAILED:
+                    return known
+                self._forget(known)
+            entry = self._enter(source)
+        self._begin(entry)
+        return entry
+
+    def remove(self, name: str) -> Entry:
+        """Serve a model no longer, by none of its names. What is being answered is answered.
+
+        Raises:
+            ApiError: 404.
+        """
+        with self._lock:
+            entry = self.entry(name)
+            self._forget(entry)
+        return entry
+
+    def close(self) -> None:
+        """Begin no more loading."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def names(self) -> Iterator[tuple[str, Entry]]:
+        """Every name and its model, in the order they came."""
+        yield from tuple(self._by_name.items())
+
+    def entries(self) -> Sequence[Entry]:
+        """Every model once."""
+        return tuple(dict.fromkeys(self._by_name.values()))
+
+    def all_loaded(self) -> Sequence[ServedModel]:
+        """Those that can answer."""
+        return [entry.served for entry in self.entries() if entry.served is not None]
+
+    def entry(self, name: str | None) -> Entry:
         """The model that is served by a name; the first one if there is none.
 
         Raises:
             ApiError: 404.
         """
-        source = self._by_name.get(name) if name else self._sources[0]
-        if source is None:
+        entry = self._by_name.get(name) if name else next(iter(self._by_name.values()), None)
+        if entry is None:
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
                 "NotFoundError",
-                f"The model `{name}` does not exist. Valid aliases: {', '.join(self._by_name)}.",
+                f"The model `{name or ''}` does not exist. Valid aliases: "
+                f"{', '.join(self._by_name)}.",
                 param="model",
             )
-        return source
+        return entry
 
     def find(self, name: str | None) -> ServedModel:
         """The model a request asks for; the first one if it names none.
 
         Raises:
-            ApiError: 404 for a name that is not served; 503 while it is being loaded.
+            ApiError: 404 for a name that is not served; 503 while it is being loaded, and where
+                that has failed.
         """
-        source = self.source(name)
-        loaded = self._loaded.get(source)
-        if loaded is None:
-            raise ApiError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "ServiceUnavailableError",
-                f"The model `{source.names[0]}` is being loaded; ask /health.",
-                headers={"retry-after": "1"},
-            )
-        return loaded
+        entry = self.entry(name)
+        if entry.served is not None:
+            return entry.served
+        failed = entry.status is ModelStatus.FAILED
+        raise ApiError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "ServiceUnavailableError",
+            f"The model `{entry.source.names[0]}` "
+            + ("could not be loaded." if failed else "is being loaded; ask /health."),
+            headers={} if failed else {"retry-after": "1"},
+        )
 
-    def _load(self, group: Sequence[ModelSource]) -> None:
-        source, began = group[0], time.perf_counter()
+    def _enter(self, source: ModelSource) -> Entry:
+        if not source.names:
+            raise ValueError(f"{source.model} must be served by at least one name")
+        taken = [name for name in source.names if name in self._by_name]
+        if taken:
+            raise NameTakenError(f"two models are served by the name {taken[0]!r}")
+        entry = Entry(source)
+        self._by_name.update(dict.fromkeys(source.names, entry))
+        return entry
+
+    def _forget(self, entry: Entry) -> None:
+        for name in entry.source.names:
+            del self._by_name[name]
+        if entry in self._first:
+            self._first.remove(entry)
+        shares = [other for other in self.entries() if _files(other.source) == _files(entry.source)]
+        if not shares:
+            self._loads.pop(_files(entry.source), None)
+
+    def _begin(self, entry: Entry) -> None:
+        key = _files(entry.source)
+        with self._lock:
+            loading = self._loads.get(key)
+            if loading is None or (loading.done() and loading.exception() is not None):
+                loading = self._loads[key] = self._pool.submit(self._load, entry.source)
+        entry.wait_for(loading)
+
+    def _load(self, source: ModelSource) -> _Loaded:
+        began = time.perf_counter()
         normalizer = Normalizer.from_pretrained(
             source.model,
             backend=source.backend,
@@ -188,18 +322,20 @@ class Models:
         if not report.healthy:
             raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
         encoder = normalizer.stats().encoder  # waits until it is chosen
-        commit = normalizer.model.commit  # the same files, and no second question to the hub
+        model = normalizer.model
+        commit = model.commit  # the same files, and no second question to the hub
         files = find_model(source.model, revision=commit or source.revision)
         defaults = sampling_defaults(files.object("generation_config.json"))
+        normalizer = watched(normalizer, self.watch)
         unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
-        for member in group:
-            self._loaded[member] = ServedModel(
-                member.names[0], member.model, normalizer, unlimited, defaults
-            )
         fields = {
             "model": source.model,
-            "names": [name for member in group for name in member.names],
             "encoder": None if encoder is None else encoder.engine,
             "seconds": round(time.perf_counter() - began, 3),
         }
         _LOG.info("model loaded", extra={"fields": fields})
+        return _Loaded(model, normalizer, unlimited, defaults)
+
+
+def _files(source: ModelSource) -> tuple[object, ...]:
+    return source.model, source.model_id, source.revision, source.backend

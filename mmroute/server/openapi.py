@@ -118,11 +118,11 @@ _SCHEMAS: Final[dict[str, _Schema]] = {
                         {
                             "offset": _INTEGER,
                             "length": _INTEGER,
-                            "embed_runs": {
+                            "is_embed": {
                                 "type": "array",
-                                "items": {"type": "array", "items": _INTEGER},
-                                "description": "[1 or 0, length] ...: which positions receive "
-                                "features; absent if all do",
+                                "items": {"type": "boolean"},
+                                "description": "which positions of the range receive features; "
+                                "absent if all do",
                             },
                         },
                     ),

@@ -35,7 +35,7 @@ class Prompt:
 
     def offsets(self, served: ServedModel, with_special: bool) -> list[tuple[int, int]] | None:
         """Where in the text each token stands; None for token IDs, and where nobody can say."""
-        tokenizer = served.normalizer.model.tokenizer
+        tokenizer = served.model.tokenizer
         if self.text is None or not isinstance(tokenizer, HfTokenizer):
             return None
         found = tokenizer.backend.encode(self.text, add_special_tokens=with_special).offsets

@@ -6,7 +6,6 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/render/serving.py``, ``renderers/par
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from mmroute.server.prompts import Prompt, encode_prompt, read_prompts
 from mmroute.server.sampling import SamplingRequest
 from mmroute.server.truncation import Truncation, read_truncation
 from mmroute.server.work import Answer, Work, answered
+from mmroute.stages import Stage
 
 __all__ = ["render_chat", "render_completion"]
 
@@ -138,7 +138,10 @@ def _rendered(  # noqa: PLR0913 - the parts of one answer
     ids = routing.token_ids
     try:
         features = features_of(routing)
-        hashes = block_hashes_of(routing, work.blocks)
+        hashes = None
+        if work.blocks is not None:
+            hashed = work.models.watch.timed(Stage.HASH, block_hashes_of)
+            hashes = hashed(routing, work.blocks)
     except InexactError as inexact:
         raise of_reason(inexact.reason, str(inexact), model=served.name) from None
     return Rendered(
@@ -155,7 +158,7 @@ def _rendered(  # noqa: PLR0913 - the parts of one answer
 def _base_id(prefix: str, body: Body, work: Work) -> str:
     """The header wins over the body."""
     own = read(body, "request_id", text, "")
-    return f"{prefix}-{work.request_id or own or uuid.uuid4().hex[:16]}"
+    return f"{prefix}-{work.request_id or own or work.own_id}"
 
 
 def _carried(body: Body) -> dict[str, Any]:
@@ -244,7 +247,7 @@ def _check_refusals(body: Body, work: Work, tool_choice: object) -> None:
 def _check_template(body: Body, served: ServedModel) -> None:
     """What mistral-common encodes has no template; ``/tokenize`` does not mind."""
     named = any(body.get(name) is not None for name in ("chat_template", "chat_template_kwargs"))
-    if named and not isinstance(served.normalizer.model.chat, HfChat):
+    if named and not isinstance(served.model.chat, HfChat):
         raise bad_request("chat_template is not supported for Mistral tokenizers.", "chat_template")
 
 

@@ -71,6 +71,7 @@ def serve(
     try:
         server.run()
     finally:
+        models.close()
         for opened in sockets:
             opened.close()
         if listen.uds is not None:

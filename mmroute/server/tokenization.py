@@ -69,7 +69,7 @@ def detokenize(body: Body, work: Work) -> Answer:
     served = work.models.find(read_nullable(body, "model", text))
     if ids and max(ids) > _MAX_ID:
         raise bad_request("number too large to fit in target type")
-    tokenizer = served.normalizer.model.tokenizer
+    tokenizer = served.model.tokenizer
     known = [token_id for token_id in ids if token_id <= tokenizer.max_token_id]
     return answered(served, {"prompt": tokenizer.decode(known)})
 
@@ -128,7 +128,7 @@ def _token_answer(served: ServedModel, ids: Sequence[int], *, with_texts: bool) 
 
 def _pieces(served: ServedModel, ids: Sequence[int]) -> list[str]:
     """The vocabulary's own spelling of each token."""
-    tokenizer = served.normalizer.model.tokenizer
+    tokenizer = served.model.tokenizer
     if isinstance(tokenizer, HfTokenizer):
         return [tokenizer.backend.id_to_token(token_id) or "" for token_id in ids]
     from mmroute.tokenizers.mistral import MistralCommonTokenizer  # noqa: PLC0415 - as resolve.py

@@ -22,12 +22,14 @@ class Work:
         models: of the server.
         settings: of the server.
         request_id: of the ``X-Request-Id`` header; None if there is none.
+        own_id: of the log line, for a request that brings none.
         blocks: which block hashes are wanted; None for none.
     """
 
     models: Models
     settings: ServerSettings
     request_id: str | None = None
+    own_id: str = ""
     blocks: BlockForm | None = None
 
 
