@@ -669,7 +669,6 @@ def test_logs_hold_no_content(models: Models) -> None:
 def test_refused_requests_are_logged_with_their_field(
     models: Models, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The ID in the log is the one of an answer, also where the client gave none."""
     with caplog.at_level(logging.INFO, "mmroute.server"), serving(models) as client:
         client.post(CHAT, json={"messages": [{"role": 5}]})
         client.post(CHAT, json={"messages": HI})

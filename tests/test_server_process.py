@@ -180,14 +180,20 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
     blocks = [b for b in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "curl" in b]
     port, log = free_port(), tmp_path / "log"
-    with process(EMBEDDED_MODEL, "--port", str(port), log=log):
+    with process(EMBEDDED_MODEL, "--port", str(port), "--admin-key", "secret", log=log):
         for block in blocks:
             script = "set -e\n" + block.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
             result = subprocess.run(
-                ["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60, check=False
+                ["/bin/sh", "-c", script],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+                env={**os.environ, "KEY": "secret"},
             )
             assert result.returncode == 0, result.stderr
-            assert "error" not in result.stdout
+            assert '"error":{' not in result.stdout
+            assert "nauthorized" not in result.stdout
             if "image_url" in block:
                 answer = json.loads(result.stdout)
                 shown = re.search(r'"token_ids":(\[.*?\])', page)

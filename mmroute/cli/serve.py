@@ -32,7 +32,7 @@ model.
   mmroute serve qwen=/models/qwen2.5-vl-3b llava=/models/llava-1.5-7b --uds /run/mmroute.sock
 
 docs/server.md has the routes, what a request without an exact answer gets, and the metrics. Keys
-are also read from MMROUTE_API_KEY and MMROUTE_FALLBACK_API_KEY.
+are also read from MMROUTE_API_KEY, MMROUTE_ADMIN_KEY and MMROUTE_FALLBACK_API_KEY.
 
 exit status: 0 told to stop (SIGTERM); 1 a model could not be loaded, or nothing to listen on; 2 bad
 usage
@@ -103,6 +103,11 @@ def _listen_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--api-key", metavar="KEY", action="append", default=[],
         help="wanted for /v1, as by vLLM; the other routes are open (repeatable)",
+    )  # fmt: skip
+    where.add_argument(
+        "--admin-key", metavar="KEY",
+        help="serve /admin/models, where models are added and removed, to who has this key "
+        "(default: there are no such routes)",
     )  # fmt: skip
     where.add_argument(
         "--drain-seconds", metavar="S", type=float, default=1.0,
@@ -267,6 +272,7 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
     keys = arguments.api_key or _from_environment("MMROUTE_API_KEY")
     fallback_keys = _from_environment("MMROUTE_FALLBACK_API_KEY")
+    admin_keys = _from_environment("MMROUTE_ADMIN_KEY")
     hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
     if networks and not hosts:
         raise _UsageError("--image-network is for links, and no --image-host is allowed")
@@ -285,6 +291,7 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
         tokenizer_info=arguments.enable_tokenizer_info_endpoint,
         request_id_headers=arguments.enable_request_id_headers,
         api_keys=tuple(keys),
+        admin_key=arguments.admin_key or next(iter(admin_keys), None),
         links=ImageLinks(hosts=hosts, networks=networks) if hosts else None,
         access_log=AccessLog(arguments.access_log),
     )

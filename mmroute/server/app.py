@@ -18,13 +18,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mmroute.parity.tested_versions import version_of
+from mmroute.server.admin import ADMIN_PREFIX, admin_routes
 from mmroute.server.admission import Admission
 from mmroute.server.endpoints import Endpoints, Handler, error_response, json_response
 from mmroute.server.errors import ApiError
 from mmroute.server.fallback import Fallback
 from mmroute.server.metrics import Metrics
-from mmroute.server.middleware import Authentication, Drain, Observation
-from mmroute.server.models import Models
+from mmroute.server.middleware import VLLM_GUARDED, Authentication, Drain, Observation
+from mmroute.server.models import Models, ModelStatus
 from mmroute.server.openapi import openapi
 from mmroute.server.render import render_chat, render_completion
 from mmroute.server.settings import ServerSettings
@@ -80,6 +81,8 @@ def create_app(
             await fallback.close()
 
     routes = [*_read_routes(models, settings, metrics, drain), *_posted_routes(endpoints)]
+    if settings.admin_key is not None:
+        routes += admin_routes(models, endpoints)
     names = frozenset(route.path for route in routes)
     app = Starlette(
         routes=routes,
@@ -88,7 +91,9 @@ def create_app(
     )
     middleware = [Middleware(Observation, settings, metrics, drain, names)]
     if settings.api_keys:
-        middleware.append(Middleware(Authentication, settings.api_keys))
+        middleware.append(Middleware(Authentication, settings.api_keys, VLLM_GUARDED))
+    if settings.admin_key is not None:
+        middleware.append(Middleware(Authentication, (settings.admin_key,), (ADMIN_PREFIX,)))
     app.user_middleware = middleware
     return app
 
@@ -163,6 +168,8 @@ def _model_list(models: Models) -> dict[str, Any]:
     """Every served name, as vLLM lists them; the length of a model's context once it is loaded."""
     cards = []
     for name, entry in models.names():
+        if entry.status is ModelStatus.FAILED:
+            continue
         loaded = entry.served
         permission = {
             "id": f"modelperm-{uuid.uuid4().hex[:16]}",

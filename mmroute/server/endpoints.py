@@ -114,7 +114,7 @@ class Endpoints:
                 ticket.enter()
                 answer, stages = await self._work(handler, raw, self._of(request), ticket)
             self._count(record, answer, stages)
-            return json_response(answer.body, headers=answer.headers)
+            return json_response(answer.body, answer.status, answer.headers)
         except TimeoutError:
             return await self._without_answer(self._late(raw), request, raw, record)
         except ApiError as error:

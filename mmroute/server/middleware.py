@@ -15,9 +15,11 @@ from mmroute.server.logs import Record, log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import AccessLog, ServerSettings
 
-__all__ = ["Authentication", "Drain", "Observation"]
+__all__ = ["VLLM_GUARDED", "Authentication", "Drain", "Observation"]
 
-_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
+VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
+"""What vLLM 0.33.0 wants an API key for, and nothing else
+(``entrypoints/serve/middleware/authenticate.py``)."""
 _FAILURE: Final = 500
 _HEALTH: Final = "/health"  # says 503 until it is healthy, which is no failure
 
@@ -30,13 +32,11 @@ class Drain:
 
 
 class Authentication:
-    """An API key for ``/v1``, and for nothing else: as vLLM 0.33.0 guards its routes.
+    """An API key for the paths that begin so, and for no others."""
 
-    Source: ``entrypoints/serve/middleware/authenticate.py``.
-    """
-
-    def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, keys: tuple[str, ...], guarded: tuple[str, ...]) -> None:
         self._app = app
+        self._guarded = guarded
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +44,7 @@ class Authentication:
         guarded = (
             scope["type"] == "http"
             and scope["method"] != "OPTIONS"
-            and scope["path"].startswith(_GUARDED)
+            and scope["path"].startswith(self._guarded)
         )
         if guarded and not self._knows(Headers(scope=scope).get("authorization", "")):
             await json_response({"error": "Unauthorized"}, 401)(scope, receive, send)

@@ -49,6 +49,7 @@ class ServerSettings:
         trust_request_mm_kwargs: let requests set `mm_processor_kwargs`, as vLLM's option does.
         tokenizer_info: serve ``/tokenizer_info``.
         api_keys: of which ``/v1`` needs one; empty for none.
+        admin_key: wanted for ``/admin``, where models are added and removed; None: no such routes.
         request_id_headers: answer with ``X-Request-Id``.
         links: permission to follow links to images; None to follow none.
         max_body_bytes: of one request.
@@ -72,6 +73,7 @@ class ServerSettings:
     trust_request_mm_kwargs: bool = False
     tokenizer_info: bool = False
     api_keys: tuple[str, ...] = ()
+    admin_key: str | None = None
     request_id_headers: bool = False
     links: ImageLinks | None = None
     max_body_bytes: int = 64 * _MEBIBYTE
@@ -87,6 +89,8 @@ class ServerSettings:
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, found {shown(getattr(self, name))}")
+        if self.admin_key is not None and not self.admin_key:
+            raise ValueError("admin_key must not be empty")
         if self.worker_bytes < 0:
             raise ValueError(f"worker_bytes must not be negative, found {self.worker_bytes}")
         if self.max_total_body_bytes < self.max_body_bytes:

@@ -44,6 +44,7 @@ class Answer:
         images: in them.
         image_tokens: of these.
         headers: beside the usual ones.
+        status: of the response.
     """
 
     body: Any
@@ -52,6 +53,7 @@ class Answer:
     images: int = 0
     image_tokens: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
 
 
 def answered(

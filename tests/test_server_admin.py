@@ -1,0 +1,185 @@
+"""Models that come and go while the server runs."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from server_helpers import CHAT, HI, error_of, serving
+from starlette.testclient import TestClient
+
+from mmroute import Normalizer, Reason
+from mmroute.server import ModelSource, ServerSettings
+from mmroute.server.models import Models
+
+MODELS: Final = "/admin/models"
+KEY: Final = {"authorization": "Bearer secret"}
+ADMIN: Final = ServerSettings(admin_key="secret")
+
+
+@pytest.fixture
+def first(small_model: Callable[[str], Path]) -> Models:
+    return Models([ModelSource(str(small_model("small-llava-1.5")), ("first",))])
+
+
+@pytest.fixture
+def client(first: Models) -> Iterator[TestClient]:
+    with serving(first, ADMIN) as client:
+        client.headers.update(KEY)
+        yield client
+
+
+def wait_for(client: TestClient, name: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while (found := client.get(f"{MODELS}/{name}").json())["status"] == "loading":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert isinstance(found, dict)
+    return found
+
+
+def ask(client: TestClient, name: str | None) -> Any:
+    return client.post(CHAT, json={"model": name, "messages": HI})
+
+
+def test_there_are_no_such_routes_without_a_key(first: Models) -> None:
+    with serving(first) as client:
+        assert client.get(MODELS).status_code == httpx.codes.NOT_FOUND
+        assert client.post(MODELS, json={"model": "x"}).status_code == httpx.codes.NOT_FOUND
+
+
+def test_the_key_is_for_these_routes_alone(first: Models) -> None:
+    with serving(first, ADMIN) as client:
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            for method, path in (("GET", MODELS), ("POST", MODELS), ("DELETE", f"{MODELS}/first")):
+                answer = client.request(method, path, headers=headers)
+                assert answer.status_code == httpx.codes.UNAUTHORIZED
+        assert ask(client, "first").status_code == httpx.codes.OK
+
+
+def test_a_model_comes_and_goes(client: TestClient, small_model: Callable[[str], Path]) -> None:
+    directory = str(small_model("small-qwen2.5-vl"))
+    assert ask(client, "org/qwen").status_code == httpx.codes.NOT_FOUND
+    body = {"model": directory, "names": ["org/qwen", "alias"], "model_id": "org/qwen"}
+    added = client.post(MODELS, json=body)
+    assert added.status_code == httpx.codes.ACCEPTED
+    assert added.json()["status"] == "loading"
+    found = wait_for(client, "org/qwen")
+    own = Normalizer.from_pretrained(directory)
+    right = own.normalize(messages=HI).token_ids.tolist()
+    assert found == {
+        "names": ["org/qwen", "alias"], "model": directory, "model_id": "org/qwen",
+        "revision": None, "backend": "vllm", "status": "ready", "error": None,
+        "max_model_len": own.model.max_model_len,
+    }  # fmt: skip
+    assert [entry["names"][0] for entry in client.get(MODELS).json()["data"]] == [
+        "first", "org/qwen",
+    ]  # fmt: skip
+    for name in ("org/qwen", "alias"):
+        assert ask(client, name).json()["token_ids"] == right
+    assert "alias" in [card["id"] for card in client.get("/v1/models").json()["data"]]
+
+    assert client.delete(f"{MODELS}/alias").json()["names"] == ["org/qwen", "alias"]
+    for name in ("org/qwen", "alias"):
+        assert error_of(ask(client, name)) == (404, "NotFoundError", "model")
+    assert error_of(client.delete(f"{MODELS}/alias")) == (404, "NotFoundError", "model")
+    assert ask(client, None).status_code == httpx.codes.OK
+
+
+def test_many_who_ask_at_once_load_it_once(
+    client: TestClient, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = []
+    load = Normalizer.from_pretrained
+
+    def counted(model: str, **more: Any) -> Normalizer:
+        loaded.append(model)
+        return load(model, **more)
+
+    monkeypatch.setattr(Normalizer, "from_pretrained", counted)
+    directory = str(small_model("small-qwen2.5-vl"))
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(
+            pool.map(lambda _: client.post(MODELS, json={"model": directory}), range(32))
+        )
+    assert {answer.status_code for answer in answers} <= {httpx.codes.OK, httpx.codes.ACCEPTED}
+    assert wait_for(client, directory)["status"] == "ready"
+    # The same files by another name, too.
+    client.post(MODELS, json={"model": directory, "names": ["other"]})
+    assert wait_for(client, "other")["status"] == "ready"
+    assert loaded == [directory]
+    client.delete(f"{MODELS}/{directory}")
+    assert ask(client, "other").status_code == httpx.codes.OK
+
+
+def test_what_is_removed_while_it_is_loaded_is_not_served(
+    client: TestClient, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    load = Normalizer.from_pretrained
+
+    def slow(model: str, **more: Any) -> Normalizer:
+        may_end.wait(30)
+        return load(model, **more)
+
+    monkeypatch.setattr(Normalizer, "from_pretrained", slow)
+    client.post(MODELS, json={"model": str(small_model("small-qwen2.5-vl")), "names": ["late"]})
+    loading = ask(client, "late")
+    assert error_of(loading) == (503, "ServiceUnavailableError", None)
+    assert loading.headers["retry-after"] == "1"
+    assert client.get("/health").status_code == httpx.codes.OK  # those from the beginning are there
+    client.delete(f"{MODELS}/late")
+    may_end.set()
+    time.sleep(0.2)
+    assert ask(client, "late").status_code == httpx.codes.NOT_FOUND
+
+
+def test_a_model_that_fails_says_why_and_may_be_tried_again(
+    client: TestClient, small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    body = {"model": str(directory), "names": ["late"]}
+    client.post(MODELS, json=body)
+    found = wait_for(client, "late")
+    assert found["status"] == "failed"
+    assert found["error"].split(":")[0] in set(Reason)
+    assert error_of(ask(client, "late")) == (503, "ServiceUnavailableError", None)
+    assert "late" not in [card["id"] for card in client.get("/v1/models").json()["data"]]
+    shutil.copytree(small_model("small-qwen2.5-vl"), directory, dirs_exist_ok=True)
+    assert client.post(MODELS, json=body).status_code == httpx.codes.ACCEPTED
+    assert wait_for(client, "late")["status"] == "ready"
+    assert ask(client, "late").status_code == httpx.codes.OK
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ({}, (400, "Bad Request", "body.model")),
+        ({"model": ""}, (400, "Bad Request", "body.names")),
+        ({"model": "x", "names": []}, (400, "Bad Request", "body.names")),
+        ({"model": "x", "names": ["a", "a"]}, (400, "Bad Request", "body.names")),
+        ({"model": "x", "names": "a"}, (400, "Bad Request", "body.names")),
+        ({"model": "x", "nmaes": ["a"]}, (400, "Bad Request", "body.nmaes")),
+        ({"model": "x", "names": ["first"]}, (409, "ConflictError", "names")),
+    ],
+)
+def test_what_cannot_be_added(
+    client: TestClient, body: dict[str, Any], found: tuple[int, str, str]
+) -> None:
+    assert error_of(client.post(MODELS, json=body)) == found
+    assert len(client.get(MODELS).json()["data"]) == 1
+
+
+def test_the_last_model_may_go(client: TestClient) -> None:
+    assert client.delete(f"{MODELS}/first").status_code == httpx.codes.OK
+    assert error_of(ask(client, None)) == (404, "NotFoundError", "model")
+    assert client.get("/v1/models").json()["data"] == []
+    assert client.get("/version").status_code == httpx.codes.OK
