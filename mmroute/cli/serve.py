@@ -122,9 +122,10 @@ def _listen_options(parser: argparse.ArgumentParser) -> None:
 def _answer_options(parser: argparse.ArgumentParser) -> None:
     answers = parser.add_argument_group("what it answers")
     answers.add_argument(
-        "--inexact", choices=["error", "fallback"],
+        "--inexact", choices=["error", "fallback", "text-prefix"],
         help="a request without an exact answer gets an error with the reason, or the answer of "
-        "--fallback-url (default: fallback if that is given)",
+        "--fallback-url, or (a chat whose images are the cause) the tokens before its first image "
+        "(default: fallback if that is given, else error)",
     )  # fmt: skip
     answers.add_argument(
         "--fallback-url", metavar="URL", help="a real vLLM render: http://HOST:PORT"

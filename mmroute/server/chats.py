@@ -15,13 +15,15 @@ from mmroute.chat.hf import HfChat
 from mmroute.chat.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.normalizer import Normalizer
+from mmroute.request import RequestOptions
 from mmroute.routing import Routing
 from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
 from mmroute.server.fields import Body, boolean, object_, read, read_nullable, text
 from mmroute.server.models import ServedModel
 from mmroute.server.settings import ServerSettings
+from mmroute.text_prefix import text_prefix
 
-__all__ = ["ChatFields", "exact", "read_chat", "route_chat"]
+__all__ = ["ChatFields", "beginning_of_chat", "exact", "read_chat", "route_chat"]
 
 _WARM_UP: Final = "warmup"
 _FIRST_MESSAGE_TYPE: Final = "ChatCompletionDeveloperMessageParam"  # which vLLM tries first
@@ -87,25 +89,23 @@ def route_chat(
         ApiError: what vLLM refuses, and what has no exact answer.
     """
     _check_trust(served, chat, settings)
-    kwargs = chat.chat_template_kwargs
-    if chat.tools == [] and isinstance(served.model.chat, HfChat):
-        # None, and yet the template for requests with tools is taken.
-        kwargs = {"tools": [], **kwargs}
     routing = normalizer.normalize(
-        messages=chat.messages,
-        tools=chat.tools or None,
-        add_generation_prompt=chat.add_generation_prompt,
-        continue_final_message=chat.continue_final_message,
-        add_special_tokens=chat.add_special_tokens,
-        chat_template_kwargs=kwargs,
-        mm_processor_kwargs=chat.mm_processor_kwargs,
-        cache_salt=cache_salt,
+        messages=chat.messages, cache_salt=cache_salt, **_options(served, chat)
     )
     if routing.reason is not None:
         special = _named_otherwise(served, chat.messages, routing.reason, routing.message)
         if special is not None:
             raise special
     return exact(served, routing)
+
+
+def beginning_of_chat(
+    served: ServedModel, chat: ChatFields, *, cache_salt: str | None = None
+) -> Routing | None:
+    """The tokens before the first image, as a prompt of their own; None where nobody can say."""
+    options = RequestOptions(**_options(served, chat))
+    found = text_prefix(served.model, chat.messages, options)
+    return None if found is None else Routing(cache_salt=cache_salt, _token_ids=found)
 
 
 def exact(served: ServedModel, routing: Routing) -> Routing:
@@ -118,6 +118,21 @@ def exact(served: ServedModel, routing: Routing) -> Routing:
         message = _OF_THIS_SERVER.get(routing.reason, routing.message)
         raise of_reason(routing.reason, message, model=served.name)
     return routing
+
+
+def _options(served: ServedModel, chat: ChatFields) -> dict[str, Any]:
+    kwargs = chat.chat_template_kwargs
+    if chat.tools == [] and isinstance(served.model.chat, HfChat):
+        # None, and yet the template for requests with tools is taken.
+        kwargs = {"tools": [], **kwargs}
+    return {
+        "tools": chat.tools or None,
+        "add_generation_prompt": chat.add_generation_prompt,
+        "continue_final_message": chat.continue_final_message,
+        "add_special_tokens": chat.add_special_tokens,
+        "chat_template_kwargs": kwargs,
+        "mm_processor_kwargs": chat.mm_processor_kwargs,
+    }
 
 
 def _messages(body: Body) -> list[Any]:

@@ -148,8 +148,12 @@ class Endpoints:
         return await asyncio.wrap_future(future)
 
     def _count(self, record: Record, answer: Answer, stages: Mapping[Stage, int]) -> None:
-        self._metrics.answered(answer, stages)
         record.model, record.outcome = answer.model, "exact"
+        if answer.inexact is None:
+            self._metrics.answered(answer, stages)
+        else:
+            record.outcome, record.reason = "text_prefix", answer.inexact.value
+            self._metrics.inexact(answer.model, record.outcome, record.reason)
         record.tokens, record.images = answer.tokens, answer.images
 
     async def _without_answer(

@@ -67,7 +67,7 @@ class Metrics:
         routings = Counter(
             "mmroute_routings_total",
             "Requests by what became of them: exact, inexact (422), refused (as the engine refuses "
-            "it), fallback or unavailable; and by the reason, or the error's type",
+            "it), fallback, text_prefix or unavailable; and by the reason, or the error's type",
             ["model", "outcome", "reason"], registry=registry,
         )  # fmt: skip
         self._fallbacks = Counter(

@@ -15,8 +15,8 @@ from mmroute.errors import InexactError, Reason, shown
 from mmroute.request import RequestOptions
 from mmroute.routing import Routing
 from mmroute.server.answers import Rendered, block_hashes_of, features_of, generate_request
-from mmroute.server.chats import ChatFields, exact, read_chat, route_chat
-from mmroute.server.errors import bad_request, of_reason, wrong_field
+from mmroute.server.chats import ChatFields, beginning_of_chat, exact, read_chat, route_chat
+from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
 from mmroute.server.fields import (
     Body,
     boolean,
@@ -31,6 +31,7 @@ from mmroute.server.fields import (
 from mmroute.server.models import ServedModel
 from mmroute.server.prompts import Prompt, encode_prompt, read_prompts
 from mmroute.server.sampling import SamplingRequest
+from mmroute.server.settings import InexactPolicy
 from mmroute.server.truncation import Truncation, read_truncation
 from mmroute.server.work import Answer, Work, answered
 from mmroute.stages import Stage
@@ -41,6 +42,11 @@ _PAYLOADS: Final = ("tensors", "none")
 _EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _TOOL_CHOICES: Final = ("none", "auto", "required")
 _UNSET: Final = (None, "auto")
+# Why a chat may have no exact answer while the tokens before its first image are known.
+_OF_IMAGES: Final = frozenset({
+    Reason.IMAGE_SIZE_UNKNOWN, Reason.IMAGE_LINK_REFUSED, Reason.IMAGE_LINK_FAILED,
+    Reason.IMAGE_UNREADABLE, Reason.IMAGE_IDENTITY_UNKNOWN, Reason.ITEM_TOO_LARGE,
+})  # fmt: skip
 _NO_TENSORS: Final = {"x-mmroute-mm-payload": "none"}
 
 
@@ -65,13 +71,24 @@ def render_chat(body: Body, work: Work) -> Answer:
     if unsupported is not None:
         raise of_reason(Reason.UNSUPPORTED_FIELD, unsupported, model=served.name)
     normalizer = served.normalizer if truncation is None else served.unlimited
-    routing = route_chat(served, normalizer, chat, work.settings, cache_salt=carried["cache_salt"])
-    if truncation is not None:
-        truncation.check_untouched(served, len(routing.token_ids))
-    rendered = _rendered(
-        served, routing, _base_id("chatcmpl", body, work), sampling, work, context=context
-    )
-    headers = _NO_TENSORS if rendered.features is not None and payload == "tensors" else None
+    request_id, salt = _base_id("chatcmpl", body, work), carried["cache_salt"]
+    try:
+        routing = route_chat(served, normalizer, chat, work.settings, cache_salt=salt)
+        if truncation is not None:
+            truncation.check_untouched(served, len(routing.token_ids))
+        rendered = _rendered(served, routing, request_id, sampling, work, context=context)
+    except ApiError as error:
+        if work.settings.inexact is not InexactPolicy.TEXT_PREFIX or error.reason not in _OF_IMAGES:
+            raise
+        begun = beginning_of_chat(served, chat, cache_salt=salt)
+        if begun is None:
+            raise
+        rendered = _rendered(served, begun, request_id, sampling, work, context=context)
+        answer = generate_request(rendered, carried)
+        answer["inexact"] = {"reason": error.reason.value, "message": error.message}
+        headers = {"x-mmroute-inexact": error.reason.value}
+        return answered(served, answer, [begun], headers, inexact=error.reason)
+    headers = _NO_TENSORS if rendered.features is not None and payload == "tensors" else {}
     return answered(served, generate_request(rendered, carried), [routing], headers)
 
 

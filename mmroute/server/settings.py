@@ -25,6 +25,9 @@ class InexactPolicy(StrEnum):
     """422, with the reason."""
     FALLBACK = "fallback"
     """A real vLLM render is asked, and the answer says so."""
+    TEXT_PREFIX = "text-prefix"
+    """A chat whose images are the cause gets the tokens before the first of them, and the answer
+    says so; all others get the error."""
 
 
 class AccessLog(StrEnum):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmroute.errors import Reason
 from mmroute.routing import Routing
 from mmroute.server.answers import BlockForm
 from mmroute.server.models import Models, ServedModel
@@ -45,6 +46,7 @@ class Answer:
         image_tokens: of these.
         headers: beside the usual ones.
         status: of the response.
+        inexact: why it is not the whole prompt; None if it is.
     """
 
     body: Any
@@ -54,6 +56,7 @@ class Answer:
     image_tokens: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
+    inexact: Reason | None = None
 
 
 def answered(
@@ -61,6 +64,7 @@ def answered(
     body: Any,  # noqa: ANN401 - whatever the route answers
     routings: Sequence[Routing] = (),
     headers: Mapping[str, str] | None = None,
+    inexact: Reason | None = None,
 ) -> Answer:
     """An answer with the numbers of the prompts it was made of."""
     placed = [range_ for routing in routings for range_ in routing.placeholders]
@@ -71,4 +75,5 @@ def answered(
         images=len(placed),
         image_tokens=sum(range_.length for range_ in placed),
         headers=headers or {},
+        inexact=inexact,
     )
