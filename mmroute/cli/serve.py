@@ -178,6 +178,11 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
         help="which requests get a log line (default: %(default)s)",
     )  # fmt: skip
     limits.add_argument(
+        "--otlp-traces-endpoint", metavar="URL",
+        help="send a span for each request to this OpenTelemetry collector, over HTTP "
+        "(http://HOST:4318/v1/traces; needs the extra `otel`)",
+    )  # fmt: skip
+    limits.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info",
         help="(default: %(default)s)",
     )  # fmt: skip
@@ -209,6 +214,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     except (ValueError, _UsageError) as error:
         print(f"mmroute: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except ModuleNotFoundError as error:  # the one that is imported only where it is asked for
+        print(
+            f"mmroute: {error.name} is not installed; --otlp-traces-endpoint needs "
+            "pip install 'mmroute[otel]'",
+            file=sys.stderr,
+        )
+        return EXIT_FAILURE
     if failure is not None:
         print(f"mmroute: {failure}", file=sys.stderr)
         return EXIT_FAILURE
@@ -282,7 +294,7 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
         for name in (
             "fallback_url", "fallback_timeout", "strict", "trust_request_mm_kwargs", "hash_seed",
             "max_body_bytes", "max_total_body_bytes", "max_concurrency", "request_timeout",
-            "worker_bytes", "workers",
+            "worker_bytes", "workers", "otlp_traces_endpoint",
         )
     }  # fmt: skip
     return ServerSettings(

@@ -69,6 +69,11 @@ def create_app(
             api_key=settings.fallback_api_key,
             timeout=settings.fallback_timeout,
         )
+    tracing = None
+    if settings.otlp_traces_endpoint is not None:
+        from mmroute.server.tracing import Tracing  # noqa: PLC0415 - an extra
+
+        tracing = Tracing(settings.otlp_traces_endpoint)
     endpoints = Endpoints(models, settings, metrics, Admission(settings, metrics), fallback)
 
     @contextlib.asynccontextmanager
@@ -79,6 +84,8 @@ def create_app(
         endpoints.close()
         if fallback is not None:
             await fallback.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     routes = [*_read_routes(models, settings, metrics, drain), *_posted_routes(endpoints)]
     if settings.admin_key is not None:
@@ -90,6 +97,8 @@ def create_app(
         exception_handlers={HTTPException: _http_error, Exception: _failed},
     )
     middleware = [Middleware(Observation, settings, metrics, drain, names)]
+    if tracing is not None:
+        middleware.append(tracing.middleware(frozenset(_POSTED)))
     if settings.api_keys:
         middleware.append(Middleware(Authentication, settings.api_keys, VLLM_GUARDED))
     if settings.admin_key is not None:

@@ -54,6 +54,7 @@ class ServerSettings:
         api_keys: of which ``/v1`` needs one; empty for none.
         admin_key: wanted for ``/admin``, where models are added and removed; None: no such routes.
         request_id_headers: answer with ``X-Request-Id``.
+        otlp_traces_endpoint: URL of an OpenTelemetry collector; None to trace nothing.
         links: permission to follow links to images; None to follow none.
         max_body_bytes: of one request.
         max_total_body_bytes: of all requests that are being answered.
@@ -78,6 +79,7 @@ class ServerSettings:
     api_keys: tuple[str, ...] = ()
     admin_key: str | None = None
     request_id_headers: bool = False
+    otlp_traces_endpoint: str | None = None
     links: ImageLinks | None = None
     max_body_bytes: int = 64 * _MEBIBYTE
     max_total_body_bytes: int = 512 * _MEBIBYTE
