@@ -20,16 +20,16 @@ _COMMENT = b"\xff\xfe"
 
 
 @cache
-def _picture() -> bytes:
+def _picture(quality: int) -> bytes:
     bands = [Image.effect_noise(SIZE, 40 + 10 * band) for band in range(3)]
     file = io.BytesIO()
-    Image.merge("RGB", bands).save(file, "JPEG", quality=60)
+    Image.merge("RGB", bands).save(file, "JPEG", quality=quality)
     return file.getvalue()
 
 
-def photograph_url(number: int) -> str:
-    """A 1280x720 photograph of about 300 kB, as a data URL; another file for each number."""
+def photograph_url(number: int, quality: int = 60) -> str:
+    """A 1280x720 photograph as a data URL, about 300 kB by default; another file for each number."""
     comment = str(number).encode()
     segment = _COMMENT + (len(comment) + 2).to_bytes(2, "big") + comment
-    data = _START + segment + _picture().removeprefix(_START)
+    data = _START + segment + _picture(quality).removeprefix(_START)
     return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"

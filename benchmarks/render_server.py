@@ -32,8 +32,9 @@ class UnavailableError(Exception):
 class Server:
     """A running server, behind one connection that is kept alive."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._url = f"http://127.0.0.1:{port}"
         self._pool = httpcore.ConnectionPool(max_connections=1, keepalive_expiry=600)
         timeouts = dict.fromkeys(("connect", "read", "write", "pool"), _ANSWERS_WITHIN)
         self._extensions = {"timeout": timeouts}
@@ -102,7 +103,7 @@ def render_server(python: Path | None, model: str) -> Iterator[Server]:
             command, stdout=log, stderr=log, env=quiet_environment(), start_new_session=True
         )
         try:
-            server = Server(f"http://127.0.0.1:{port}")
+            server = Server(port)
             _wait(server, process)
             yield server
         finally:

@@ -1,0 +1,140 @@
+"""Requests over many kept connections: as fast as they are answered, or at a fixed rate."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Load", "Plan", "run_load"]
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
+_OK = b"HTTP/1.1 200 "
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is sent.
+
+    Attributes:
+        request: the pieces of the request of a number, its head included.
+        requests: how many.
+        connections: how many are kept; each has one request on its way.
+        per_second: at this rate; None for as fast as they are answered.
+        check: sees the number and the body of every hundredth answer.
+    """
+
+    request: Callable[[int], Sequence[bytes]]
+    requests: int
+    connections: int
+    per_second: float | None = None
+    check: Callable[[int, bytes], None] | None = None
+
+
+@dataclass(slots=True)
+class Load:
+    """What a server did under load.
+
+    Attributes:
+        answered: requests with status 200.
+        refused: those with another one.
+        seconds: from the first request to the last answer.
+        latencies: of each request in seconds; at a fixed rate from the moment it was due, not
+            from the one when it could be sent.
+    """
+
+    answered: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+    @property
+    def per_second(self) -> float:
+        """Answers in a second."""
+        return self.answered / self.seconds
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return statistics.median(self.latencies)
+
+    def percentile(self, percent: int) -> float:
+        """Seconds within which this part of all requests was answered."""
+        return statistics.quantiles(self.latencies, n=100)[percent - 1]
+
+
+class _Connection(asyncio.Protocol):
+    """One kept connection, with at most one request on its way."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+        self._received = bytearray()
+        self._expected: int | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if self._expected is None:
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            found = _LENGTH.search(self._received, 0, end)
+            assert found is not None, "an answer without its length"
+            self._expected = end + 4 + int(found[1])
+        if len(self._received) >= self._expected and self._answer is not None:
+            self._answer.set_result(bytes(self._received))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionError("closed before it answered"))
+
+    async def ask(self, request: Sequence[bytes]) -> bytes:
+        assert self.transport is not None
+        self._received.clear()
+        self._expected = None
+        self._answer = asyncio.get_running_loop().create_future()
+        self.transport.writelines(request)
+        return await self._answer
+
+
+def run_load(port: int, plan: Plan) -> Load:
+    """Send requests to a server of this machine."""
+    return asyncio.run(_run(port, plan))
+
+
+async def _run(port: int, plan: Plan) -> Load:
+    loop = asyncio.get_running_loop()
+    made = [
+        await loop.create_connection(_Connection, "127.0.0.1", port)
+        for _ in range(plan.connections)
+    ]
+    load, numbers = Load(), iter(range(plan.requests))
+    began = time.perf_counter()
+
+    async def ask_in_turn(connection: _Connection) -> None:
+        for number in numbers:
+            due = time.perf_counter()
+            if plan.per_second is not None:
+                due = began + number / plan.per_second
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            answer = await connection.ask(plan.request(number))
+            load.latencies.append(time.perf_counter() - due)
+            if not answer.startswith(_OK):
+                load.refused += 1
+                continue
+            load.answered += 1
+            if plan.check is not None and number % 100 == 0:
+                plan.check(number, answer.partition(b"\r\n\r\n")[2])
+
+    await asyncio.gather(*[ask_in_turn(connection) for _, connection in made])
+    load.seconds = time.perf_counter() - began
+    for transport, _ in made:
+        transport.close()
+    return load

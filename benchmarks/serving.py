@@ -1,0 +1,188 @@
+"""Load `mmroute serve`, and vLLM's render server beside it.
+
+    python benchmarks/serving.py MODEL_DIR [--vllm-python PATH] [--soak 200000]
+
+Each request has 1,000 words that are its own, and one 1280x720 JPEG as a data URL of about 100 kB.
+Client and server run on this machine and share its cores. Every hundredth answer is compared with
+the one of a `Normalizer`. MODEL_DIR is a directory of any family with images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.http_load import Load, Plan, run_load
+from benchmarks.page import table
+from benchmarks.photographs import photograph_url
+from benchmarks.render_server import UnavailableError, render_server
+from mmroute import Normalizer
+from mmroute.bench.machine import machine
+from mmroute.bench.words import english
+
+_CONNECTIONS = 8
+_QUALITY = 22  # about 100 kB
+_PICTURES = 64
+_TEXTS = 4096
+_RATE = 500
+_HEAD = (
+    b"POST /v1/chat/completions/render HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
+_BEFORE = (
+    b'{"mm_payload":"none","messages":[{"role":"user","content":[{"type":"image_url",'
+    b'"image_url":{"url":"'
+)
+_BETWEEN = b'"}},{"type":"text","text":'
+_AFTER = b"}]}]}"
+
+
+def main() -> None:
+    """Run all loads, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", metavar="MODEL_DIR", type=Path)
+    parser.add_argument("--vllm-python", metavar="PATH", type=Path)
+    parser.add_argument("--requests", metavar="N", type=int, default=10_000)
+    parser.add_argument(
+        "--soak", metavar="N", type=int, default=0, help="as many more, to see the memory"
+    )
+    arguments = parser.parse_args()
+    model = str(arguments.model.resolve())
+    normalizer = Normalizer.from_pretrained(model)
+
+    def check(number: int, answer: bytes) -> None:
+        own = normalizer.normalize(messages=json.loads(_body(number))["messages"])
+        found = json.loads(answer)
+        assert found["token_ids"] == own.token_ids.tolist(), number
+        assert found["features"]["mm_hashes"]["image"] == [str(own.image_identities[0])], number
+
+    rows = []
+    with _mmroute(model) as (port, process):
+        run_load(port, Plan(_request, 500, _CONNECTIONS))  # its buffers and caches
+        before = _cpu_seconds(process.pid)
+        fast = Plan(_request, arguments.requests, _CONNECTIONS, check=check)
+        rows.append(_row("mmroute, as fast as it answers", run_load(port, fast)))
+        spent = (_cpu_seconds(process.pid) - before) / arguments.requests
+        steady = Plan(_request, arguments.requests, 32, _RATE, check)
+        rows.append(_row(f"mmroute, {_RATE} requests/s", run_load(port, steady)))
+        memory = _soak(port, process.pid, arguments.soak) if arguments.soak else []
+    try:
+        with render_server(arguments.vllm_python, model) as server:
+            few = Plan(_request, max(100, arguments.requests // 50), _CONNECTIONS)
+            rows.append(_row("vLLM render, as fast as it answers", run_load(server.port, few)))
+    except UnavailableError as error:
+        rows.append(("vLLM render", str(error), "", "", ""))
+    print(machine())  # noqa: T201 - what it is for
+    columns = ("", "requests/s", "median", "p99", "answered / refused")
+    print("\n".join([*table(columns, rows), *memory]))  # noqa: T201
+    print(f"mmroute's processor time: {spent * 1e3:.2f} ms a request")  # noqa: T201
+
+
+def _soak(port: int, pid: int, requests: int) -> list[str]:
+    lines, tenth = [], requests // 10
+    for part in range(10):
+        first = part * tenth
+        load = run_load(port, Plan(partial(_request_after, first), tenth, _CONNECTIONS))
+        assert not load.refused, load.refused
+        lines.append(
+            f"after {first + tenth:,} more requests: {_resident(pid) / 2**20:.0f} MiB, "
+            f"{load.per_second:,.0f} requests/s"
+        )
+    return lines
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of the process and all its threads, in the system as well."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _row(name: str, load: Load) -> Sequence[str]:
+    return (
+        name,
+        f"{load.per_second:,.0f}",
+        f"{load.median * 1e3:.1f} ms",
+        f"{load.percentile(99) * 1e3:.1f} ms",
+        f"{load.answered:,} / {load.refused:,}",
+    )
+
+
+@cache
+def _text(number: int) -> bytes:
+    return json.dumps(english(random.Random(number), 1000)).encode()  # noqa: S311 - the same again
+
+
+@cache
+def _picture(number: int) -> bytes:
+    return photograph_url(number, quality=_QUALITY).encode()
+
+
+def _pieces(number: int) -> list[bytes]:
+    url, text = _picture(number % _PICTURES), _text(number % _TEXTS)
+    # Texts come again after a while, each time behind another number: no two requests are equal.
+    return [_BEFORE, url, _BETWEEN, b'"%d %s' % (number, text[1:]), _AFTER]
+
+
+def _body(number: int) -> bytes:
+    return b"".join(_pieces(number))
+
+
+def _request(number: int) -> list[bytes]:
+    pieces = _pieces(number)
+    return [_HEAD % sum(map(len, pieces)), *pieces]
+
+
+def _request_after(first: int, number: int) -> list[bytes]:
+    return _request(first + number)
+
+
+@contextlib.contextmanager
+def _mmroute(model: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    command = [sys.executable, "-m", "mmroute", "serve", model, "--port", "0"]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stderr=log)  # noqa: S603 - this very program
+        try:
+            yield _port(process, log), process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _port(process: subprocess.Popen[bytes], log: Any) -> int:  # noqa: ANN401 - a temporary file
+    """The port that the server's log names, once it is healthy."""
+    for _ in range(600):
+        time.sleep(0.1)
+        log.seek(0)
+        found = re.search(rb"http://127\.0\.0\.1:([0-9]+)", log.read())
+        if found is not None:
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://127.0.0.1:{int(found[1])}/health"),
+            ):
+                return int(found[1])
+        assert process.poll() is None, "it ended"
+    raise TimeoutError("the server was not healthy within a minute")
+
+
+if __name__ == "__main__":
+    main()
