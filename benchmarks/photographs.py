@@ -28,7 +28,7 @@ def _picture(quality: int) -> bytes:
 
 
 def photograph_url(number: int, quality: int = 60) -> str:
-    """A 1280x720 photograph as a data URL, about 300 kB by default; another file for each number."""
+    """A 1280x720 photograph as a data URL, 300 kB by default; another file for each number."""
     comment = str(number).encode()
     segment = _COMMENT + (len(comment) + 2).to_bytes(2, "big") + comment
     data = _START + segment + _picture(quality).removeprefix(_START)

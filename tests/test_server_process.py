@@ -176,8 +176,9 @@ def test_slow_malformed_and_vanishing_clients(directory: str, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page's examples call curl")
-def test_the_examples_of_the_page(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["docs/server.md", "README.md"])
+def test_the_examples_of_a_page(name: str, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / name).read_text(encoding="utf-8")
     blocks = [b for b in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "curl" in b]
     port, log = free_port(), tmp_path / "log"
     with process(EMBEDDED_MODEL, "--port", str(port), "--admin-key", "secret", log=log):
@@ -194,12 +195,26 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
             assert result.returncode == 0, result.stderr
             assert '"error":{' not in result.stdout
             assert "nauthorized" not in result.stdout
-            if "image_url" in block:
+            if "image_url" in block:  # the page shows the answer
                 answer = json.loads(result.stdout)
                 shown = re.search(r'"token_ids":(\[.*?\])', page)
                 assert shown is not None
                 assert answer["token_ids"] == json.loads(shown[1])
                 assert answer["features"]["mm_placeholders"]["image"][0]["is_embed"]
+
+
+def test_the_official_client_as_the_readme_has_it(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "openai" in b]
+    (shown,) = re.findall(r"# (\[.*\])", block)
+    port, log = free_port(), tmp_path / "log"
+    with process(EMBEDDED_MODEL, "--port", str(port), log=log) as server:
+        with connected() as plain:
+            plain.base_url = httpx.URL(f"http://127.0.0.1:{port}")
+            wait_until_healthy(plain, server, log)
+        command = [sys.executable, "-c", block.replace("127.0.0.1:8000", f"127.0.0.1:{port}")]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == f"['{EMBEDDED_MODEL}']\n{shown}\n"
 
 
 def test_the_official_client(directory: str, tmp_path: Path) -> None:
