@@ -156,6 +156,25 @@ def test_a_stream_that_inflates_without_end_is_given_up() -> None:
     assert time.perf_counter() - start < 2
 
 
+@pytest.mark.parametrize("end", [b"", b"\0\0IEND", b"\0\0\0\0IE"])
+@pytest.mark.parametrize("missing", [0, 1, 31, 100])
+def test_rows_count_where_neither_the_stream_nor_the_file_ends(missing: int, end: bytes) -> None:
+    """The engine stops to read behind the last row, as llm-d's warm-up picture needs it."""
+    rows = b"".join(b"\0" + bytes(range(30)) for _ in range(10))
+    packer = zlib.compressobj()
+    stream = packer.compress(rows[: len(rows) - missing]) + packer.flush(zlib.Z_SYNC_FLUSH)
+    damaged = chunk(b"IDAT", stream)[:-4] + b"\1\2\3\4"
+    data = png(10, 10, damaged + end)
+    if missing:
+        with pytest.raises((OSError, SyntaxError)):
+            decoded(data)
+        with pytest.raises(InexactError, match="ends before its picture does"):
+            read_image(data)
+    else:
+        image = read_image(data)
+        assert ((image.size.width, image.size.height), image.converted) == decoded(data)
+
+
 def test_a_compressed_note_that_inflates_without_end_is_refused() -> None:
     note = b"note\0\0" + zlib.compress(b"\0" * (1 << 28))
     body = chunk(b"zTXt", note) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")

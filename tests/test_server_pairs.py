@@ -35,9 +35,6 @@ DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
         (422, "InexactRouting", "image_size_unknown"), "links are not followed unless allowed",
     ),
     f"{CHAT} file": ((400, "BadRequestError", None), "a server error for a client's mistake"),
-    f"{CHAT} warm-up with an image": (
-        (400, "BadRequestError", None), "llm-d's picture is damaged; vLLM reads what is left of it",
-    ),
     f"{CHAT} video": ((422, "InexactRouting", "unsupported_modality"), "not looked at"),
     f"{TOKENIZE} not UTF-8": ((400, "Bad Request", "body"), "one shape for all errors"),
     f"{TOKENIZE} nested deeply": ((400, "Bad Request", "body"), "one shape for all errors"),

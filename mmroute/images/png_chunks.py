@@ -17,6 +17,9 @@ _HEADER: Final = struct.Struct(">I4s")
 CHUNK_HEADER_SIZE: Final = _HEADER.size
 """Bytes before the data of a chunk."""
 _CRC_SIZE: Final = 4
+_IHDR: Final = struct.Struct(">IIBBBBB")
+_IHDR_DATA: Final = 16
+_CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type
 _NAME: Final = re.compile(rb"[A-Za-z0-9_]{4}")
 _PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
 _AT_ONCE: Final = 1 << 16
@@ -68,7 +71,7 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
         header = file.read(_HEADER.size)
         length, name = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
         if not _NAME.fullmatch(name):  # or the end of the file
-            complete = not in_picture or _stream_ends(file, pieces)
+            complete = not in_picture or _has_all_rows(file, pieces)
             break
         if name == b"IEND" or (animated and name == b"fcTL"):
             break
@@ -99,13 +102,15 @@ def is_undamaged(file: BinaryIO, tail: PngTail) -> bool:
     return True
 
 
-def _stream_ends(file: BinaryIO, pieces: list[tuple[int, int]]) -> bool:
+def _has_all_rows(file: BinaryIO, pieces: list[tuple[int, int]]) -> bool:
     """Whether a picture is whole that the end of the file follows, where IEND is missing.
 
-    Cut between two chunks it looks just the same; only the compressed stream tells. It is run
-    through without keeping anything, up to a limit; beyond that the answer is no.
+    Cut between two chunks it looks just the same; only the compressed stream tells: it has come to
+    its end, or to the last row, after which the engine reads no more. It is run through without
+    keeping anything, up to a limit; beyond that the answer is no.
     """
     stream = zlib.decompressobj()
+    rows = _bytes_of_rows(file)
     left = _MAX_INFLATED
     for start, length in pieces:
         file.seek(start)
@@ -116,10 +121,21 @@ def _stream_ends(file: BinaryIO, pieces: list[tuple[int, int]]) -> bool:
                     left -= len(stream.decompress(data, _AT_ONCE))
                 except zlib.error:  # the engine keeps what it has of a broken picture
                     return True
+                if rows is not None and _MAX_INFLATED - left >= rows:
+                    return True
                 if left < 0:
                     return False
                 data = stream.unconsumed_tail
     return stream.eof
+
+
+def _bytes_of_rows(file: BinaryIO) -> int | None:
+    """What a picture is before it is compressed; None where rows come in another order."""
+    file.seek(_IHDR_DATA)
+    width, height, depth, colour, _, _, interlaced = _IHDR.unpack(file.read(_IHDR.size))
+    if interlaced or colour not in _CHANNELS:
+        return None
+    return int(height * (1 + -(-width * depth * _CHANNELS[colour] // 8)))
 
 
 def with_late_chunks(head: bytes, late_chunks: tuple[bytes, ...]) -> bytes:
