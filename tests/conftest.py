@@ -5,10 +5,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
+
+# How long one example takes depends on what else the machine does.
+hypothesis.settings.register_profile("mmroute", deadline=None)
+hypothesis.settings.load_profile("mmroute")
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 sides = st.integers(1, 6000)
-many_sizes = settings(max_examples=400, deadline=None)
+many_sizes = settings(max_examples=400)
 
 
 def count(geometry: Any, image: ImageSize) -> int | None:
@@ -171,7 +171,7 @@ def test_pan_and_scan() -> None:
     processor = Gemma3ImageProcessorPil()
     geometry = SoftTokens(1, 2, 3, 4, (), (), (), (), True, 256, 4, 1.2)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(st.integers(1, 3000), st.integers(1, 3000))
     @example(500, 1500)
     def agrees(height: int, width: int) -> None:

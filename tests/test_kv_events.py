@@ -315,7 +315,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STEPS, min_size=10, max_size=40))
 def test_agrees_with_a_bag_of_copies(steps: list[Any]) -> None:
     """The model is one bag of (worker, rank, medium, group, hash), asked block by block."""

@@ -51,7 +51,7 @@ def test_ranges_tile_the_prompt(name: str, normalizer: Callable[[str], Normalize
             assert sum(n for _, n in place.embed_runs) == place.length
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 3), max_size=30), st.data())
 def test_splice_only_replaces(ids: list[int], data: st.DataObject) -> None:
     """Outside the ranges the prompt is what it was; inside are the replacements."""
@@ -70,7 +70,7 @@ def test_splice_only_replaces(ids: list[int], data: st.DataObject) -> None:
     assert rebuilt == ids
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), min_size=1, max_size=3)
 )
@@ -317,7 +317,7 @@ LINE = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("name", ["small-qwen2.5-vl", "pixtral-12b-2409", "small-llava-1.5"])
 @given(line=LINE)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_no_json_raises(line: Any, name: str, normalizer: Callable[[str], Normalizer]) -> None:
     answer = answer_line(json.dumps(line), normalizer(name), tokens_answer)
     assert answer["exact"] is ("token_ids" in answer) is ("reason" not in answer)
