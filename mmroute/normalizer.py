@@ -201,12 +201,14 @@ class Normalizer:
                 reason=Reason.INVALID_REQUEST, message="the request is nested too deeply"
             )
         expansion.token_ids.setflags(write=False)
+        ids.setflags(write=False)
         return Routing(
             placeholders=expansion.placeholders,
             image_identities=identities,
             lora=lora,
             cache_salt=cache_salt,
             _token_ids=expansion.token_ids,
+            _unexpanded=ids,
             _reuse=self.hash_reuse,
         )
 

@@ -15,7 +15,7 @@ from mmroute.request import Image, ImageFile, ImageSize, checked_uuid, size_of
 if TYPE_CHECKING:
     from mmroute.images.fetching import LinkFetcher
 
-__all__ = ["admit", "images_of_parts"]
+__all__ = ["admit", "images_of_parts", "url_of"]
 
 _BYTES_PER_PIXEL: Final = 4
 
@@ -92,7 +92,7 @@ def _images(
     for number, part in enumerate(parts, 1):
         uuid = url = None
         if len(part) > 1 or "type" not in part:
-            uuid, url = checked_uuid(part.get("uuid")), _url(part)
+            uuid, url = checked_uuid(part.get("uuid")), url_of(part)
         if url is not None and is_data_url(url):
             yield read_image(url, uuid=uuid, upright=upright)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
@@ -110,7 +110,8 @@ def _fetcher(links: ImageLinks) -> LinkFetcher:
     return LinkFetcher(links)
 
 
-def _url(part: Mapping[str, Any]) -> str | None:
+def url_of(part: Mapping[str, Any]) -> str | None:
+    """The link or data URL of an image part; None if it has none."""
     link = part.get("image_url")
     url = link.get("url") if isinstance(link, Mapping) else link
     return url if isinstance(url, str) else None

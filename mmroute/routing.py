@@ -47,6 +47,7 @@ class Routing:
     reason: Reason | None = None
     message: str = ""
     _token_ids: TokenIds | None = field(default=None, repr=False)
+    _unexpanded: TokenIds | None = field(default=None, repr=False)
     _reuse: HashReuse | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -59,6 +60,7 @@ class Routing:
             self.reason,
             self.message,
             self._token_ids,
+            self._unexpanded,
         )
 
     @property
@@ -76,6 +78,19 @@ class Routing:
         if self._token_ids is None:
             raise InexactError(self.reason or Reason.INVALID_REQUEST, self.message)
         return self._token_ids
+
+    @property
+    def unexpanded_token_ids(self) -> TokenIds:
+        """The prompt before its images took their places: contiguous uint32, read-only, (n,).
+
+        What an engine wants that is given the pictures beside it, and expands it itself. The same
+        as `token_ids` where there are no images, and for models in Mistral format, whose prompts
+        are never without them.
+
+        Raises:
+            InexactError: as `token_ids`.
+        """
+        return self.token_ids if self._unexpanded is None else self._unexpanded
 
     def block_hashes(
         self,
@@ -130,7 +145,7 @@ class Routing:
         check_block_size(block_size)
         items = [
             HashedItem(identity.value, placeholder.offset, placeholder.length)
-            for placeholder, identity in self._identified()
+            for placeholder, identity in self.identified()
         ]
         return extra_keys(
             items,
@@ -161,18 +176,12 @@ class Routing:
         """
         return [f"{number:016x}" for _, number in self._numbered()]
 
-    def _numbered(self) -> list[tuple[PlaceholderRange, int]]:
-        pairs = []
-        for placeholder, identity in self._identified():
-            if not identity.value:
-                raise InexactError(
-                    Reason.IMAGE_IDENTITY_UNKNOWN,
-                    f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
-                )
-            pairs.append((placeholder, image_hash(identity.value)))
-        return pairs
+    def identified(self) -> list[tuple[PlaceholderRange, ImageIdentity]]:
+        """Where each image stands, and who it is, by position.
 
-    def _identified(self) -> list[tuple[PlaceholderRange, ImageIdentity]]:
+        Raises:
+            InexactError: `image_identity_unknown`: only the size is known of one of them.
+        """
         pairs = []
         for placeholder, identity in zip(self.placeholders, self.image_identities, strict=True):
             if identity is None:
@@ -182,4 +191,15 @@ class Routing:
                     "URL, or give the `uuid` that the engine gets for it",
                 )
             pairs.append((placeholder, identity))
+        return pairs
+
+    def _numbered(self) -> list[tuple[PlaceholderRange, int]]:
+        pairs = []
+        for placeholder, identity in self.identified():
+            if not identity.value:
+                raise InexactError(
+                    Reason.IMAGE_IDENTITY_UNKNOWN,
+                    f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
+                )
+            pairs.append((placeholder, image_hash(identity.value)))
         return pairs

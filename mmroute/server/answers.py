@@ -74,7 +74,7 @@ def generate_request(rendered: Rendered, carried: Mapping[str, Any]) -> dict[str
         "reasoning_ended": True if context and not context["include_reasoning"] else None,
         "reasoning_parser_kwargs": None,
         "return_token_ids": carried["return_token_ids"],
-        "output_mode": "tokens",
+        "output_mode": carried["output_mode"],
         "parse_context": context,
         "stream": carried["stream"],
         "stream_options": carried["stream_options"],

@@ -58,6 +58,7 @@ _CHAT: Final[dict[str, _Schema]] = {
 _WITH_TEXTS: Final = {"return_token_strs": _or_null(_flag(default=False))}
 _CARRIED: Final[dict[str, _Schema]] = {
     "mm_payload": {"enum": ["tensors", "none"], "default": "tensors"},
+    "output_mode": {"enum": ["tokens", "text", "derender"], "default": "tokens"},
     "cache_salt": _or_null({"type": "string", "minLength": 1, "maxLength": 128}),
     "request_id": _TEXT,
     "priority": _INTEGER,

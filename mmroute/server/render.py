@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from mmroute.chat.hf import HfChat
 from mmroute.chat.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, did_you_mean, shown
+from mmroute.forwarding import OUTPUT_MODES
 from mmroute.request import RequestOptions
 from mmroute.routing import Routing
 from mmroute.server.answers import Rendered, block_hashes_of, features_of, generate_request
@@ -191,6 +192,7 @@ def _carried(body: Body) -> dict[str, Any]:
     return {
         "model": read_nullable(body, "model", text),
         "return_token_ids": read_nullable(body, "return_token_ids", boolean),
+        "output_mode": _output_mode(body),
         "stream": stream,
         "stream_options": {**usage, **options} if stream and options is not None else None,
         "cache_salt": salt,
@@ -198,6 +200,18 @@ def _carried(body: Body) -> dict[str, Any]:
         "kv_transfer_params": read_nullable(body, "kv_transfer_params", object_),
         "ec_transfer_params": read_nullable(body, "ec_transfer_params", object_),
     }
+
+
+def _output_mode(body: Body) -> str:
+    """A field of the generate route; vLLM's render routes have none, and say ``tokens``."""
+    mode = body.get("output_mode", "tokens")
+    if mode not in OUTPUT_MODES:
+        raise wrong_field(
+            "body.output_mode",
+            f"Input should be {', '.join(map(repr, OUTPUT_MODES))}, found {shown(mode)}"
+            f"{did_you_mean(str(mode), OUTPUT_MODES)}",
+        )
+    return str(mode)
 
 
 def _mm_payload(body: Body) -> str:

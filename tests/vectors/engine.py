@@ -131,7 +131,7 @@ class Engine:
 
 def _stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
     ids = list(request.prompt_token_ids)
-    return {"token_runs": _runs(ids), "n_tokens": len(ids),
+    return {"token_runs": runs(ids), "n_tokens": len(ids),
             "placeholders": [_range(p) for p in ranges]}  # fmt: skip
 
 
@@ -198,8 +198,8 @@ def _range(placeholder: Any) -> dict[str, Any]:
     result = {"offset": int(placeholder.offset), "length": int(placeholder.length)}
     if placeholder.is_embed is None:
         return result
-    return result | {"embed_runs": _runs([int(v) for v in placeholder.is_embed.tolist()])}
+    return result | {"embed_runs": runs([int(v) for v in placeholder.is_embed.tolist()])}
 
 
-def _runs(values: list[int]) -> list[list[int]]:
+def runs(values: list[int]) -> list[list[int]]:
     return [[value, len(list(run))] for value, run in itertools.groupby(values)]

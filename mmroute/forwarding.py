@@ -1,0 +1,271 @@
+"""Tokens in, text out: the body to forward to an engine, so that it need not tokenize again.
+
+Each function makes the body for one route of one engine of an exact `Routing` and the client's own
+OpenAI request. Pictures travel as the client sent them; mmroute has none. What a route cannot
+carry is a ValueError: forward the client's request as it came then.
+
+Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
+``renderers/online_renderer.py`` (`_reused_prompt_token_ids`); SGLang 0.5.13, 0.5.22 and 0.5.23
+``srt/managers/io_struct.py`` (`GenerateReqInput`), ``srt/managers/tokenizer_manager.py``,
+``srt/multimodal/processors/base_processor.py``, ``srt/entrypoints/openai/serving_chat.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from mmroute.chat.messages import parse_chat
+from mmroute.errors import did_you_mean, shown
+from mmroute.request import RequestOptions
+from mmroute.request_images import url_of
+from mmroute.routing import Routing
+
+__all__ = [
+    "OUTPUT_MODES",
+    "OutputMode",
+    "sglang_chat",
+    "sglang_generate",
+    "vllm_chat",
+    "vllm_generate",
+    "vllm_generate_cached",
+]
+
+OutputMode = Literal["tokens", "text", "derender"]
+"""How much vLLM's generate route answers: token IDs, their text too, or the parsed message."""
+
+OUTPUT_MODES: Final[tuple[OutputMode, ...]] = ("tokens", "text", "derender")
+
+# What means the same in a client's request and in the body made of it.
+_SAME_IN_VLLM: Final = (
+    "request_id", "model", "stream", "stream_options", "return_token_ids", "priority",
+    "kv_transfer_params", "ec_transfer_params",
+)  # fmt: skip
+_SAME_IN_SGLANG: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
+# They change how the engine reads or counts images, and generate routes have no place for them.
+_OF_THE_PROCESSOR: Final = ("mm_processor_kwargs", "media_io_kwargs")
+
+
+def vllm_generate(
+    routing: Routing,
+    request: Mapping[str, Any],
+    *,
+    sampling_params: Mapping[str, Any],
+    output_mode: OutputMode = "tokens",
+    parse_context: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """For vLLM's ``/inference/v1/generate``: images go along as ``content_parts``.
+
+    The engine fetches, decodes and counts them, so the prompt it gets is the one *before*
+    expansion; it makes `Routing.token_ids` of it.
+
+    Args:
+        routing: of this request.
+        request: the client's, as it came.
+        sampling_params: vLLM's `SamplingParams` by field, as the render routes answer with. The
+            engine adds no defaults of the model but `max_tokens`.
+        output_mode: see `OutputMode`.
+        parse_context: of the render route's answer; ``derender`` needs it where the engine has a
+            tool or reasoning parser.
+
+    Raises:
+        InexactError: the routing is inexact.
+        ValueError: an image of which the request holds neither link nor uuid; a field that the
+            route has no place for.
+    """
+    body = _vllm_body(routing, request, sampling_params, output_mode, parse_context)
+    _check_processor(request)
+    if routing.placeholders:
+        body["token_ids"] = routing.unexpanded_token_ids.tolist()
+        body["content_parts"] = [_content_part(part) for part in _image_parts(routing, request)]
+    return body
+
+
+def vllm_generate_cached(
+    routing: Routing,
+    request: Mapping[str, Any],
+    *,
+    sampling_params: Mapping[str, Any],
+    output_mode: OutputMode = "tokens",
+    parse_context: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """For the same route, without pictures: only their hashes and ranges, as ``features``.
+
+    For an engine that is known to hold every image in its processor cache. If it does not, it
+    answers with an error and nothing is generated. Arguments as for `vllm_generate`.
+
+    Raises:
+        InexactError: the routing is inexact; `image_identity_unknown`.
+        ValueError: ranges that overlap, which the engine refuses; ranges of which not every
+            position is a feature, which the engine cannot be told.
+    """
+    body = _vllm_body(routing, request, sampling_params, output_mode, parse_context)
+    if routing.placeholders:
+        _check_ranges(routing)
+        ranges = [{"offset": p.offset, "length": p.length} for p in routing.placeholders]
+        body["features"] = {
+            "mm_hashes": {"image": [identity.value for _, identity in routing.identified()]},
+            "mm_placeholders": {"image": ranges},
+            "kwargs_data": {"image": [None] * len(ranges)},
+        }
+    return body
+
+
+def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+    """For vLLM's ``/v1/chat/completions``: the request with its prompt's token IDs.
+
+    Parsers, tools and streaming work as ever. Text only: beside media vLLM ignores the IDs.
+
+    Raises:
+        InexactError: the routing is inexact.
+        ValueError: there are images, or vLLM would not read the IDs.
+    """
+    token_ids = _text_ids(routing, "vLLM ignores the token IDs of a chat with images")
+    if request.get("echo"):
+        raise ValueError("vLLM ignores the token IDs of a chat with `echo`")
+    _check_salt(routing, request)
+    transfer = request.get("kv_transfer_params") or {}
+    if transfer.get("prompt_token_ids") is not None:
+        raise ValueError("the request holds kv_transfer_params.prompt_token_ids already")
+    return {**request, "kv_transfer_params": {**transfer, "prompt_token_ids": token_ids}}
+
+
+def sglang_generate(
+    routing: Routing, request: Mapping[str, Any], *, sampling_params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """For SGLang's ``/generate``: token IDs, the images, and their hashes as ``mm_hashes``.
+
+    The hashes make SGLang's prefix cache tell images apart as `Routing.pad_value_ids` does. It
+    expands the prompt itself, and so gets the one before expansion.
+
+    Args:
+        routing: of this request.
+        request: the client's, as it came.
+        sampling_params: SGLang's own, by field.
+
+    Raises:
+        InexactError: the routing is inexact; `image_identity_unknown`.
+        ValueError: an image of which the request holds no link; a prompt that is never without
+            its expanded images (Mistral format); a field that the route has no place for.
+    """
+    _check_processor(request)
+    body: dict[str, Any] = {
+        "input_ids": routing.unexpanded_token_ids.tolist(),
+        "sampling_params": dict(sampling_params),
+        **{name: request[name] for name in _SAME_IN_SGLANG if name in request},
+    }
+    if routing.placeholders:
+        if len(routing.unexpanded_token_ids) == len(routing.token_ids):
+            raise ValueError(
+                "prompts of a model in Mistral format hold their images expanded already, and "
+                "SGLang would expand them again"
+            )
+        urls = [url_of(part) for part in _image_parts(routing, request)]
+        if None in urls:
+            raise ValueError(f"image {urls.index(None) + 1} has no link; SGLang knows no uuid")
+        body |= {"image_data": urls, "mm_hashes": routing.image_hashes()}
+    return body
+
+
+def sglang_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+    """For SGLang's ``/v1/chat/completions``: the request with its prompt's token IDs.
+
+    The messages are still read for stop tokens and tool constraints. Text only: beside token IDs
+    SGLang drops the images of a chat, and this route reads no ``mm_hashes``.
+
+    Raises:
+        InexactError: the routing is inexact.
+        ValueError: there are images.
+    """
+    token_ids = _text_ids(routing, "SGLang drops the images of a chat that has token IDs")
+    return {**request, "input_ids": token_ids}
+
+
+def _vllm_body(
+    routing: Routing,
+    request: Mapping[str, Any],
+    sampling_params: Mapping[str, Any],
+    output_mode: str,
+    parse_context: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What the body has beside the images."""
+    if output_mode not in OUTPUT_MODES:
+        raise ValueError(
+            f"output_mode must be one of {', '.join(OUTPUT_MODES)}, found {shown(output_mode)}"
+            f"{did_you_mean(str(output_mode), OUTPUT_MODES)}"
+        )
+    if output_mode == "derender" and request.get("stream"):
+        raise ValueError("vLLM does not stream with output_mode 'derender'")
+    if output_mode != "tokens" and sampling_params.get("detokenize") is False:
+        raise ValueError(f"output_mode {output_mode!r} needs sampling_params.detokenize")
+    _check_salt(routing, request)
+    body: dict[str, Any] = {
+        "token_ids": routing.token_ids.tolist(),
+        "sampling_params": dict(sampling_params),
+        "output_mode": output_mode,
+        **{name: request[name] for name in _SAME_IN_VLLM if request.get(name) is not None},
+    }
+    if routing.cache_salt is not None:
+        body["cache_salt"] = routing.cache_salt
+    if parse_context is not None:
+        body["parse_context"] = dict(parse_context)
+    return body
+
+
+def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
+    """The engine would hash other blocks than the router looked up."""
+    if request.get("cache_salt") != routing.cache_salt:
+        raise ValueError(
+            f"the request's cache_salt is {shown(request.get('cache_salt'))}, and the routing was "
+            f"made with {shown(routing.cache_salt)}"
+        )
+
+
+def _check_processor(request: Mapping[str, Any]) -> None:
+    given = [name for name in _OF_THE_PROCESSOR if request.get(name)]
+    if given:
+        raise ValueError(f"the route has no place for {', '.join(given)}")
+
+
+def _check_ranges(routing: Routing) -> None:
+    end = 0
+    for number, placed in enumerate(routing.placeholders, 1):
+        if placed.offset < end:
+            raise ValueError(
+                f"the range of image {number} overlaps the one before it; vLLM refuses such "
+                "features: forward the images (vllm_generate)"
+            )
+        if placed.embed_runs is not None:
+            raise ValueError(
+                f"not every position of image {number} is a feature, and vLLM's features cannot "
+                "say so: forward the images (vllm_generate)"
+            )
+        end = placed.offset + placed.length
+
+
+def _text_ids(routing: Routing, with_images: str) -> list[int]:
+    token_ids: list[int] = routing.token_ids.tolist()
+    if routing.placeholders:
+        raise ValueError(f"{with_images}; forward it as it came, or to its generate route")
+    return token_ids
+
+
+def _image_parts(routing: Routing, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The parts of the messages that stand for an image, in order."""
+    parts = parse_chat(request.get("messages"), RequestOptions(add_generation_prompt=False))
+    found, expected = len(parts.image_parts), len(routing.placeholders)
+    if found != expected:
+        raise ValueError(
+            f"the request has {found} images, and the routing {expected}: it is another request's"
+        )
+    return parts.image_parts
+
+
+def _content_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    url, uuid = url_of(part), part.get("uuid")
+    if url is None and uuid is None:
+        raise ValueError(
+            'an image part has neither a link nor a uuid; forward images as {"type": "image_url"} '
+            "parts, with a data URL or a link the engine can follow"
+        )
+    return {"type": "image_url", "url": url, **({} if uuid is None else {"uuid": uuid})}
