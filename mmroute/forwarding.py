@@ -12,8 +12,8 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out`` (``protocol.py`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, get_args
 
 from mmroute.chat.messages import parse_chat
 from mmroute.errors import did_you_mean, shown
@@ -34,7 +34,7 @@ __all__ = [
 OutputMode = Literal["tokens", "text", "derender"]
 """How much vLLM's generate route answers: token IDs, their text too, or the parsed message."""
 
-OUTPUT_MODES: Final[tuple[OutputMode, ...]] = ("tokens", "text", "derender")
+OUTPUT_MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
 
 # What means the same in a client's request and in the body made of it.
 _SAME_IN_VLLM: Final = (
@@ -73,11 +73,13 @@ def vllm_generate(
         ValueError: an image of which the request holds neither link nor uuid; a field that the
             route has no place for.
     """
-    body = _vllm_body(routing, request, sampling_params, output_mode, parse_context)
+    body = {
+        "token_ids": routing.unexpanded_token_ids.tolist(),
+        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
+    }
     _check_processor(request)
-    if routing.placeholders:
-        body["token_ids"] = routing.unexpanded_token_ids.tolist()
-        body["content_parts"] = [_content_part(part) for part in _image_parts(routing, request)]
+    if parts := _image_parts(routing, request):
+        body["content_parts"] = [_content_part(part) for part in parts]
     return body
 
 
@@ -91,16 +93,20 @@ def vllm_generate_cached(
 ) -> dict[str, Any]:
     """For the same route, without pictures: only their hashes and ranges, as ``features``.
 
-    For an engine that is known to hold every image in its processor cache. If it does not, it
-    answers with an error and nothing is generated. Arguments as for `vllm_generate`.
+    For an engine that is known to hold every image in its processor cache (its default one, of a
+    single API server). If one is missing there it answers 500; if it has no such cache its worker
+    fails, and the engine with it. Arguments as for `vllm_generate`.
 
     Raises:
         InexactError: the routing is inexact; `image_identity_unknown`.
         ValueError: ranges that overlap, which the engine refuses; ranges of which not every
             position is a feature, which the engine cannot be told.
     """
-    body = _vllm_body(routing, request, sampling_params, output_mode, parse_context)
-    if routing.placeholders:
+    body = {
+        "token_ids": routing.token_ids.tolist(),
+        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
+    }
+    if _image_parts(routing, request):
         _check_ranges(routing)
         ranges = [{"offset": p.offset, "length": p.length} for p in routing.placeholders]
         body["features"] = {
@@ -120,7 +126,7 @@ def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
         InexactError: the routing is inexact.
         ValueError: there are images, or vLLM would not read the IDs.
     """
-    token_ids = _text_ids(routing, "vLLM ignores the token IDs of a chat with images")
+    token_ids = _text_ids(routing, request, "vLLM ignores the token IDs of a chat with images")
     if request.get("echo"):
         raise ValueError("vLLM ignores the token IDs of a chat with `echo`")
     _check_salt(routing, request)
@@ -145,8 +151,9 @@ def sglang_generate(
 
     Raises:
         InexactError: the routing is inexact; `image_identity_unknown`.
-        ValueError: an image of which the request holds no link; a prompt that is never without
-            its expanded images (Mistral format); a field that the route has no place for.
+        ValueError: an image of which the request holds no link; one that is more than one ID
+            repeated, beside which SGLang encodes the decoded text anew (`_expand_input_ids`); a
+            field that the route has no place for.
     """
     _check_processor(request)
     body: dict[str, Any] = {
@@ -154,13 +161,9 @@ def sglang_generate(
         "sampling_params": dict(sampling_params),
         **{name: request[name] for name in _SAME_IN_SGLANG if name in request},
     }
-    if routing.placeholders:
-        if len(routing.unexpanded_token_ids) == len(routing.token_ids):
-            raise ValueError(
-                "prompts of a model in Mistral format hold their images expanded already, and "
-                "SGLang would expand them again"
-            )
-        urls = [url_of(part) for part in _image_parts(routing, request)]
+    if parts := _image_parts(routing, request):
+        _check_fill(routing)
+        urls = [url_of(part) for part in parts]
         if None in urls:
             raise ValueError(f"image {urls.index(None) + 1} has no link; SGLang knows no uuid")
         body |= {"image_data": urls, "mm_hashes": routing.image_hashes()}
@@ -177,7 +180,7 @@ def sglang_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
         InexactError: the routing is inexact.
         ValueError: there are images.
     """
-    token_ids = _text_ids(routing, "SGLang drops the images of a chat that has token IDs")
+    token_ids = _text_ids(routing, request, "SGLang drops the images of a chat with token IDs")
     return {**request, "input_ids": token_ids}
 
 
@@ -188,7 +191,7 @@ def _vllm_body(
     output_mode: str,
     parse_context: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What the body has beside the images."""
+    """What the body has beside prompt and images."""
     if output_mode not in OUTPUT_MODES:
         raise ValueError(
             f"output_mode must be one of {', '.join(OUTPUT_MODES)}, found {shown(output_mode)}"
@@ -200,7 +203,6 @@ def _vllm_body(
         raise ValueError(f"output_mode {output_mode!r} needs sampling_params.detokenize")
     _check_salt(routing, request)
     body: dict[str, Any] = {
-        "token_ids": routing.token_ids.tolist(),
         "sampling_params": dict(sampling_params),
         "output_mode": output_mode,
         **{name: request[name] for name in _SAME_IN_VLLM if request.get(name) is not None},
@@ -243,22 +245,34 @@ def _check_ranges(routing: Routing) -> None:
         end = placed.offset + placed.length
 
 
-def _text_ids(routing: Routing, with_images: str) -> list[int]:
+def _check_fill(routing: Routing) -> None:
+    for number, placed in enumerate(routing.placeholders, 1):
+        if placed.embed_runs is not None:
+            raise ValueError(
+                f"image {number} is more than one token ID repeated, and SGLang does not keep the "
+                "token IDs of such a prompt; forward the request as it came"
+            )
+
+
+def _text_ids(routing: Routing, request: Mapping[str, Any], with_images: str) -> list[int]:
     token_ids: list[int] = routing.token_ids.tolist()
-    if routing.placeholders:
+    if _image_parts(routing, request):
         raise ValueError(f"{with_images}; forward it as it came, or to its generate route")
     return token_ids
 
 
-def _image_parts(routing: Routing, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """The parts of the messages that stand for an image, in order."""
-    parts = parse_chat(request.get("messages"), RequestOptions(add_generation_prompt=False))
-    found, expected = len(parts.image_parts), len(routing.placeholders)
-    if found != expected:
+def _image_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The parts of the messages that stand for an image, in order; completions have none."""
+    parts: Sequence[Mapping[str, Any]] = ()
+    if "messages" in request:
+        options = RequestOptions(add_generation_prompt=False)
+        parts = parse_chat(request["messages"], options).image_parts
+    if len(parts) != len(routing.placeholders):
         raise ValueError(
-            f"the request has {found} images, and the routing {expected}: it is another request's"
+            f"the request has {len(parts)} images, and the routing {len(routing.placeholders)}: "
+            "it is another request's"
         )
-    return parts.image_parts
+    return parts
 
 
 def _content_part(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -160,12 +160,35 @@ def test_sglang_gets_the_pictures_their_hashes_and_one_placeholder_each(normaliz
     assert text.keys() == {"input_ids", "sampling_params"}
 
 
-def test_sglang_would_expand_a_prompt_in_mistral_format_again(normalizer: Load) -> None:
-    request = request_of("pixtral-12b-2409", "one image")
-    with pytest.raises(ValueError, match="Mistral format"):
-        forwarding.sglang_generate(
-            route(normalizer("pixtral-12b-2409"), request), request, sampling_params={}
-        )
+@pytest.mark.parametrize("model", ["pixtral-12b-2409", "small-pixtral-hf", "small-gemma-3"])
+def test_sglang_keeps_no_token_ids_beside_rows_and_borders(normalizer: Load, model: str) -> None:
+    request = request_of(model, "one image")
+    with pytest.raises(ValueError, match="more than one token ID"):
+        forwarding.sglang_generate(route(normalizer(model), request), request, sampling_params={})
+
+
+def test_a_routing_belongs_to_its_request(normalizer: Load) -> None:
+    """Otherwise the images of one of them would be gone without a word."""
+    loaded, request = normalizer("small-qwen2.5-vl"), request_of("small-qwen2.5-vl", "one image")
+    for routing, other in (
+        (loaded.normalize(messages=HI), request),
+        (route(loaded, request), {"messages": HI}),
+        (route(loaded, request), {"prompt": "Hi"}),
+    ):
+        for build in (forwarding.vllm_chat, forwarding.sglang_chat):
+            with pytest.raises(ValueError, match="another request's"):
+                build(routing, other)
+        for generate in (
+            forwarding.vllm_generate,
+            forwarding.vllm_generate_cached,
+            forwarding.sglang_generate,
+        ):
+            with pytest.raises(ValueError, match="another request's"):
+                generate(routing, other, sampling_params={})
+    body = forwarding.vllm_generate(
+        loaded.normalize(prompt="Hi"), {"prompt": "Hi"}, sampling_params={}
+    )
+    assert body["token_ids"] == loaded.normalize(prompt="Hi").token_ids.tolist()
 
 
 def test_pictures_must_be_in_the_request(normalizer: Load) -> None:
@@ -175,8 +198,6 @@ def test_pictures_must_be_in_the_request(normalizer: Load) -> None:
     routing = loaded.normalize(**bare, images=sized)
     with pytest.raises(ValueError, match="neither a link nor a uuid"):
         forwarding.vllm_generate(routing, bare, sampling_params={})
-    with pytest.raises(ValueError, match="another request's"):
-        forwarding.vllm_generate(routing, {"messages": HI}, sampling_params={})
     url = "https://example.org/a.png"
     link = {"type": "image_url", "image_url": {"url": url}, "uuid": "page-1"}
     linked = {"messages": [{"role": "user", "content": [link]}]}
