@@ -3,6 +3,8 @@
 They let the whole way run with the package index alone, and they are what the vectors in
 ``tests/vectors`` were computed from: the same files, read by vLLM. Changing one changes its
 fingerprint, and the conformance test then says that its vectors are stale.
+
+``python tests/small_models.py DIRECTORY/small-qwen2.5-vl`` writes one of them.
 """
 
 from __future__ import annotations
@@ -608,3 +610,10 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return json.dumps(content, ensure_ascii=False, indent=1)
+
+
+if __name__ == "__main__":
+    import sys
+
+    for _directory in map(Path, sys.argv[1:]):
+        write_model(SMALL_MODELS[_directory.name](), _directory)
