@@ -98,12 +98,13 @@ def measure_throughput(
                 process.start()
             theirs.close()  # or its end would not be noticed
             running.append((process, ours))
-        slowest = [max(seconds) for seconds in zip(*[_told(o) for _, o in running], strict=True)]
+        told = [_told(ours) for _, ours in running]
     finally:
         for process, ours in running:
             ours.close()
             process.terminate()
             process.join()
+    slowest = [max(seconds) for seconds in zip(*_all_told(told), strict=True)]
     total = processes * requests
     return tuple(
         Throughput(
@@ -127,17 +128,26 @@ def _bound_to_core(number: int) -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def _told(ours: Connection) -> list[float]:
+def _told(ours: Connection) -> list[float] | MmrouteError | None:
+    """What a process found; None if it ended without a word."""
     try:
-        found = ours.recv()
+        found: list[float] | MmrouteError = ours.recv()
     except EOFError:
+        return None
+    return found
+
+
+def _all_told(told: Sequence[list[float] | MmrouteError | None]) -> list[list[float]]:
+    """The seconds of all; or the error of one, which may have ended the others."""
+    for found in told:
+        if isinstance(found, MmrouteError):
+            raise found
+    seconds = [found for found in told if isinstance(found, list)]
+    if len(seconds) < len(told):
         raise MmrouteError(
             Reason.SELF_CHECK_FAILED,
             "a process of the throughput measurement ended early; its own message stands above",
-        ) from None
-    if isinstance(found, MmrouteError):
-        raise found
-    seconds: list[float] = found
+        )
     return seconds
 
 
