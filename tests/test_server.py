@@ -31,6 +31,7 @@ from server_helpers import (
 from starlette.testclient import TestClient
 
 from mmroute import ImageSize, MmrouteError, ModelError, Normalizer, Reason
+from mmroute.chat.messages import parse_chat
 from mmroute.model_files import EMBEDDED_MODEL
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings, create_app
 from mmroute.server.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
@@ -498,6 +499,25 @@ def test_many_at_once_get_each_their_own(models: Models) -> None:
             assert answer.json()[0]["token_ids"] == routing.token_ids.tolist()
 
     asyncio.run(ask())
+
+
+def test_long_texts_go_to_a_thread_and_pictures_do_not(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text of this length may take milliseconds; a picture of this size takes a tenth of one."""
+    threads = []
+
+    def seen(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name.startswith("mmroute-work"))
+        return parse_chat(*arguments)
+
+    monkeypatch.setattr("mmroute.normalizer.parse_chat", seen)
+    photograph = "data:image/jpeg;base64," + "A" * 100_000
+    large = {"type": "image_url", "image_url": {"url": photograph}}
+    with serving(models) as client:
+        for content in ("a" * 1000, "a b " * 5000, [large], [large] * 3):
+            client.post(CHAT, json={"messages": [{"role": "user", "content": content}]})
+    assert threads == [False, True, False, True]
 
 
 def test_an_api_key_guards_v1_only(models: Models) -> None:

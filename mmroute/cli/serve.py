@@ -167,7 +167,12 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
         ("--max-total-body-bytes", int, 512 << 20, "of all requests at a time"),
         ("--max-concurrency", int, 256, "requests at a time; more get a 503"),
         ("--request-timeout", float, 30.0, "seconds for one request"),
-        ("--worker-bytes", int, 256 << 10, "larger bodies are answered in a thread"),
+        (
+            "--worker-bytes",
+            int,
+            16 << 10,
+            "larger bodies, a sixteenth of data URLs counted, are answered in a thread",
+        ),
         ("--workers", int, 4, "such threads"),
     ):
         limits.add_argument(

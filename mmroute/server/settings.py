@@ -60,7 +60,8 @@ class ServerSettings:
         max_total_body_bytes: of all requests that are being answered.
         max_concurrency: requests that are being answered; more get a 503.
         request_timeout: seconds for one request, from its first byte.
-        worker_bytes: a body of more is answered in a thread, so that the others need not wait.
+        worker_bytes: a body of more, a sixteenth of its data URLs counted, is answered in a
+            thread, so that the others need not wait.
         workers: such threads.
         access_log: which requests get a log line.
         hash_seed: the engine's PYTHONHASHSEED, for block hashes.
@@ -85,7 +86,7 @@ class ServerSettings:
     max_total_body_bytes: int = 512 * _MEBIBYTE
     max_concurrency: int = 256
     request_timeout: float = 30.0
-    worker_bytes: int = _MEBIBYTE // 4
+    worker_bytes: int = 16 << 10
     workers: int = 4
     access_log: AccessLog = AccessLog.INEXACT
     hash_seed: str | None = None
