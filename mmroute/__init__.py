@@ -5,6 +5,7 @@ from mmroute.fast_paths import FastPaths
 from mmroute.images import ImageIdentity, ImageLinks, read_image, read_image_size
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
+from mmroute.remote import Remote
 from mmroute.request import ImageFile, ImageSize, Lora
 from mmroute.routing import Routing
 
@@ -22,6 +23,7 @@ __all__ = [
     "Normalizer",
     "PlaceholderRange",
     "Reason",
+    "Remote",
     "Routing",
     "SpecError",
     "read_image",

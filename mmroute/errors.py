@@ -99,6 +99,14 @@ class Reason(StrEnum):
     """The expanded prompt does not fit the model's context."""
     ITEM_TOO_LARGE = "item_too_large"
     """One image has more features than the engine's encoder cache is sure to hold."""
+    FEATURE_POSITIONS_UNKNOWN = "feature_positions_unknown"
+    """Pad values replace the feature positions of an image, and a server told only its range."""
+    REMOTE_UNAVAILABLE = "remote_unavailable"
+    """The server that answers in place of a model (``remote=``) cannot be reached, is late, or says
+    neither what the token IDs are nor why there are none."""
+    REMOTE_INEXPRESSIBLE = "remote_inexpressible"
+    """The request has something that no server can be asked: an image without its file, or beside
+    a prompt; or more than this server takes."""
 
     ORACLE_UNAVAILABLE = "oracle_unavailable"
     """Nobody can be asked for the right answers: there is no such oracle, or it is not installed,

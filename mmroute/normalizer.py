@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -19,12 +19,14 @@ from mmroute.geometry import TokenIds
 from mmroute.images.identity import ImageIdentity, image_identity
 from mmroute.images.links import ImageLinks
 from mmroute.placement import Expansion
+from mmroute.remote.settings import Remote
 from mmroute.request import (
     Image,
     ImageSize,
     Lora,
     Message,
     RequestOptions,
+    check_one_given,
     checked_images,
     integers,
     size_of,
@@ -33,6 +35,9 @@ from mmroute.request import (
 from mmroute.request_images import admit, images_of_parts
 from mmroute.resolved_model import ResolvedModel
 from mmroute.routing import Routing
+
+if TYPE_CHECKING:
+    from mmroute.remote.normalizer import RemoteNormalizer
 
 __all__ = ["Normalizer"]
 
@@ -64,6 +69,28 @@ class Normalizer:
             raise TypeError("only a Normalizer made by from_pretrained can be pickled")
         return _load, (self._loaded_with,)
 
+    @overload
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | os.PathLike[str],
+        *,
+        backend: str = ...,
+        model_id: str | None = ...,
+        revision: str | None = ...,
+        token: str | None = ...,
+        links: ImageLinks | None = ...,
+        self_check: bool = ...,
+        fast_paths: FastPaths | None = ...,
+        remote: None = None,
+    ) -> Normalizer: ...
+
+    @overload
+    @classmethod
+    def from_pretrained(
+        cls, model: str | os.PathLike[str], *, remote: str | Remote
+    ) -> RemoteNormalizer: ...
+
     @classmethod
     def from_pretrained(  # noqa: PLR0913 - where a model comes from, and how it is served
         cls,
@@ -76,7 +103,8 @@ class Normalizer:
         links: ImageLinks | None = None,
         self_check: bool = False,
         fast_paths: FastPaths | None = None,
-    ) -> Normalizer:
+        remote: str | Remote | None = None,
+    ) -> Normalizer | RemoteNormalizer:
         """Load a model.
 
         Args:
@@ -91,6 +119,9 @@ class Normalizer:
             self_check: try the loaded model on a few requests first, as ``mmroute doctor`` does.
             fast_paths: who encodes, and how much memory may go into what will be asked again;
                 see `FastPaths`.
+            remote: ask a server instead, ``mmroute serve`` or vLLM's own, by its URL or as
+                `Remote`; `model` is the name it serves the model by, and everything else is its
+                own business: no other argument goes with it. See docs/server.md.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -98,6 +129,11 @@ class Normalizer:
         A model directory is trusted: its chat template is a program that runs, sandboxed but
         unlimited in time and memory.
         """
+        if remote is not None:
+            others = (model_id, revision, token, links, fast_paths)
+            if backend != "vllm" or self_check or any(other is not None for other in others):
+                raise TypeError("with `remote` the server decides: no argument but `model` goes")
+            return _connect(os.fspath(model), remote)
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):
@@ -182,7 +218,7 @@ class Normalizer:
             lora=lora,
         )
         try:
-            _check_one_given(messages, prompt, prompt_token_ids)
+            check_one_given(messages, prompt, prompt_token_ids)
             options.check()
             given = checked_images(images)
             self._check_modality(len(given))
@@ -364,10 +400,16 @@ class Normalizer:
         )
 
 
+def _connect(model: str, remote: object) -> RemoteNormalizer:
+    if isinstance(remote, str):
+        remote = Remote(remote)
+    if not isinstance(remote, Remote):
+        raise TypeError(f"remote must be a URL or a Remote, found {shown(remote)}")
+    from mmroute.remote.normalizer import RemoteNormalizer  # noqa: PLC0415 - httpcore
+
+    return RemoteNormalizer(model, remote)
+
+
 def _load(loaded_with: Mapping[str, Any]) -> Normalizer:
-    return Normalizer.from_pretrained(**loaded_with)
-
-
-def _check_one_given(*prompts: object) -> None:
-    if sum(given is not None for given in prompts) != 1:
-        raise invalid("give exactly one of messages, prompt and prompt_token_ids")
+    loaded: Normalizer = Normalizer.from_pretrained(**loaded_with)
+    return loaded

@@ -16,6 +16,7 @@ __all__ = [
     "Lora",
     "Message",
     "RequestOptions",
+    "check_one_given",
     "check_text",
     "checked_images",
     "checked_uuid",
@@ -97,6 +98,16 @@ class Lora:
 
     name: str
     path: str
+
+
+def check_one_given(*prompts: object) -> None:
+    """Check that a request has one prompt, in one form.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    if sum(given is not None for given in prompts) != 1:
+        raise invalid("give exactly one of messages, prompt and prompt_token_ids")
 
 
 def image_size(width: object, height: object, uuid: object = None) -> ImageSize:

@@ -15,7 +15,7 @@ from mmroute.request import Image, ImageFile, ImageSize, checked_uuid, size_of
 if TYPE_CHECKING:
     from mmroute.images.fetching import LinkFetcher
 
-__all__ = ["admit", "images_of_parts", "url_of"]
+__all__ = ["admit", "images_of_parts", "left_over", "url_of", "with_uuid"]
 
 _BYTES_PER_PIXEL: Final = 4
 
@@ -41,13 +41,18 @@ def images_of_parts(
     images = admit(_images(parts, waiting, backend, links), backend)
     left = len(list(waiting))
     if left:
-        raise InexactError(
-            Reason.IMAGE_COUNT_MISMATCH,
-            f"`images` has {len(given)} sizes, and the messages have {len(given) - left} image "
-            "parts to take them (a data URL, or a link that is followed, carries its own size); "
-            'add a {"type": "image"} part for each',
-        )
+        raise left_over(left, len(given))
     return images
+
+
+def left_over(left: int, given: int) -> InexactError:
+    """Of the images given with a request, some have no part to take them."""
+    return InexactError(
+        Reason.IMAGE_COUNT_MISMATCH,
+        f"`images` has {given} sizes, and the messages have {given - left} image parts to take "
+        "them (a data URL, or a link that is followed, carries its own size); add a "
+        '{"type": "image"} part for each',
+    )
 
 
 def admit(images: Iterable[Image], backend: BackendProfile) -> tuple[Image, ...]:
@@ -101,7 +106,7 @@ def _images(
             image = next(waiting, None)
             if image is None:
                 raise _missing(number, url, links)
-            yield _with_uuid(image, uuid)
+            yield with_uuid(image, uuid)
 
 
 def _fetcher(links: ImageLinks) -> LinkFetcher:
@@ -137,7 +142,12 @@ def _missing(number: int, url: str | None, links: ImageLinks | None) -> InexactE
     )
 
 
-def _with_uuid(image: Image, uuid: str | None) -> Image:
+def with_uuid(image: Image, uuid: str | None) -> Image:
+    """An image by the name its part has.
+
+    Raises:
+        InexactError: `invalid_request` if it has another one.
+    """
     size = size_of(image)
     if uuid is None or uuid == size.uuid:
         return image

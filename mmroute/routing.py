@@ -163,16 +163,25 @@ class Routing:
         stored in their files, so it holds there for images without EXIF orientation.
 
         Raises:
-            InexactError: as for `block_hashes`; and for an image with an empty uuid, which has
-                no number.
+            InexactError: as for `image_hashes`; `feature_positions_unknown` if a server told
+                where an image stands, and not which of these positions are features.
         """
-        return pad_value_ids(self.token_ids, self._numbered())
+        numbered = self._numbered()
+        for placeholder, _ in numbered:
+            if not placeholder.embeds_known:
+                raise InexactError(
+                    Reason.FEATURE_POSITIONS_UNKNOWN,
+                    f"the server told where image {placeholder.item + 1} stands, and not which of "
+                    "these positions receive features; `mmroute serve` tells both",
+                )
+        return pad_value_ids(self.token_ids, numbered)
 
     def image_hashes(self) -> list[str]:
         """The images by position, as 16 hexadecimal digits each: SGLang's ``mm_hashes``.
 
         Raises:
-            InexactError: as for `pad_value_ids`.
+            InexactError: as for `block_hashes`; and for an image with an empty uuid, which has
+                no number.
         """
         return [f"{number:016x}" for _, number in self._numbered()]
 

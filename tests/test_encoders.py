@@ -336,7 +336,7 @@ def test_the_reference_shadows_the_share_of_texts_it_is_told_to(
 
 def test_a_choice_is_no_word() -> None:
     with pytest.raises(TypeError, match="fast_paths must be a FastPaths, found 'auto'"):
-        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths="auto")  # type: ignore[arg-type]  # on purpose
+        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths="auto")  # type: ignore[call-overload]  # on purpose
 
 
 def test_fastokens_alone_where_another_library_encodes_chats() -> None:

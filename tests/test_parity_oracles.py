@@ -34,6 +34,8 @@ from mmroute.parity.oracles.transformers import (
     known_differences,
 )
 from mmroute.parity.oracles.vectors import VectorsOracle
+from mmroute.remote.settings import Remote
+from mmroute.remote.transport import Transport
 
 VECTORS = Path(__file__).parent / "vectors"
 IMAGE = {"type": "image"}
@@ -421,7 +423,7 @@ def test_server_takes_too_long(server: Server) -> None:
 
 def test_server_goes_away(server: Server) -> None:
     oracle = HttpOracle(server.url)
-    oracle._url = "http://127.0.0.1:9"
+    oracle._transport = Transport(Remote("http://127.0.0.1:9"))
     assert "cannot be reached" in undecided(oracle, case(prompt="x"))
 
 

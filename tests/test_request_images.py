@@ -158,7 +158,7 @@ def test_wrong_arguments_of_the_caller(normalizer: Callable[[str], Normalizer]) 
         with pytest.raises(InexactError, match="empty uuid"):
             form()
     with pytest.raises(TypeError, match="ImageLinks"):
-        Normalizer.from_pretrained("pixtral-12b-2409", links="localhost")  # type: ignore[arg-type]
+        Normalizer.from_pretrained("pixtral-12b-2409", links="localhost")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

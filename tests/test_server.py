@@ -549,7 +549,8 @@ def test_no_answer_before_the_models_are_loaded(
 
     def wait(*args: Any, **kwargs: Any) -> Normalizer:
         assert gate.wait(20)
-        return load(*args, **kwargs)
+        loaded: Normalizer = load(*args, **kwargs)
+        return loaded
 
     monkeypatch.setattr(Normalizer, "from_pretrained", wait)
     models = Models([ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))])

@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore
 
+from mmroute.deadlines import DeadlineStream, left_until
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.images.links import ImageLinks
 
@@ -170,11 +171,11 @@ class _CheckedBackend(httpcore.NetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         error: Exception = OSError(f"{host} has no address")
-        for address in _resolve(host, port, _left(self._deadline)):
+        for address in _resolve(host, port, left_until(self._deadline)):
             self._check(host, address)
             try:
                 stream = self._backend.connect_tcp(
-                    address, port, _left(self._deadline), local_address, socket_options
+                    address, port, left_until(self._deadline), local_address, socket_options
                 )
             except httpcore.NetworkError as failed:
                 error = failed
@@ -184,7 +185,7 @@ class _CheckedBackend(httpcore.NetworkBackend):
             except InexactError:
                 stream.close()
                 raise
-            return _DeadlineStream(stream, self._deadline)
+            return DeadlineStream(stream, functools.partial(left_until, self._deadline))
         raise error
 
     def _check(self, host: str, text: str) -> None:
@@ -196,36 +197,6 @@ class _CheckedBackend(httpcore.NetworkBackend):
             f"the host {host!r} has no public address; if images may come from there, allow its "
             "network (`networks`)",
         )
-
-
-class _DeadlineStream(httpcore.NetworkStream):
-    """A connection on which no operation outlasts the deadline, and so no sequence of them."""
-
-    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
-        self._stream = stream
-        self._deadline = deadline
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002
-        return self._stream.read(max_bytes, _left(self._deadline))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002
-        self._stream.write(buffer, _left(self._deadline))
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ARG002
-    ) -> httpcore.NetworkStream:
-        left = _left(self._deadline)
-        stream = self._stream.start_tls(ssl_context, server_hostname, left)
-        return _DeadlineStream(stream, self._deadline)
-
-    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - as in httpcore
-        return self._stream.get_extra_info(info)
 
 
 _waiting: Final = threading.BoundedSemaphore(_MAX_WAITING)
@@ -264,13 +235,6 @@ def _is_public(address: _IpAddress) -> bool:
     routed = address.version == 4 or address in _PUBLIC_V6  # noqa: PLR2004 - of the protocol
     relayed = any(address in network for network in _RELAYS)
     return routed and not relayed and address.is_global and not address.is_multicast
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 @functools.cache

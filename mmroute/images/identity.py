@@ -38,6 +38,8 @@ class IdentitySource(StrEnum):
     """The client's own name, hashed with the processor kwargs and the model string."""
     CONTENT_HASH = "content_hash"
     """The bytes of the file, hashed with the processor kwargs and the model string."""
+    REMOTE = "remote"
+    """What a server says of it; of what it was made, it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class PlaceholderRange:
         length: how many tokens.
         embed_runs: which of them receive features; None if all do.
         modality: the kind of item.
+        embeds_known: false where only a server told the range, and not which of it receive
+            features; `embed_runs` says nothing then.
     """
 
     item: int
@@ -47,6 +49,7 @@ class PlaceholderRange:
     length: int
     embed_runs: EmbedRuns | None = None
     modality: str = "image"
+    embeds_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

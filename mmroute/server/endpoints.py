@@ -116,7 +116,8 @@ class Endpoints:
                 ticket.enter()
                 answer, stages = await self._work(handler, raw, self._of(request), ticket)
             self._count(record, answer, stages)
-            return json_response(answer.body, answer.status, answer.headers)
+            headers = {**answer.headers, "x-mmroute-outcome": record.outcome or ""}
+            return json_response(answer.body, answer.status, headers)
         except TimeoutError:
             return await self._without_answer(self._late(raw), request, raw, record)
         except ApiError as error:
@@ -171,7 +172,8 @@ class Endpoints:
         may_be_answered = error.kind == _INEXACT or reason in USUALLY_REFUSED
         if not may_be_answered or self._fallback is None or raw is None:
             self._metrics.inexact(error.model, record.outcome, reason.value)
-            return error_response(error)
+            said = {"x-mmroute-outcome": record.outcome, "x-mmroute-reason": reason.value}
+            return error_response(error, said)
         record.outcome = "fallback"
         self._metrics.inexact(error.model, record.outcome, reason.value)
         said = {"x-mmroute-fallback": reason.value}

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-import httpcore
-
+from mmroute.errors import InexactError
 from mmroute.parity.answers import Answer, Case, Range, Undecided
 from mmroute.parity.oracles.common import (
     OracleError,
@@ -25,10 +22,12 @@ from mmroute.parity.oracles.common import (
     unchecked,
 )
 from mmroute.parity.oracles.pictures import has_images, with_pictures
+from mmroute.remote.served import served_models
+from mmroute.remote.settings import Remote
+from mmroute.remote.transport import Reply, Transport
 
 __all__ = ["HttpOracle"]
 
-_SCHEMES: Final = ("http", "https")
 _TOKENIZE: Final = "/tokenize"
 _RENDER: Final = "/v1/chat/completions/render"
 _CHAT_FIELDS: Final = (
@@ -39,7 +38,6 @@ _OK: Final = 200
 _REFUSALS: Final = (400, 422)
 # Absent, or switched off.
 _ABSENT: Final = (403, 404, 405)
-_UNAUTHORIZED: Final = 401
 # A server refuses with the name of the option it would have to be started with.
 _OPTIONS: Final = (
     "--trust-request-mm-kwargs", "--trust-request-chat-template", "--enable-auto-tool-choice",
@@ -48,26 +46,8 @@ _START: Final = "start one with `vllm launch render MODEL`, which needs no GPU"
 _MAX_SHOWN: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    body: Any
-    """The JSON value; None if it is none."""
-
-    @property
-    def message(self) -> str:
-        """What an error says. vLLM, its middleware and Starlette spell it in three ways."""
-        error = self.body.get("error") if isinstance(self.body, dict) else None
-        found = error.get("message") if isinstance(error, dict) else error
-        if found is None and isinstance(self.body, dict):
-            found = self.body.get("detail") or self.body.get("message")
-        return str(found or "no message")
-
-
 class HttpOracle:
     """A server, asked what it would hold for a request; nothing is generated.
-
-    Proxies named in the environment are not used.
 
     Attributes:
         name: its URL.
@@ -87,28 +67,28 @@ class HttpOracle:
         """Ask a server for its version and model.
 
         Args:
-            url: of the server, with or without ``/v1``.
+            url: of the server, as for `Remote`.
             checked: the versions the family was checked on.
             served_model: the name to ask by; default: the first one that is no adapter.
             api_key: sent as a bearer token.
-            timeout: seconds for each connection, write and read.
+            timeout: seconds for one request.
 
         Raises:
             OracleError: no server answers there, or it does not serve the model.
         """
-        self._url = _base(url)
-        self._timeout = timeout
-        self._headers = [("Content-Type", "application/json"), ("Accept", "application/json")]
-        if api_key is not None:
-            self._headers.append(("Authorization", f"Bearer {api_key}"))
+        try:
+            remote = Remote(url, api_key, timeout, connect_timeout=timeout)
+        except ValueError as error:
+            raise OracleError(str(error)) from error
+        self._transport = Transport(remote)
         self._renders = True
+        self.name = self._transport.name
         try:
             version = self._ask("GET", "/version")
-            models = self._ask("GET", "/v1/models")
-        except Undecided as error:
+            models = served_models(self._transport)
+        except (Undecided, InexactError) as error:
             raise OracleError(f"{error}; {_START}") from error
         said = version.body.get("version") if isinstance(version.body, dict) else None
-        self.name = self._url
         self.version = "unknown" if said is None else unchecked(str(said), checked)
         self.model = self._model(models, served_model)
 
@@ -139,7 +119,7 @@ class HttpOracle:
             self._renders = False
         return self._tokenize(body, images=True)
 
-    def _rendered(self, reply: _Reply) -> Answer:
+    def _rendered(self, reply: Reply) -> Answer:
         if reply.status != _OK:
             return self._not_ok(_RENDER, reply)
         try:
@@ -166,7 +146,7 @@ class HttpOracle:
             return refused(f"{len(ids)} tokens do not fit the context of {limit}")
         return found
 
-    def _not_ok(self, path: str, reply: _Reply) -> Answer:
+    def _not_ok(self, path: str, reply: Reply) -> Answer:
         message = reply.message
         asks_for = [option for option in _OPTIONS if option in message]
         if asks_for:
@@ -175,56 +155,32 @@ class HttpOracle:
             return refused(message)
         hint = f"; {_START}" if reply.status in _ABSENT else ""
         raise Undecided(
-            f"{self._url}{path} answered with status {reply.status}: {message[:_MAX_SHOWN]}{hint}"
+            f"{self.name}{path} answered with status {reply.status}: {message[:_MAX_SHOWN]}{hint}"
         )
 
     def _garbage(self, path: str, error: Exception) -> Undecided:
-        return Undecided(f"{self._url}{path} answered with something else: {error!r}")
+        return Undecided(f"{self.name}{path} answered with something else: {error!r}")
 
-    def _model(self, reply: _Reply, wanted: str | None) -> str:
-        if reply.status == _UNAUTHORIZED:
-            raise OracleError(f"{self._url} wants an API key, or another one")
-        try:
-            names = [str(model["id"]) for model in reply.body["data"] if not model.get("parent")]
-        except (TypeError, KeyError, AttributeError):
-            names = []
+    def _model(self, served: Mapping[str, str | None], wanted: str | None) -> str:
+        names = [name for name, parent in served.items() if parent is None]
         if not names:
-            raise OracleError(
-                f"{self._url}/v1/models answered with status {reply.status} and names no model; "
-                f"is it a vLLM server? If there is none, {_START}"
-            )
+            raise OracleError(f"{self.name} serves adapters alone: {', '.join(served)}")
         if wanted is not None and wanted not in names:
-            raise OracleError(f"{self._url} serves {', '.join(names)}, and not {wanted}")
+            raise OracleError(f"{self.name} serves {', '.join(names)}, and not {wanted}")
         return wanted or names[0]
 
-    def _post(self, path: str, body: Mapping[str, Any]) -> _Reply:
+    def _post(self, path: str, body: Mapping[str, Any]) -> Reply:
         return self._ask("POST", path, {"model": self.model, **body})
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> _Reply:
-        timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
         try:
             content = None if body is None else json.dumps(body).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise Undecided(f"the request cannot be written as JSON: {error}") from error
         try:
-            # A connection for each request: an oracle has nothing to close.
-            response = httpcore.request(
-                method,
-                f"{self._url}{path}",
-                headers=self._headers,
-                content=content,
-                extensions={"timeout": timeouts},
-            )
-        except httpcore.TimeoutException as error:
-            raise Undecided(
-                f"{self._url}{path} did not answer within {self._timeout:g} s"
-            ) from error
-        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-            raise Undecided(f"{self._url}{path} cannot be reached: {error!r}") from error
-        try:
-            return _Reply(response.status, json.loads(response.content))
-        except (ValueError, RecursionError):
-            return _Reply(response.status, None)
+            return self._transport.ask(method, path, content)
+        except InexactError as error:
+            raise Undecided(str(error)) from error
 
 
 def _render_only(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,17 +193,3 @@ def _ids(found: Any) -> list[int]:  # noqa: ANN401 - whatever the server sent
     if not isinstance(found, list) or any(type(token_id) is not int for token_id in found):
         raise TypeError("token IDs must be a list of integers")
     return found
-
-
-def _base(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise OracleError(f"{url} is malformed: {error}") from error
-    if parts.scheme not in _SCHEMES or not parts.hostname or parts.query or parts.fragment:
-        raise OracleError(f"{url} must be of the form http://HOST:PORT")
-    if "@" in parts.netloc:
-        raise OracleError("the URL carries credentials; give the API key on its own")
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return f"{parts.scheme}://{parts.netloc}{path}"

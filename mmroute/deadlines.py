@@ -1,0 +1,67 @@
+"""Connections that give up when a moment has passed, whatever the other side does.
+
+httpcore's timeouts are for one operation each: a server that sends a byte now and then never
+meets one.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpcore
+
+__all__ = ["DeadlineStream", "left_until"]
+
+
+def left_until(deadline: float) -> float:
+    """Seconds until a moment of `time.monotonic`.
+
+    Raises:
+        TimeoutError: it has passed.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class DeadlineStream(httpcore.NetworkStream):
+    """A connection on which no operation outlasts the deadline, and so no sequence of them.
+
+    Args:
+        stream: the connection itself.
+        left: the seconds that are left, or TimeoutError.
+    """
+
+    def __init__(self, stream: httpcore.NetworkStream, left: Callable[[], float]) -> None:
+        self._stream = stream
+        self._left = left
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the deadline decides
+        """See httpcore."""
+        return self._stream.read(max_bytes, self._left())
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002 - as above
+        """See httpcore."""
+        self._stream.write(buffer, self._left())
+
+    def close(self) -> None:
+        """See httpcore."""
+        self._stream.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ARG002 - as above
+    ) -> httpcore.NetworkStream:
+        """See httpcore."""
+        stream = self._stream.start_tls(ssl_context, server_hostname, self._left())
+        return DeadlineStream(stream, self._left)
+
+    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - as in httpcore
+        """See httpcore."""
+        return self._stream.get_extra_info(info)

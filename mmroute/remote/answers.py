@@ -1,0 +1,167 @@
+"""What a server's answer means: a routing, or the reason why there is none.
+
+Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
+`MultiModalFeatures`), ``entrypoints/serve/exception_handling``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from itertools import groupby
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import EmbedRuns, TokenIds
+from mmroute.images.identity import IdentitySource, ImageIdentity
+from mmroute.placement import PlaceholderRange
+from mmroute.remote.questions import COMPLETION, Question
+from mmroute.remote.transport import Reply
+
+__all__ = ["Rendered", "read_answer"]
+
+_MAX_SHOWN: Final = 300
+_INEXACT: Final = "InexactRouting"
+# What vLLM names in `param`, where that tells the reason.
+_REASONS: Final[Mapping[str, Reason]] = {
+    "input_tokens": Reason.PROMPT_TOO_LONG,
+    "input_text": Reason.PROMPT_TOO_LONG,
+    "mm_processor_kwargs": Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+    "image": Reason.TOO_MANY_IMAGES,  # "At most 1 image(s) may be provided in one prompt."
+}
+_REFUSALS: Final = frozenset({
+    HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_IMPLEMENTED,
+})  # fmt: skip
+_IMAGE: Final = "image"
+
+_TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+_Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+_Flag: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1)]
+
+
+class _Range(msgspec.Struct):
+    offset: _Index
+    length: _Count
+    # vLLM has neither of these keys; `mmroute serve` has them where not all are features.
+    is_embed: list[bool] | None = None
+    embed_runs: list[tuple[_Flag, _Count]] | None = None
+
+
+class _Features(msgspec.Struct):
+    mm_hashes: dict[str, list[str]]
+    mm_placeholders: dict[str, list[_Range]]
+
+
+class _Answer(msgspec.Struct):
+    token_ids: list[_TokenId]
+    features: _Features | None
+
+
+_chat: Final = msgspec.json.Decoder(_Answer)
+_completion: Final = msgspec.json.Decoder(list[_Answer])
+
+
+class Rendered(msgspec.Struct, frozen=True):
+    """A prompt as a server rendered it.
+
+    Attributes:
+        token_ids: of the expanded prompt, shape (n,), uint32, read-only.
+        placeholders: of its images, by position.
+        identities: of the same images.
+    """
+
+    token_ids: TokenIds
+    placeholders: tuple[PlaceholderRange, ...]
+    identities: tuple[ImageIdentity, ...]
+
+
+def read_answer(reply: Reply, question: Question, server: str) -> Rendered:
+    """The prompt in an answer.
+
+    Raises:
+        InexactError: the reason there is none, as far as the server tells it; and
+            `remote_unavailable` for an answer that does not fit the question.
+    """
+    if reply.status != HTTPStatus.OK:
+        raise _refused(reply, server)
+    try:
+        if question.path.startswith(COMPLETION):
+            (answer,) = _completion.decode(reply.raw)
+        else:
+            answer = _chat.decode(reply.raw)
+        return _rendered(answer, question.num_images, tells_features=_is_ours(reply))
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise InexactError(
+            Reason.REMOTE_UNAVAILABLE,
+            f"{server} answered with something else than a rendered prompt ({error}); is it a "
+            "vLLM server, or mmroute serve?",
+        ) from error
+
+
+def _is_ours(reply: Reply) -> bool:
+    """Whether `mmroute serve` made the answer, and did not hand another server's on."""
+    return reply.headers.get("x-mmroute-outcome") == "exact"
+
+
+def _rendered(answer: _Answer, num_images: int, *, tells_features: bool) -> Rendered:
+    ids = np.array(answer.token_ids, dtype=np.uint32)
+    ids.setflags(write=False)
+    features = answer.features or _Features({}, {})
+    others = (features.mm_hashes.keys() | features.mm_placeholders.keys()) - {_IMAGE}
+    hashes = features.mm_hashes.get(_IMAGE, [])
+    ranges = features.mm_placeholders.get(_IMAGE, [])
+    if not len(ids) or others or not len(hashes) == len(ranges) == num_images:
+        raise ValueError(
+            f"{len(ids)} token IDs, {len(hashes)} image hashes and {len(ranges)} ranges for "
+            f"{num_images} images{', and ' if others else ''}{', '.join(sorted(others))}"
+        )
+    # The engine gives the k-th name to the k-th range. They come by position; nothing says so.
+    order = sorted(range(num_images), key=lambda item: ranges[item].offset)
+    return Rendered(
+        ids,
+        tuple(_placeholder(item, ranges[item], len(ids), tells_features) for item in order),
+        tuple(ImageIdentity(hashes[item], IdentitySource.REMOTE) for item in order),
+    )
+
+
+def _placeholder(item: int, found: _Range, num_tokens: int, told: bool) -> PlaceholderRange:
+    if found.offset + found.length > num_tokens:
+        raise ValueError(f"image {item + 1} ends behind the {num_tokens} tokens of the prompt")
+    runs: EmbedRuns | None = None
+    if found.is_embed is not None:
+        runs = tuple((embed, len(list(run))) for embed, run in groupby(found.is_embed))
+    elif found.embed_runs is not None:
+        runs = tuple((bool(embed), length) for embed, length in found.embed_runs)
+    if runs is None:
+        return PlaceholderRange(item, found.offset, found.length, embeds_known=told)
+    if sum(length for _, length in runs) != found.length:
+        raise ValueError(f"image {item + 1} has {found.length} tokens, and features for others")
+    if all(embed for embed, _ in runs):
+        runs = None
+    return PlaceholderRange(item, found.offset, found.length, runs)
+
+
+def _refused(reply: Reply, server: str) -> InexactError:
+    message = reply.message[:_MAX_SHOWN]
+    reason = _told_reason(reply)
+    if reason is not None:
+        return InexactError(reason, message)
+    if reply.status in _REFUSALS:
+        param = reply.error.get("param")
+        return InexactError(_REASONS.get(str(param), Reason.INVALID_REQUEST), message)
+    said = f"{server} answered with status {reply.status}: {message}"
+    if reply.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return InexactError(Reason.REMOTE_INEXPRESSIBLE, said)
+    return InexactError(Reason.REMOTE_UNAVAILABLE, said)
+
+
+def _told_reason(reply: Reply) -> Reason | None:
+    """The reason of `mmroute serve`: in a header, and for what vLLM does not refuse in the body."""
+    told = reply.headers.get("x-mmroute-reason")
+    if told is None and reply.error.get("type") == _INEXACT:
+        told = reply.error.get("param")
+    return next((reason for reason in Reason if reason.value == told), None)

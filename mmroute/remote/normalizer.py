@@ -1,0 +1,168 @@
+"""The request path where a server knows the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from mmroute.batch import Request, normalize_many
+from mmroute.block_hashes.reuse import HashReuse
+from mmroute.errors import InexactError, ModelError, Reason, did_you_mean
+from mmroute.fast_paths import FastPaths, Stats
+from mmroute.remote.answers import read_answer
+from mmroute.remote.questions import chat_question, prompt_question
+from mmroute.remote.served import served_models
+from mmroute.remote.settings import Remote
+from mmroute.remote.transport import Transport
+from mmroute.request import (
+    Image,
+    Lora,
+    Message,
+    RequestOptions,
+    check_one_given,
+    checked_images,
+)
+from mmroute.routing import Routing
+
+__all__ = ["RemoteNormalizer"]
+
+
+class RemoteNormalizer:
+    """Gives the token IDs an engine will hold, as a server says them.
+
+    Has the methods of `mmroute.Normalizer`, and makes the same `Routing`. Block hashes are
+    computed here. Safe to share between threads; another process connects anew.
+
+    Attributes:
+        model: the name the server has for the model.
+        remote: the server.
+    """
+
+    def __init__(self, model: str, remote: Remote) -> None:
+        """Ask the server for the model, and for one rendered prompt.
+
+        Raises:
+            ModelError: `remote_unavailable`, `model_not_found`.
+        """
+        self.model = model
+        self.remote = remote
+        self._transport = Transport(remote)
+        self._reuse = HashReuse(FastPaths().hash_cache_bytes)
+        try:
+            self._check_model()
+            first = self.normalize(prompt="a")
+            if first.reason is not None:
+                raise InexactError(  # noqa: TRY301 - caught where the connections are closed
+                    Reason.REMOTE_UNAVAILABLE,
+                    f"{self._transport.name} renders no prompt for {model!r}: {first.message}",
+                )
+        except InexactError as error:
+            self.close()
+            raise ModelError(error.reason, str(error)) from error
+
+    def __repr__(self) -> str:
+        return f"<RemoteNormalizer of {self.model}: {self._transport.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process connects again."""
+        return RemoteNormalizer, (self.model, self.remote)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. A later request opens new ones."""
+        self._transport.close()
+
+    def normalize(  # noqa: PLR0913 - as of `Normalizer`
+        self,
+        *,
+        messages: Sequence[Message] | None = None,
+        prompt: str | None = None,
+        prompt_token_ids: Iterable[int] | None = None,
+        images: Sequence[Image] | None = None,
+        add_special_tokens: bool = False,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
+        cache_salt: str | None = None,
+        lora: Lora | None = None,
+    ) -> Routing:
+        """The token IDs of one request. Nothing a client or the server does raises.
+
+        The arguments are those of `Normalizer.normalize`, but the server must see each image: a
+        data URL, a link that it follows, or in `images` a file (`mmroute.read_image`). A size
+        alone is `remote_inexpressible`, as is an image beside a prompt. Where the server gives no
+        answer, the reason is `remote_unavailable`.
+
+        Token IDs are checked against the vocabulary by ``mmroute serve`` alone.
+        """
+        options = RequestOptions(
+            add_special_tokens=add_special_tokens,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            chat_template_kwargs={} if chat_template_kwargs is None else chat_template_kwargs,
+            tools=tools,
+            mm_processor_kwargs={} if mm_processor_kwargs is None else mm_processor_kwargs,
+            cache_salt=cache_salt,
+            lora=lora,
+        )
+        try:
+            check_one_given(messages, prompt, prompt_token_ids)
+            options.check()
+            given = checked_images(images)
+            if messages is not None:
+                question = chat_question(self.model, messages, given, options)
+            else:
+                question = prompt_question(self.model, prompt, prompt_token_ids, given, options)
+            reply = self._transport.ask("POST", question.path, question.body)
+            rendered = read_answer(reply, question, self._transport.name)
+        except InexactError as inexact:
+            return Routing(reason=inexact.reason, message=str(inexact))
+        return Routing(
+            placeholders=rendered.placeholders,
+            image_identities=rendered.identities,
+            lora=lora,
+            cache_salt=cache_salt,
+            _token_ids=rendered.token_ids,
+            _reuse=self._reuse,
+        )
+
+    def normalize_many(
+        self, requests: Iterable[Request], *, threads: int | None = None
+    ) -> Iterator[Routing]:
+        """The answers to many requests, in their order, while they are read.
+
+        Args:
+            requests: the arguments of `normalize`, by name. With more than one thread some
+                hundreds of them are read before the first answer: none may wait for one.
+            threads: how many ask the server; None for one.
+
+        Raises:
+            ValueError: `threads` is below 1.
+        """
+        return normalize_many(self.normalize, requests, 1 if threads is None else threads)
+
+    def stats(self) -> Stats:
+        """What the cache of block hashes has done. Who encodes, the server knows."""
+        return Stats(None, self._reuse.stats())
+
+    def _check_model(self) -> None:
+        server, models = self._transport.name, served_models(self._transport)
+        if self.model not in models:
+            raise InexactError(
+                Reason.MODEL_NOT_FOUND,
+                f"{server} serves {', '.join(models)}, and not {self.model!r}"
+                f"{did_you_mean(self.model, models)}",
+            )
+        if models[self.model] is not None:
+            raise InexactError(
+                Reason.MODEL_NOT_FOUND,
+                f"{self.model!r} is an adapter of {models[self.model]!r}, and block hashes cover "
+                "it: ask for that model, and give `lora` with each request",
+            )

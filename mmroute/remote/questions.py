@@ -1,0 +1,189 @@
+"""A request as a server is asked: the route, and the body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pybase64
+
+from mmroute.chat.messages import parse_chat
+from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.images.data_url import is_data_url
+from mmroute.request import (
+    Image,
+    ImageFile,
+    Message,
+    RequestOptions,
+    checked_uuid,
+    integers,
+    size_of,
+)
+from mmroute.request_images import left_over, url_of, with_uuid
+
+__all__ = ["CHAT", "COMPLETION", "Question", "chat_question", "prompt_question"]
+
+CHAT: Final = "/v1/chat/completions/render"
+COMPLETION: Final = "/v1/completions/render"
+# The one query by which `mmroute serve` looks whether token IDs are in the vocabulary, as the
+# engine does, and not its renderer. No prompt has a block as long, so nothing is hashed.
+_IN_VOCABULARY: Final = f"?block_size={1 << 20}"
+_MAX_ID: Final = 2**32 - 1
+# No tensors; and room for one token of an answer, which is what the engine wants at least.
+_ALWAYS: Final = {"mm_payload": "none", "max_tokens": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a server is asked.
+
+    Attributes:
+        path: of the route.
+        body: JSON.
+        num_images: how many there must be in the answer.
+    """
+
+    path: str
+    body: bytes
+    num_images: int = 0
+
+
+def chat_question(
+    model: str, messages: Sequence[Message], images: Sequence[Image], options: RequestOptions
+) -> Question:
+    """A chat.
+
+    Raises:
+        InexactError: `invalid_request`, `unsupported_modality`, `image_count_mismatch`;
+            `remote_inexpressible` for an image of which only the size is known.
+    """
+    parts = parse_chat(messages, options).image_parts
+    filled = list(_filled(parts, images))
+    body = {
+        "model": model,
+        "messages": _with_parts(messages, parts, filled) if parts else messages,
+        "add_special_tokens": options.add_special_tokens,
+        "add_generation_prompt": options.add_generation_prompt,
+        "continue_final_message": options.continue_final_message,
+        **_ALWAYS,
+    }
+    if options.tools is not None:
+        body["tools"] = options.tools
+    if options.chat_template_kwargs:
+        body["chat_template_kwargs"] = options.chat_template_kwargs
+    if options.mm_processor_kwargs:
+        body["mm_processor_kwargs"] = options.mm_processor_kwargs
+    return Question(CHAT, _json(body), len(parts))
+
+
+def prompt_question(
+    model: str,
+    prompt: str | None,
+    prompt_token_ids: Iterable[int] | None,
+    images: Sequence[Image],
+    options: RequestOptions,
+) -> Question:
+    """A prompt: text, or token IDs.
+
+    Raises:
+        InexactError: `invalid_request`; `remote_inexpressible` if it has images.
+    """
+    if images:
+        raise _inexpressible("the route for prompts takes no images; send messages")
+    body = {"model": model, "add_special_tokens": options.add_special_tokens, **_ALWAYS}
+    if prompt_token_ids is not None:
+        ids = integers("prompt_token_ids", prompt_token_ids)
+        if not ids:
+            raise InexactError(Reason.EMPTY_PROMPT, "the prompt has no token")
+        if not 0 <= min(ids) <= max(ids) <= _MAX_ID:
+            raise InexactError(
+                Reason.TOKEN_OUT_OF_VOCABULARY,
+                f"prompt_token_ids must be 0 to {_MAX_ID}, found {shown(min(ids))} to "
+                f"{shown(max(ids))}",
+            )
+        return Question(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
+    if not isinstance(prompt, str):
+        raise invalid(
+            f"prompt must be a string, found {type(prompt).__name__}; token IDs go into "
+            "prompt_token_ids"
+        )
+    return Question(COMPLETION, _json({**body, "prompt": prompt}))
+
+
+def _filled(parts: Sequence[Message], given: Sequence[Image]) -> Iterator[Message]:
+    """The image parts of a chat, each with what a server needs to see of it.
+
+    They take the images that were given as they do where a model is loaded, except that a link
+    needs none: the server follows it, or says that it does not.
+    """
+    waiting = iter(given)
+    for number, part in enumerate(parts, 1):
+        url = url_of(part)
+        image = None if url is not None and is_data_url(url) else next(waiting, None)
+        if image is not None:
+            yield _filled_part(part, url, with_uuid(image, checked_uuid(part.get("uuid"))), number)
+        elif url is not None:
+            yield part
+        else:
+            raise InexactError(
+                Reason.IMAGE_COUNT_MISMATCH,
+                f"`images` has nothing for image part {number}; give the file of every image "
+                "that is no link and no data URL, in order",
+            )
+    left = len(list(waiting))
+    if left:
+        raise left_over(left, len(given))
+
+
+def _filled_part(part: Message, url: str | None, image: Image, number: int) -> Message:
+    uuid = size_of(image).uuid
+    named = {} if uuid is None else {"uuid": uuid}
+    if isinstance(image, ImageFile):
+        link = part["image_url"] if url is not None else {}
+        kept = part if url is not None else {}
+        content = pybase64.b64encode(image.data).decode("ascii")
+        # Engines read the file itself, and not what its URL says that it is.
+        data_url = f"data:application/octet-stream;base64,{content}"
+        return {**kept, "type": "image_url", "image_url": {**link, "url": data_url}, **named}
+    if url is not None:
+        return {**part, **named}
+    raise _inexpressible(
+        f"of image {number} only the size is known ({image}), and a server must see its file; "
+        "give mmroute.read_image(...) in `images`, or send a data URL or a link"
+    )
+
+
+def _with_parts(
+    messages: Sequence[Message], parts: Sequence[Message], filled: Sequence[Message]
+) -> list[Message]:
+    """Messages with one part in another's place. One object may stand for several parts."""
+    pairs = iter(zip(parts, filled, strict=True))
+    old, new = next(pairs, (None, None))
+    result: list[Message] = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            changed: list[Any] = []
+            for part in content:
+                if part is old:
+                    changed.append(new)
+                    old, new = next(pairs, (None, None))
+                else:
+                    changed.append(part)
+            message = {**message, "content": changed}  # noqa: PLW2901 - the caller's own stays as it is
+        result.append(message)
+    return result
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    try:
+        # Not msgspec: it writes null for NaN, and stops at lone surrogates, which engines read.
+        return json.dumps(body, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise invalid(f"the request cannot be written as JSON: {shown(str(error))}") from error
+
+
+def _inexpressible(message: str) -> InexactError:
+    return InexactError(Reason.REMOTE_INEXPRESSIBLE, message)

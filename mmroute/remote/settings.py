@@ -1,0 +1,95 @@
+"""Where a server is, and how it is spoken to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from mmroute.errors import shown
+
+__all__ = ["Remote"]
+
+_SCHEMES: Final = ("http", "https")
+_UNIX: Final = "unix"
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server that speaks vLLM's protocol: ``mmroute serve``, or vLLM's own.
+
+    Proxies named in the environment are not used, and redirects are not followed.
+
+    Attributes:
+        url: ``http://HOST:PORT`` or ``https://HOST:PORT``, with or without ``/v1``; or
+            ``unix:///PATH`` for a Unix socket.
+        api_key: sent as a bearer token.
+        timeout: seconds for one request, from waiting for a free connection to the last byte.
+            How long a host's name may take to be resolved is up to the system.
+        connect_timeout: seconds of these for a new connection.
+        max_connections: at a time; a request for which there is none waits for one.
+
+    >>> Remote("unix:///run/mmroute/http.sock").socket_path
+    '/run/mmroute/http.sock'
+    """
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    timeout: float = 5.0
+    connect_timeout: float = 1.0
+    max_connections: int = 16
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: one of them is not of the form described; the message names it.
+        """
+        _split(self.url)
+        key = self.api_key
+        if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
+            raise ValueError("api_key must be a text of printable ASCII characters")
+        for name in ("timeout", "connect_timeout"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a positive number, found {shown(value)}")
+        if type(self.max_connections) is not int or self.max_connections < 1:
+            raise ValueError(
+                f"max_connections must be at least 1, found {shown(self.max_connections)}"
+            )
+
+    @property
+    def base(self) -> str:
+        """What stands before the path of a route, without a slash at its end."""
+        return _split(self.url)[0]
+
+    @property
+    def socket_path(self) -> str | None:
+        """The Unix socket to connect to; None for the host in the URL."""
+        return _split(self.url)[1]
+
+
+def _split(url: object) -> tuple[str, str | None]:
+    """The base of all routes, and the Unix socket.
+
+    Raises:
+        ValueError: it is no URL of a server.
+    """
+    if not isinstance(url, str):
+        raise ValueError(f"the URL must be a text, found {shown(url)}")  # noqa: TRY004 - one kind of error for every wrong setting
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"{shown(url)} is malformed: {error}") from error
+    if "@" in parts.netloc:
+        raise ValueError("the URL carries credentials; give the API key on its own")
+    if parts.scheme == _UNIX and not parts.netloc and parts.path.startswith("/"):
+        return "http://localhost", parts.path
+    if parts.scheme not in _SCHEMES or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(
+            f"{shown(url)} must be of the form http://HOST:PORT, https://HOST:PORT or unix:///PATH"
+        )
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return f"{parts.scheme}://{parts.netloc}{path}", None
