@@ -5,15 +5,13 @@ import builtins
 import contextlib
 import io
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+from scripted_server import ScriptedServer
 
 from mmroute.errors import ModelError, Reason
 from mmroute.family import known_families
@@ -212,71 +210,10 @@ def test_malformed_vectors_are_named(tmp_path: Path, lines: list[Any], where: st
 # A server
 
 
-class Server:
-    """Answers as a vLLM server was seen to, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
-        self.headers: list[Any] = []
-        self.delay = 0.0
-        self.url = ""
-        self.routes: dict[str, tuple[int, Any]] = {
-            "/version": (200, {"version": "0.33.0"}),
-            "/v1/models": (
-                200,
-                {"object": "list", "data": [
-                    {"id": "adapter", "parent": "m"}, {"id": "m", "parent": None},
-                ]},
-            ),
-            "/tokenize": (200, {"count": 3, "max_model_len": 100, "tokens": [1, 2, 3],
-                                "token_strs": None}),
-            "/v1/chat/completions/render": (200, {
-                "request_id": "chatcmpl-1", "token_ids": [7, 9, 9, 8, 9], "features": {
-                    "mm_hashes": {"image": ["aa", "bb"]},
-                    "mm_placeholders": {"image": [{"offset": 4, "length": 1},
-                                                  {"offset": 1, "length": 2}]},
-                    "kwargs_data": None}}),
-        }  # fmt: skip
-
-    def bodies(self, path: str) -> list[Any]:
-        return [body for asked, body in self.asked if asked == path]
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    served = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self.respond(None)
-
-        def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            self.respond(json.loads(self.rfile.read(length)))
-
-        def respond(self, body: Any) -> None:
-            served.asked.append((self.path, body))
-            served.headers.append(self.headers)
-            time.sleep(served.delay)
-            status, answer = served.routes.get(self.path, (404, {"detail": "Not Found"}))
-            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            with contextlib.suppress(ConnectionError):
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-    served.url = f"http://127.0.0.1:{http.server_port}"
-    yield served
-    http.shutdown()
-    http.server_close()
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as scripted:
+        yield scripted
 
 
 def ids(oracle: Oracle, asked: Case) -> list[int]:
@@ -293,7 +230,7 @@ def undecided(oracle: Oracle, asked: Case) -> str:
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
-def test_server_says_who_it_is(server: Server, suffix: str) -> None:
+def test_server_says_who_it_is(server: ScriptedServer, suffix: str) -> None:
     oracle = HttpOracle(server.url + suffix, checked=("0.33.0",))
     assert (oracle.name, oracle.version, oracle.model) == (server.url, "0.33.0", "m")
     other = HttpOracle(server.url, checked=("0.32.0",), api_key="k")
@@ -301,7 +238,7 @@ def test_server_says_who_it_is(server: Server, suffix: str) -> None:
     assert server.headers[-1]["Authorization"] == "Bearer k"
 
 
-def test_server_tokenizes_text(server: Server) -> None:
+def test_server_tokenizes_text(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     chat = case(messages=user(text("x")), add_generation_prompt=False, cache_salt="s")
     assert ids(oracle, chat) == [1, 2, 3]
@@ -316,7 +253,7 @@ def test_server_tokenizes_text(server: Server) -> None:
     assert server.bodies("/tokenize")[-1]["add_special_tokens"] is False
 
 
-def test_server_renders_images(server: Server) -> None:
+def test_server_renders_images(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     asked = case(messages=user(IMAGE), images=[SIZE], tools=[{"type": "function"}])
     assert ids(oracle, asked) == [7, 9, 9, 8, 9]
@@ -333,7 +270,9 @@ def test_server_renders_images(server: Server) -> None:
         (403, {"error": {"message": "Scale-out endpoints are disabled.", "code": 403}}),
     ],
 )
-def test_without_render_images_are_tokenized_without_ranges(server: Server, absent: Any) -> None:
+def test_without_render_images_are_tokenized_without_ranges(
+    server: ScriptedServer, absent: Any
+) -> None:
     server.routes["/v1/chat/completions/render"] = absent
     oracle = HttpOracle(server.url)
     asked = case(messages=user(IMAGE), images=[SIZE])
@@ -343,7 +282,7 @@ def test_without_render_images_are_tokenized_without_ranges(server: Server, abse
     assert has_images(server.bodies("/tokenize")[0]["messages"])
 
 
-def test_server_refuses(server: Server) -> None:
+def test_server_refuses(server: ScriptedServer) -> None:
     error = {"message": "Failed to load image: cannot identify image file", "code": 400,
              "type": "BadRequestError", "param": None}  # fmt: skip
     server.routes["/v1/chat/completions/render"] = (400, {"error": error})
@@ -359,7 +298,7 @@ def test_server_refuses(server: Server) -> None:
         ({"tokens": [1] * 9, "max_model_len": 9}, "do not fit"),
     ],
 )
-def test_tokenize_does_not_check_lengths(server: Server, reply: Any, refusal: str) -> None:
+def test_tokenize_does_not_check_lengths(server: ScriptedServer, reply: Any, refusal: str) -> None:
     server.routes["/tokenize"] = (200, reply)
     answer = HttpOracle(server.url).answer(case(prompt="x"))
     assert refusal in (answer.refusal or "")
@@ -385,7 +324,9 @@ def test_tokenize_does_not_check_lengths(server: Server, reply: Any, refusal: st
         ),
     ],
 )
-def test_what_is_no_answer_of_a_server(server: Server, status: int, body: Any, why: str) -> None:
+def test_what_is_no_answer_of_a_server(
+    server: ScriptedServer, status: int, body: Any, why: str
+) -> None:
     server.routes["/tokenize"] = (status, body)
     assert why in undecided(HttpOracle(server.url), case(prompt="x"))
 
@@ -397,13 +338,13 @@ def test_what_is_no_answer_of_a_server(server: Server, status: int, body: Any, w
         {"token_ids": [1], "features": {"mm_placeholders": {"image": [{"offset": 1}]}}},
     ],
 )  # fmt: skip
-def test_what_is_no_rendering(server: Server, body: Any) -> None:
+def test_what_is_no_rendering(server: ScriptedServer, body: Any) -> None:
     server.routes["/v1/chat/completions/render"] = (200, body)
     asked = case(messages=user(IMAGE), images=[SIZE])
     assert "something else" in undecided(HttpOracle(server.url), asked)
 
 
-def test_what_no_route_can_carry(server: Server) -> None:
+def test_what_no_route_can_carry(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     assert "take no images" in undecided(oracle, case(prompt="x", images=[SIZE]))
     assert "token IDs" in undecided(oracle, case(prompt_token_ids=[1]))
@@ -415,13 +356,13 @@ def test_what_no_route_can_carry(server: Server) -> None:
     assert "written as JSON" in undecided(oracle, case(messages=user(text("x")), tools=deep))
 
 
-def test_server_takes_too_long(server: Server) -> None:
+def test_server_takes_too_long(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url, timeout=0.2)
     server.delay = 1.0
     assert "did not answer within 0.2 s" in undecided(oracle, case(prompt="x"))
 
 
-def test_server_goes_away(server: Server) -> None:
+def test_server_goes_away(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     oracle._transport = Transport(Remote("http://127.0.0.1:9"))
     assert "cannot be reached" in undecided(oracle, case(prompt="x"))
@@ -445,7 +386,7 @@ def test_no_server(url: str, why: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_server_without_the_model(server: Server) -> None:
+def test_server_without_the_model(server: ScriptedServer) -> None:
     with pytest.raises(OracleError, match="serves m, and not other"):
         HttpOracle(server.url, served_model="other")
     for status, body, why in (
@@ -586,7 +527,7 @@ def test_missing_packages(
         find_oracle("vllm", files.name)
 
 
-def test_oracles_by_url_and_path(server: Server, tmp_path: Path) -> None:
+def test_oracles_by_url_and_path(server: ScriptedServer, tmp_path: Path) -> None:
     assert isinstance(find_oracle(server.url, MODEL), HttpOracle)
     path = vector_file(tmp_path / "v.jsonl", META)
     assert isinstance(find_oracle(str(path), MODEL), VectorsOracle)

@@ -286,6 +286,20 @@ def test_what_the_page_says_of_each_reason() -> None:
         assert f"`{reason.value}`" in page
 
 
+def test_headers_tell_the_outcome(models: Models) -> None:
+    refused = [{"role": "user", "content": [{"type": "image"}]}]
+    with serving(models) as client:
+        for messages, expected in (
+            (HI, ("exact", None)),
+            (VIDEO, ("inexact", "unsupported_modality")),
+            (refused, ("refused", "image_count_mismatch")),
+            ("no messages", (None, None)),
+        ):
+            headers = client.post(CHAT, json={"messages": messages}).headers
+            found = tuple(headers.get(f"x-mmroute-{name}") for name in ("outcome", "reason"))
+            assert found == expected
+
+
 def test_the_fallback_answers_and_says_so(models: Models) -> None:
     with FakeRender(body=b'{"token_ids": [7], "features": null}') as upstream:
         settings = fallback_to(upstream.url + "/v1", fallback_api_key="theirs", api_keys=("mine",))
@@ -298,6 +312,7 @@ def test_the_fallback_answers_and_says_so(models: Models) -> None:
             answer = client.post(f"{CHAT}?block_size=16", content=raw, headers=headers)
             assert answer.json() == {"token_ids": [7], "features": None}
             assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
+            assert "x-mmroute-outcome" not in answer.headers
             ((path, sent, body),) = upstream.seen
             assert (path, body) == (f"{CHAT}?block_size=16", raw)
             assert (sent["authorization"], sent["x-request-id"]) == ("Bearer theirs", "r")

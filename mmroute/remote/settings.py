@@ -85,9 +85,10 @@ def _split(url: object) -> tuple[str, str | None]:
         raise ValueError(f"{shown(url)} is malformed: {error}") from error
     if "@" in parts.netloc:
         raise ValueError("the URL carries credentials; give the API key on its own")
-    if parts.scheme == _UNIX and not parts.netloc and parts.path.startswith("/"):
+    more = parts.query or parts.fragment
+    if parts.scheme == _UNIX and not parts.netloc and parts.path.startswith("/") and not more:
         return "http://localhost", parts.path
-    if parts.scheme not in _SCHEMES or not parts.hostname or parts.query or parts.fragment:
+    if parts.scheme not in _SCHEMES or not parts.hostname or more:
         raise ValueError(
             f"{shown(url)} must be of the form http://HOST:PORT, https://HOST:PORT or unix:///PATH"
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,11 +25,6 @@ __all__ = ["Reply", "Transport"]
 _MAX_ANSWER: Final = 1 << 26  # bytes; a million token IDs have 8 million
 _KEPT: Final = 60.0  # seconds; a server that closes its side sooner is noticed
 _FAILURES: Final = (httpcore.NetworkError, httpcore.ProtocolError)
-# Of a request that was sent on a new connection, or whose answer began.
-_FINAL: Final = frozenset({
-    "connection.connect_tcp.started", "connection.connect_unix_socket.started",
-    "http11.receive_response_headers.complete",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,88 +83,155 @@ class Transport:
         self._headers = [("Content-Type", "application/json"), ("Accept", "application/json")]
         if remote.api_key is not None:
             self._headers.append(("Authorization", f"Bearer {remote.api_key}"))
-        self._clock = _Clock()
-        self._open()
+        self._connections = _Connections(remote)
 
     def ask(self, method: str, path: str, content: bytes | None = None) -> Reply:
         """The server's answer, whatever its status.
 
         A connection that was kept may be closed by the server in the moment it is used again.
-        Then, and only then, the request is sent once more: whatever is asked here can be asked
-        twice.
+        Then, and only then, the request is sent once more, on a new one: whatever is asked here
+        can be asked twice.
 
         Raises:
             InexactError: `remote_unavailable`: it cannot be reached, is late, or sends too much.
         """
-        if self._process != os.getpid():
+        if self._connections.process != os.getpid():
             # On a connection shared with its parent, one process would read the other's answers.
-            self._open()
-        self._clock.start(self._remote.timeout)
+            self._connections = _Connections(self._remote)
+        connections = self._connections
+        connections.clock.start(self._remote.timeout)
         try:
-            events: set[str] = set()
-            try:
-                return self._exchange(method, path, content, events)
-            except _FAILURES:
-                if not events.isdisjoint(_FINAL):
-                    raise
-            return self._exchange(method, path, content, set())
+            with connections.place():
+                connection = connections.kept()
+                if connection is not None:
+                    try:
+                        return self._exchange(connection, method, path, content)
+                    except _ClosedError:
+                        pass
+                return self._exchange(connections.new(), method, path, content)
         except httpcore.ConnectTimeout as error:
             limit = self._remote.connect_timeout
             raise self._failed(path, f"cannot be reached within {limit:g} s") from error
         except (httpcore.TimeoutException, TimeoutError) as error:
             limit = self._remote.timeout
             raise self._failed(path, f"did not answer within {limit:g} s") from error
-        except _FAILURES as error:
-            raise self._failed(path, f"cannot be reached: {error!r}") from error
+        except (*_FAILURES, _ClosedError) as error:
+            raise self._failed(path, f"cannot be reached: {error.__cause__ or error!r}") from error
 
     def close(self) -> None:
-        """Close all connections. A later request opens new ones."""
-        self._closer()
-        self._open()
+        """Close the connections that wait. A later request opens new ones."""
+        self._connections.close()
 
-    def _exchange(self, method: str, path: str, content: bytes | None, events: set[str]) -> Reply:
-        left = self._clock.left()
-        timeouts = dict.fromkeys(("read", "write", "pool"), left)
-        with self._pool.stream(
-            method,
-            f"{self._base}{path}",
-            headers=self._headers,
-            content=content,
-            extensions={
-                "timeout": {**timeouts, "connect": min(left, self._remote.connect_timeout)},
-                "trace": lambda event, _: events.add(event),
-            },
-        ) as response:
-            raw = bytearray()
-            for chunk in response.iter_stream():
-                raw += chunk
-                if len(raw) > _MAX_ANSWER:
-                    raise self._failed(path, f"answered with more than {_MAX_ANSWER} bytes")
-            headers = {
-                name.decode("latin-1").lower(): value.decode("latin-1")
-                for name, value in response.headers
-            }
-            return Reply(response.status, headers, bytes(raw))
+    def _exchange(
+        self, connection: httpcore.HTTPConnection, method: str, path: str, content: bytes | None
+    ) -> Reply:
+        begun = False
+        left = self._connections.clock.left()
+        timeouts = {"connect": min(left, self._remote.connect_timeout), "read": left, "write": left}
+        try:
+            with connection.stream(
+                method,
+                f"{self._base}{path}",
+                headers=self._headers,
+                content=content,
+                extensions={"timeout": timeouts},
+            ) as response:
+                begun = True
+                reply = Reply(response.status, _headers(response), self._content(path, response))
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, _FAILURES) and not begun:
+                raise _ClosedError from error
+            raise
+        self._connections.keep(connection)
+        return reply
 
-    def _open(self) -> None:
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=httpcore.default_ssl_context() if self._base.startswith("https:") else None,
-            max_connections=self._remote.max_connections,
-            keepalive_expiry=_KEPT,
-            uds=self._remote.socket_path,
-            network_backend=_Backend(self._clock),
-        )
-        self._process = os.getpid()
-        self._closer = weakref.finalize(self, _close, self._pool, self._process)
-        self._closer.atexit = False  # the system closes them then
+    def _content(self, path: str, response: httpcore.Response) -> bytes:
+        content = bytearray()
+        for chunk in response.iter_stream():
+            content += chunk
+            if len(content) > _MAX_ANSWER:
+                raise self._failed(path, f"answered with more than {_MAX_ANSWER} bytes")
+        return bytes(content)
 
     def _failed(self, path: str, what: str) -> InexactError:
         return InexactError(Reason.REMOTE_UNAVAILABLE, f"{self.name}{path} {what}")
 
 
-def _close(pool: httpcore.ConnectionPool, process: int) -> None:
-    if process == os.getpid():  # another thread may have held its lock when this one was forked
-        pool.close()
+class _ClosedError(Exception):
+    """A connection failed before an answer began."""
+
+
+class _Connections:
+    """Connections of one process to one server, each used by one thread at a time.
+
+    httpcore's own pool looks at a connection in one thread while another begins to use it; an
+    answer that comes just then makes it close that connection (1.0.9, `has_expired`).
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self.process: Final = os.getpid()
+        self.clock: Final = _Clock()
+        self._places = threading.BoundedSemaphore(remote.max_connections)
+        self._waiting: deque[httpcore.HTTPConnection] = deque()
+        self._new = functools.partial(
+            httpcore.HTTPConnection,
+            httpcore.URL(remote.base).origin,
+            ssl_context=httpcore.default_ssl_context() if remote.base[:6] == "https:" else None,
+            keepalive_expiry=_KEPT,
+            uds=remote.socket_path,
+            network_backend=_Backend(self.clock),
+        )
+        weakref.finalize(self, _close, self._waiting).atexit = False  # the system does it then
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Wait until there may be one connection more.
+
+        Raises:
+            TimeoutError: the request's time is over.
+        """
+        if not self._places.acquire(timeout=self.clock.left()):
+            raise TimeoutError
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def kept(self) -> httpcore.HTTPConnection | None:
+        """The connection that was used last, if it is still open; None if there is none."""
+        with contextlib.suppress(IndexError):
+            while True:
+                connection = self._waiting.pop()
+                if not connection.has_expired():
+                    return connection
+                connection.close()
+        return None
+
+    def new(self) -> httpcore.HTTPConnection:
+        """A connection that is opened when it is used."""
+        return self._new()
+
+    def keep(self, connection: httpcore.HTTPConnection) -> None:
+        """Use it again, if the server leaves it open."""
+        if connection.is_idle():
+            self._waiting.append(connection)
+
+    def close(self) -> None:
+        """Close those that wait."""
+        _close(self._waiting)
+
+
+def _close(connections: deque[httpcore.HTTPConnection]) -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            connections.pop().close()
+
+
+def _headers(response: httpcore.Response) -> dict[str, str]:
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
+    }
 
 
 class _Clock(threading.local):
