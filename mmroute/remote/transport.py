@@ -126,15 +126,15 @@ class Transport:
         self, connection: httpcore.HTTPConnection, method: str, path: str, content: bytes | None
     ) -> Reply:
         begun = False
-        left = self._connections.clock.left()
-        timeouts = {"connect": min(left, self._remote.connect_timeout), "read": left, "write": left}
+        # Of httpcore's own timeouts; all others are the deadline's.
+        connect = min(self._connections.clock.left(), self._remote.connect_timeout)
         try:
             with connection.stream(
                 method,
                 f"{self._base}{path}",
                 headers=self._headers,
                 content=content,
-                extensions={"timeout": timeouts},
+                extensions={"timeout": {"connect": connect}},
             ) as response:
                 begun = True
                 reply = Reply(response.status, _headers(response), self._content(path, response))
