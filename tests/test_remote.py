@@ -265,6 +265,16 @@ def test_what_no_server_can_be_asked(qwen: RemoteNormalizer) -> None:
             _ = routing.token_ids
 
 
+def test_one_uuid_for_two_images_is_not_asked(scripted: ScriptedServer) -> None:
+    """vLLM answers with the first image's tokens for both."""
+    with connect(scripted) as remote:
+        messages = user(picture(4, 4, uuid="u"), picture(99, 99, uuid="u"))
+        assert remote.normalize(messages=messages).reason is Reason.INVALID_REQUEST
+        assert not scripted.bodies(CHAT)
+        remote.normalize(messages=user(picture(4, 4, uuid="u"), picture(4, 4, uuid="u")))
+        assert scripted.bodies(CHAT)
+
+
 def test_a_size_given_for_a_link_is_left_to_the_server(scripted: ScriptedServer) -> None:
     features = {"mm_hashes": {"image": ["u"]}, "mm_placeholders": {"image": [RANGE]}}
     scripted.routes[CHAT] = (200, {"token_ids": [1] * 5, "features": features})

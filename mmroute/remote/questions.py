@@ -61,6 +61,7 @@ def chat_question(
     """
     parts = parse_chat(messages, options).image_parts
     filled = list(_filled(parts, images))
+    _check_names(filled)
     body = {
         "model": model,
         "messages": _with_parts(messages, parts, filled) if parts else messages,
@@ -153,6 +154,15 @@ def _filled_part(part: Message, url: str | None, image: Image, number: int) -> M
         f"of image {number} only the size is known ({image}), and a server must see its file; "
         "give mmroute.read_image(...) in `images`, or send a data URL or a link"
     )
+
+
+def _check_names(parts: Sequence[Message]) -> None:
+    """Engines cache by the client's uuid: what a second image of that name gets is the first's."""
+    named: dict[str, str | None] = {}
+    for part in parts:
+        uuid = checked_uuid(part.get("uuid"))
+        if uuid is not None and named.setdefault(uuid, url_of(part)) != url_of(part):
+            raise invalid(f"the uuid {shown(uuid)} names two images")
 
 
 def _with_parts(
