@@ -237,20 +237,20 @@ def _check_ranges(routing: Routing) -> None:
                 f"the range of image {number} overlaps the one before it; vLLM refuses such "
                 "features: forward the images (vllm_generate)"
             )
-        if placed.embed_runs is not None:
+        if placed.embed_runs is not None or not placed.embeds_known:
             raise ValueError(
-                f"not every position of image {number} is a feature, and vLLM's features cannot "
-                "say so: forward the images (vllm_generate)"
+                f"not every position of image {number} is known to be a feature, and vLLM's "
+                "features cannot say which: forward the images (vllm_generate)"
             )
         end = placed.offset + placed.length
 
 
 def _check_fill(routing: Routing) -> None:
     for number, placed in enumerate(routing.placeholders, 1):
-        if placed.embed_runs is not None:
+        if placed.embed_runs is not None or not placed.embeds_known:
             raise ValueError(
-                f"image {number} is more than one token ID repeated, and SGLang does not keep the "
-                "token IDs of such a prompt; forward the request as it came"
+                f"image {number} may be more than one token ID repeated, and SGLang does not keep "
+                "the token IDs of such a prompt; forward the request as it came"
             )
 
 

@@ -88,9 +88,17 @@ class Routing:
         are never without them.
 
         Raises:
-            InexactError: as `token_ids`.
+            InexactError: as `token_ids`; `remote_inexpressible` if a server answered, which tells
+                only the expanded prompt.
         """
-        return self.token_ids if self._unexpanded is None else self._unexpanded
+        if self._unexpanded is not None:
+            return self._unexpanded
+        if self.placeholders:
+            raise InexactError(
+                Reason.REMOTE_INEXPRESSIBLE,
+                "a server tells the expanded prompt only; load the model here for the other one",
+            )
+        return self.token_ids
 
     def block_hashes(
         self,

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +26,11 @@ from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Lora, ModelError, Normalizer, Reason, Remote, Routing
 from mmroute.fast_paths import REFERENCE_ONLY
+from mmroute.forwarding import vllm_generate, vllm_generate_cached
 from mmroute.images import read_image
 from mmroute.model_files import EMBEDDED_MODEL
 from mmroute.parity.oracles.pictures import data_url
+from mmroute.placement import PlaceholderRange
 from mmroute.remote.normalizer import RemoteNormalizer
 from mmroute.request_lines import RequestLine, request_of
 from mmroute.server.app import create_app
@@ -173,6 +176,36 @@ def test_vectors(path: Path, served: str, normalizer: Callable[[str], Normalizer
                 placed = [(p["offset"], p["length"]) for p in case["expect"]["placeholders"]]
                 assert [(p.offset, p.length) for p in found.placeholders] == sorted(placed)
     assert asked > 70
+
+
+def test_a_part_of_a_prompt_is_no_answer(small_model: Callable[[str], Path]) -> None:
+    """A server may give its clients the text before the first image; those who see that it does."""
+    settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)
+    with (
+        listening(Models([ModelSource(str(small_model(QWEN)), (QWEN,))]), settings) as url,
+        Normalizer.from_pretrained(QWEN, remote=url) as remote,
+    ):
+        found = remote.normalize(messages=user({"type": "text", "text": "a"}, LINK))
+        assert found.reason is Reason.IMAGE_SIZE_UNKNOWN
+        assert remote.normalize(messages=user(picture(64, 48))).exact
+
+
+def test_what_a_server_does_not_tell_is_not_forwarded(qwen: RemoteNormalizer) -> None:
+    """The prompt before expansion; and, by vLLM, which positions are features."""
+    request = {"messages": user(picture(64, 48))}
+    routing = qwen.normalize(messages=request["messages"])
+    with pytest.raises(InexactError) as refused:
+        _ = routing.unexpanded_token_ids
+    assert refused.value.reason is Reason.REMOTE_INEXPRESSIBLE
+    with pytest.raises(InexactError):
+        vllm_generate(routing, request, sampling_params={})
+    assert vllm_generate_cached(routing, request, sampling_params={})["features"]
+    place = PlaceholderRange(0, 1, 3, embeds_known=False)
+    untold = replace(routing, placeholders=(place,))
+    with pytest.raises(ValueError, match="known to be a feature"):
+        vllm_generate_cached(untold, request, sampling_params={})
+    text = qwen.normalize(messages=HI)
+    assert text.unexpanded_token_ids.tolist() == text.token_ids.tolist()
 
 
 def test_the_same_arguments() -> None:

@@ -101,7 +101,8 @@ def test_many_who_ask_at_once_load_it_once(
 
     def counted(model: str, **more: Any) -> Normalizer:
         loaded.append(model)
-        return load(model, **more)
+        loaded_: Normalizer = load(model, **more)
+        return loaded_
 
     monkeypatch.setattr(Normalizer, "from_pretrained", counted)
     directory = str(small_model("small-qwen2.5-vl"))
@@ -127,7 +128,8 @@ def test_what_is_removed_while_it_is_loaded_is_not_served(
 
     def slow(model: str, **more: Any) -> Normalizer:
         may_end.wait(30)
-        return load(model, **more)
+        loaded_: Normalizer = load(model, **more)
+        return loaded_
 
     monkeypatch.setattr(Normalizer, "from_pretrained", slow)
     client.post(MODELS, json={"model": str(small_model("small-qwen2.5-vl")), "names": ["late"]})

@@ -85,7 +85,8 @@ def test_the_server_says_what_it_gives(small_model: Callable[[str], Path], reaso
     with serving([ModelSource(directory, ("qwen",))], settings) as client:
         answer = client.post(f"{CHAT}?block_size=16", json=body)
         assert answer.status_code == 200
-        assert answer.headers["x-mmroute-inexact"] == reason
+        assert answer.headers["x-mmroute-outcome"] == "text_prefix"
+        assert answer.headers["x-mmroute-reason"] == reason
         found = answer.json()
         assert found["inexact"]["reason"] == reason
         assert found["features"] is None

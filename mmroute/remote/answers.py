@@ -56,9 +56,16 @@ class _Features(msgspec.Struct):
     mm_placeholders: dict[str, list[_Range]]
 
 
+class _Inexact(msgspec.Struct):
+    reason: str
+    message: str
+
+
 class _Answer(msgspec.Struct):
     token_ids: list[_TokenId]
     features: _Features | None
+    # Of `mmroute serve --inexact text-prefix`: these are not all tokens.
+    inexact: _Inexact | None = None
 
 
 _chat: Final = msgspec.json.Decoder(_Answer)
@@ -93,6 +100,9 @@ def read_answer(reply: Reply, question: Question, server: str) -> Rendered:
             (answer,) = _completion.decode(reply.raw)
         else:
             answer = _chat.decode(reply.raw)
+        if answer.inexact is not None:
+            reason = _reason_of(answer.inexact.reason) or Reason.REMOTE_UNAVAILABLE
+            raise InexactError(reason, answer.inexact.message[:_MAX_SHOWN])
         return _rendered(answer, question.num_images, tells_features=_is_ours(reply))
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise InexactError(
@@ -164,4 +174,8 @@ def _told_reason(reply: Reply) -> Reason | None:
     told = reply.headers.get("x-mmroute-reason")
     if told is None and reply.error.get("type") == _INEXACT:
         told = reply.error.get("param")
+    return _reason_of(told)
+
+
+def _reason_of(told: str | None) -> Reason | None:
     return next((reason for reason in Reason if reason.value == told), None)

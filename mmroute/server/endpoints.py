@@ -116,8 +116,7 @@ class Endpoints:
                 ticket.enter()
                 answer, stages = await self._work(handler, raw, self._of(request), ticket)
             self._count(record, answer, stages)
-            headers = {**answer.headers, "x-mmroute-outcome": record.outcome or ""}
-            return json_response(answer.body, answer.status, headers)
+            return json_response(answer.body, answer.status, _said_of(answer, record))
         except TimeoutError:
             return await self._without_answer(self._late(raw), request, raw, record)
         except ApiError as error:
@@ -197,6 +196,14 @@ class Endpoints:
                 headers={"connection": "close"},
             )
         return self._admission.busy("timeout", {})
+
+
+def _said_of(answer: Answer, record: Record) -> dict[str, str]:
+    """Headers: what the body is."""
+    said = {**answer.headers, "x-mmroute-outcome": record.outcome or ""}
+    if answer.inexact is not None:
+        said["x-mmroute-reason"] = answer.inexact.value
+    return said
 
 
 def _is_little(raw: bytes, limit: int) -> bool:

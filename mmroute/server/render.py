@@ -87,8 +87,7 @@ def render_chat(body: Body, work: Work) -> Answer:
         rendered = _rendered(served, begun, request_id, sampling, work, context=context)
         answer = generate_request(rendered, carried)
         answer["inexact"] = {"reason": error.reason.value, "message": error.message}
-        headers = {"x-mmroute-inexact": error.reason.value}
-        return answered(served, answer, [begun], headers, inexact=error.reason)
+        return answered(served, answer, [begun], inexact=error.reason)
     headers = _NO_TENSORS if rendered.features is not None and payload == "tensors" else {}
     return answered(served, generate_request(rendered, carried), [routing], headers)
 
