@@ -26,8 +26,8 @@ class Reason(StrEnum):
     """Why there is no exact answer. The values are stable: routers may branch on them.
 
     The first group is given when a model is loaded (`ModelError`, `SpecError`), the second
-    for a single request (`Routing.reason`, and `reason` in the command line's answers), the
-    third for KV events (`EventsError`).
+    for a single request (`Routing.reason`, and `reason` in the command line's answers), the others
+    by a part of mmroute that is named there.
     """
 
     MODEL_NOT_FOUND = "model_not_found"
@@ -111,6 +111,15 @@ class Reason(StrEnum):
     ORACLE_UNAVAILABLE = "oracle_unavailable"
     """Nobody can be asked for the right answers: there is no such oracle, or it is not installed,
     not running, or not able to load the model (`mmroute.parity`)."""
+
+    BUNDLE_UNAVAILABLE = "bundle_unavailable"
+    """A worker cannot be asked for its files, or its answer broke off (`mmroute.bundle`)."""
+    BUNDLE_REFUSED = "bundle_refused"
+    """What a worker sent as its files is not what a bundle may be; `fault` says in which way."""
+    FLEET_DISAGREES = "fleet_disagrees"
+    """The workers of one model hold different files: no one tokenizer is right for all."""
+    TOKENIZER_UNAVAILABLE = "tokenizer_unavailable"
+    """Neither the model's own source nor a worker gave a tokenizer that could be loaded."""
 
     MALFORMED_EVENTS = "malformed_events"
     """A payload is no batch of the engine's KV events (`mmroute.kv_events`)."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mmroute.cli.bench import add_bench
+from mmroute.cli.bundle import add_bundle
 from mmroute.cli.checks import add_doctor, add_spec
 from mmroute.cli.common import EXIT_FAILURE
 from mmroute.cli.models import add_families, add_resolve
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for add in (
         add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_spec,
-        add_bench, add_serve,
+        add_bench, add_serve, add_bundle,
     ):  # fmt: skip
         add(commands)
     return parser

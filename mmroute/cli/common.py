@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mmroute.fast_paths import EncoderChoice
 
@@ -15,11 +15,13 @@ __all__ = [
     "add_command",
     "encoder_argument",
     "model_arguments",
+    "port",
     "print_table",
 ]
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
+_HIGHEST_PORT: Final = 65535
 
 _MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
@@ -71,6 +73,13 @@ def encoder_argument(parser: argparse.ArgumentParser) -> None:
         help="who encodes text; auto takes fastokens where it proves itself equal to tokenizers "
         "(default: %(default)s)",
     )
+
+
+def port(text: str) -> int:
+    """A TCP port, as argparse reads one; 0 is any free one."""
+    if not text.isascii() or not text.isdecimal() or int(text) > _HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {_HIGHEST_PORT}, found {text!r}")
+    return int(text)
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command, encoder_argument
+from mmroute.cli.common import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    Commands,
+    add_command,
+    encoder_argument,
+    port,
+)
 from mmroute.fast_paths import FastPaths
 from mmroute.images.links import ImageLinks
 
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_serve"]
 
-_HIGHEST_PORT: Final = 65535
 _NEEDED: Final = ("starlette", "uvicorn", "httptools", "prometheus_client")
 _EPILOG = """\
 A MODEL is a directory, a hub name, or pixtral-12b-2409, and is served by that name; NAME=MODEL
@@ -89,16 +95,10 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > _HIGHEST_PORT:
-        raise argparse.ArgumentTypeError(f"must be from 0 to {_HIGHEST_PORT}, found {text!r}")
-    return int(text)
-
-
 def _listen_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where it listens")
     where.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
-    where.add_argument("--port", type=_port, default=8000, help="(default: %(default)s)")
+    where.add_argument("--port", type=port, default=8000, help="(default: %(default)s)")
     where.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
     where.add_argument(
         "--api-key", metavar="KEY", action="append", default=[],

@@ -1,0 +1,11 @@
+"""Tokenizer and configuration files from workers, over gRPC; and who has loaded which.
+
+Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this package.
+"""
+
+from mmroute.bundle.client import Bundle, fetch_bundle
+from mmroute.bundle.faults import BundleError, Fault
+from mmroute.bundle.files import Limits
+from mmroute.bundle.registry import TokenizerRegistry
+
+__all__ = ["Bundle", "BundleError", "Fault", "Limits", "TokenizerRegistry", "fetch_bundle"]

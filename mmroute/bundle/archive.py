@@ -1,0 +1,63 @@
+"""What a server sends: a copy of the files, made once, and a zip of it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import stat
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mmroute.tokenizers.fingerprint import fingerprint
+
+__all__ = ["Snapshot", "take_snapshot"]
+
+_ZIP: Final = ".zip"  # no file of a bundle has this name
+_UNIX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Files as they were when the server was started.
+
+    An engine, too, reads its files when it starts: what is changed later waits for a restart.
+
+    Attributes:
+        files: the copies, by name, sorted.
+        fingerprint: of names and contents.
+        zip: all of them.
+        sha256: of the zip, in hexadecimal.
+    """
+
+    files: Mapping[str, Path]
+    fingerprint: str
+    zip: Path
+    sha256: str
+
+
+def take_snapshot(files: Mapping[str, Path], into: Path) -> Snapshot:
+    """Copy files into an empty directory, and zip them.
+
+    Equal files give equal zips, wherever the same zlib deflates them: no times, no owners, one
+    order. (The engines' servers put the files' times into theirs, so that their SHA-256 does not
+    tell whether two workers hold the same. The fingerprint does.)
+    """
+    copies = {}
+    for name in sorted(files):
+        copies[name] = Path(shutil.copyfile(files[name], into / name))
+    archive = into / _ZIP
+    with zipfile.ZipFile(archive, "w") as out:
+        for name, path in copies.items():
+            entry = zipfile.ZipInfo(name)  # of 1980-01-01 unless told otherwise
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = _UNIX
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            entry.file_size = path.stat().st_size
+            with path.open("rb") as content, out.open(entry, "w") as packed:
+                shutil.copyfileobj(content, packed, 1 << 20)
+    with archive.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    return Snapshot(copies, fingerprint(copies), archive, sha256)

@@ -1,0 +1,175 @@
+"""Ask a worker for its files."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from mmroute.bundle.faults import BundleError, Fault
+from mmroute.bundle.files import Limits
+from mmroute.bundle.services import FILES_SERVICE, SERVICES, method
+from mmroute.bundle.streams import Progress, receive_files, receive_zip
+from mmroute.bundle.unpack import unpack
+from mmroute.errors import shown
+from mmroute.tokenizers.fingerprint import fingerprint
+
+__all__ = ["Bundle", "fetch_bundle"]
+
+_REQUEST: Final = b""  # GetTokenizerRequest has no fields
+_OPTIONS: Final = (
+    # A zip gains nothing, and what a few bytes of gzip are inflated to is not bounded everywhere.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The files of a worker, in a directory that goes when the bundle is closed.
+
+    Attributes:
+        worker: whom they are from.
+        service: that gave them.
+        root: the directory, private to this user.
+        files: in it, by name.
+        fingerprint: of names and contents.
+    """
+
+    worker: str
+    service: str
+    root: Path
+    files: Mapping[str, Path]
+    fingerprint: str
+    _directory: tempfile.TemporaryDirectory[str] = field(repr=False)
+
+    def close(self) -> None:
+        """Remove the directory."""
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def fetch_bundle(
+    worker: str,
+    *,
+    timeout: float = 120.0,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Bundle:
+    """Fetch the tokenizer and configuration files of a worker.
+
+    Asked for first is the service that tells files apart, `FILES_SERVICE`, then `GetTokenizer` of
+    the engines' own services.
+
+    Args:
+        worker: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
+        timeout: seconds for connecting and streaming together.
+        limits: how much the worker may send.
+        progress: told how many bytes have come.
+
+    Raises:
+        BundleError: there is no bundle, and nothing is left of it; `fault` says why.
+        ValueError: `worker` is no address of the forms above.
+    """
+    limits, until = limits or Limits(), time.monotonic() + timeout
+    address = _address(worker)
+    directory = tempfile.TemporaryDirectory(prefix="mmroute-bundle-")
+    try:
+        root = Path(directory.name)
+        with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+            for service in SERVICES:
+                call = _Call(worker, channel, service, until)
+                with contextlib.suppress(_NotOfferedError):
+                    files = _receive(call, root, limits, progress)
+                    return Bundle(worker, service, root, files, fingerprint(files), directory)
+    except BaseException:
+        directory.cleanup()
+        raise
+    directory.cleanup()
+    raise BundleError(
+        Fault.NOT_OFFERED,
+        f"{worker} has none of the services that give bundles: {', '.join(SERVICES)}.",
+    )
+
+
+def _receive(call: _Call, root: Path, limits: Limits, progress: Progress | None) -> dict[str, Path]:
+    try:
+        if call.service == FILES_SERVICE:
+            return receive_files(call, root, limits, progress)
+        with tempfile.TemporaryFile(dir=root) as spool:
+            length = receive_zip(call, spool, limits, progress)
+            return unpack(spool, length, root, limits)
+    except BundleError as error:
+        raise BundleError(error.fault, f"{call.worker}: {error}") from error
+    finally:
+        call.cancel()
+
+
+class _NotOfferedError(Exception):
+    """The worker does not have this service."""
+
+
+class _Call:
+    """One call of `GetTokenizer`: its messages, as they are on the wire."""
+
+    def __init__(self, worker: str, channel: grpc.Channel, service: str, until: float) -> None:
+        self.worker = worker
+        self.service = service
+        ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(method(service))
+        self._call = ask(_REQUEST, timeout=max(0.0, until - time.monotonic()))
+
+    def __iter__(self) -> Iterator[bytes]:
+        begun = False
+        try:
+            for message in self._call:
+                begun = True
+                yield message
+        except grpc.RpcError as error:
+            raise _told(error, begun=begun) from error
+
+    def cancel(self) -> None:
+        """End the call, if it has not ended: a stream that is refused is not read on."""
+        self._call.cancel()
+
+
+def _told(error: grpc.RpcError, *, begun: bool) -> Exception:
+    """What a failed call means."""
+    code, details = error.code(), shown(error.details())
+    if code is grpc.StatusCode.UNIMPLEMENTED and not begun:
+        return _NotOfferedError()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return BundleError(Fault.DEADLINE_EXCEEDED, "The bundle did not come in time.")
+    if begun:
+        return BundleError(Fault.STREAM_BROKEN, f"The stream broke off: {code.name} {details}")
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return BundleError(Fault.UNREACHABLE, f"Nobody answers: {details}")
+    return BundleError(Fault.WORKER_REFUSED, f"The worker refuses: {code.name} {details}")
+
+
+def _address(worker: str) -> str:
+    """The address in gRPC's form."""
+    address = worker.removeprefix("grpc://")
+    if address.startswith("unix:") and len(address) > len("unix:"):
+        return address
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdecimal()) or "/" in address:
+        raise ValueError(
+            f"a worker's address must be HOST:PORT, grpc://HOST:PORT or unix:PATH, found {worker!r}"
+        )
+    return address

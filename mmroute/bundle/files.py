@@ -1,0 +1,143 @@
+"""Which files a bundle holds, how they may be named, and how large they may be."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from mmroute.bundle.faults import BundleError, Fault
+from mmroute.errors import ModelError, Reason, shown
+from mmroute.model_files import MODEL_FILES, ModelFiles
+
+__all__ = ["BUNDLE_FILES", "BUNDLE_PATTERNS", "Limits", "check_flat", "check_names", "files_of"]
+
+BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model")
+"""Further files, by pattern: as the engines' servers have them."""
+
+BUNDLE_FILES: Final = tuple(
+    dict.fromkeys(
+        (
+            *(name for name in MODEL_FILES if "/" not in name and "*" not in name),
+            "merges.txt",
+            "tiktoken.model",
+            "tokenizer.model",
+            "video_preprocessor_config.json",
+            "vocab.json",
+        )
+    )
+)
+"""What a server sends and a client takes, by name.
+
+That is what mmroute reads, and what the engines' servers send (smg-grpc-servicer 0.14.1
+``tokenizer_bundle.py``), which leave out params.json, tekken.json and added_tokens.json.
+"""
+
+_NESTED: Final = tuple(name for name in MODEL_FILES if "/" in name)
+_LONGEST_NAME: Final = 128
+_NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "._-+ ")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a worker may send. The first three are those of smg's client.
+
+    Attributes:
+        stream_bytes: of all chunks of one call, counted while they come.
+        files: in one bundle.
+        unpacked_bytes: of all files, counted while they are inflated.
+        ratio: of a file to its deflated form. Large tokenizer files have up to 10.
+    """
+
+    stream_bytes: int = 200 << 20
+    files: int = 50
+    unpacked_bytes: int = 500 << 20
+    ratio: int = 100
+
+
+def files_of(model: ModelFiles) -> dict[str, Path]:
+    """The files of a model that go into its bundle, by name, sorted.
+
+    Raises:
+        ModelError: `missing_file` if there is none of them.
+    """
+    matched = (path for pattern in BUNDLE_PATTERNS for path in model.root.glob(pattern))
+    names = set(model.renamed) or {*BUNDLE_FILES, *(path.name for path in matched)}
+    found = {name: model.path(name) for name in sorted(names) if model.has(name)}
+    if not found:
+        raise ModelError(
+            Reason.MISSING_FILE, f"{model.root} has none of the files that bundles hold."
+        )
+    return found
+
+
+def check_flat(model: ModelFiles) -> None:
+    """Refuse a model with files in further directories: a bundle without them is another model.
+
+    Raises:
+        ModelError: `invalid_config_field`.
+    """
+    nested = sorted(str(path) for pattern in _NESTED for path in model.root.glob(pattern))
+    if nested:
+        raise ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{model.name}: a bundle has no directories, so {', '.join(nested)} cannot be in it. "
+            "Give a directory with one chat template.",
+        )
+
+
+def check_names(names: Iterable[str], limits: Limits) -> None:
+    """Refuse names that no bundle of tokenizer files has.
+
+    Raises:
+        BundleError: the message has the name.
+    """
+    seen: dict[str, str] = {}
+    for count, name in enumerate(names, 1):
+        if count > limits.files:
+            raise BundleError(
+                Fault.TOO_MANY_FILES, f"The bundle has more than {limits.files} files."
+            )
+        fault = _fault_of_name(name)
+        if fault is not None:
+            raise BundleError(fault, f"The bundle has a file named {shown(name)}: {fault}.")
+        earlier = seen.setdefault(name.casefold(), name)
+        if len(seen) < count:
+            raise BundleError(
+                Fault.DUPLICATE_NAME if earlier == name else Fault.CASE_COLLISION,
+                f"The bundle has the files {shown(earlier)} and {shown(name)}.",
+            )
+    if not seen:
+        raise BundleError(Fault.NO_FILES, "The bundle has no files.")
+
+
+def _fault_of_name(name: str) -> Fault | None:  # noqa: PLR0911 - a table of questions
+    if not name:
+        return Fault.NAME_EMPTY
+    if len(name) > _LONGEST_NAME:
+        return Fault.NAME_TOO_LONG
+    if any(character < " " or character == "\x7f" for character in name):
+        return Fault.CONTROL_CHARACTER
+    if not name.isascii():
+        return Fault.NAME_NOT_ASCII
+    if "\\" in name:
+        return Fault.BACKSLASH
+    if ":" in name:
+        return Fault.DRIVE_PREFIX
+    if name.startswith("/"):
+        return Fault.ABSOLUTE_PATH
+    if any(part in ("..", ".") for part in name.split("/")):
+        return Fault.TRAVERSAL
+    if "/" in name:
+        return Fault.NESTED_DIRECTORY
+    return None if _is_tokenizer_file(name) else Fault.NOT_A_TOKENIZER_FILE
+
+
+def _is_tokenizer_file(name: str) -> bool:
+    if name in BUNDLE_FILES:
+        return True
+    plain = not name.startswith(".") and _NAME_CHARACTERS.issuperset(name)
+    return plain and any(fnmatchcase(name, pattern) for pattern in BUNDLE_PATTERNS)

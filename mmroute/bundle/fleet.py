@@ -1,0 +1,120 @@
+"""All workers of one model: do they hold the same files?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.bundle.client import Bundle
+from mmroute.bundle.faults import BundleError
+from mmroute.errors import MmrouteError, Reason
+
+__all__ = ["Fleet", "FleetError", "fetch_fleet"]
+
+_AT_A_TIME: Final = 8  # calls: a fleet with dead workers must not wait for them one by one
+_SHOWN_DIGITS: Final = 12
+
+
+class FleetError(MmrouteError):
+    """The workers of one model hold different files.
+
+    Attributes:
+        reason: `fleet_disagrees`.
+        files: the names of the files that differ, or that not all have.
+    """
+
+    def __init__(self, message: str, files: Sequence[str]) -> None:
+        super().__init__(Reason.FLEET_DISAGREES, message)
+        self.files = tuple(files)
+
+    def __reduce__(self) -> tuple[type[FleetError], tuple[object, ...]]:
+        return type(self), (str(self), self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the workers of one model said.
+
+    Attributes:
+        bundle: of the first worker, in the order given, that could be asked; None if none could.
+        fingerprints: of all that could, by worker.
+        failures: why the others could not.
+    """
+
+    bundle: Bundle | None
+    fingerprints: Mapping[str, str]
+    failures: Mapping[str, Exception]
+
+
+def fetch_fleet(model: str, workers: Sequence[str], fetch: Callable[[str], Bundle]) -> Fleet:
+    """Fetch the files of all workers, and keep one of the equal bundles.
+
+    Args:
+        model: for messages.
+        workers: their addresses.
+        fetch: asks one of them.
+
+    Raises:
+        FleetError: they disagree; nothing is kept.
+    """
+    fingerprints: dict[str, str] = {}
+    failures: dict[str, Exception] = {}
+    different: dict[str, Bundle] = {}
+
+    def attempt(worker: str) -> Bundle | Exception:
+        try:
+            return fetch(worker)
+        except (BundleError, OSError) as error:
+            return error
+
+    if workers:
+        with ThreadPoolExecutor(min(_AT_A_TIME, len(workers))) as pool:
+            for worker, bundle in zip(workers, pool.map(attempt, workers), strict=True):
+                if isinstance(bundle, Exception):
+                    failures[worker] = bundle
+                    continue
+                fingerprints[worker] = bundle.fingerprint
+                if different.setdefault(bundle.fingerprint, bundle) is not bundle:
+                    bundle.close()
+    if len(different) > 1:
+        try:
+            raise _disagreement(model, different, fingerprints)
+        finally:
+            for bundle in different.values():
+                bundle.close()
+    return Fleet(next(iter(different.values()), None), fingerprints, failures)
+
+
+def _disagreement(
+    model: str, different: Mapping[str, Bundle], fingerprints: Mapping[str, str]
+) -> FleetError:
+    """Who holds what of each file that is not the same everywhere."""
+    files: dict[str, dict[str, list[str]]] = {}
+    for print_, bundle in different.items():
+        workers = [worker for worker, own in fingerprints.items() if own == print_]
+        for name in {name for other in different.values() for name in other.files}:
+            content = _digest(bundle, name)
+            files.setdefault(name, {}).setdefault(content, []).extend(workers)
+    differing = sorted(name for name, held in files.items() if len(held) > 1)
+    told = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{content} at {' and '.join(at)}" for content, at in files[name].items())
+        for name in differing
+    )
+    return FleetError(
+        f"The workers of {model} hold different files, so no one tokenizer is right for all: "
+        f"{told}. Restart those that are behind, or serve them under a name of their own.",
+        differing,
+    )
+
+
+def _digest(bundle: Bundle, name: str) -> str:
+    """The beginning of a file's SHA-256; said if there is no such file."""
+    path = bundle.files.get(name)
+    if path is None:
+        return "none"
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:_SHOWN_DIGITS]

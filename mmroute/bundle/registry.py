@@ -1,0 +1,354 @@
+"""Which tokenizer is loaded for which model: once for each name, from its source or its workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from mmroute.bundle.client import Bundle, fetch_bundle
+from mmroute.bundle.files import files_of
+from mmroute.bundle.fleet import FleetError, fetch_fleet
+from mmroute.errors import ModelError, Reason, did_you_mean
+from mmroute.model_files import find_model
+from mmroute.tokenizers.fingerprint import fingerprint
+
+__all__ = ["Status", "TokenizerRegistry"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is known of one model.
+
+    Attributes:
+        origin: where the loaded tokenizer is from, a worker or the model's source; None if none
+            is loaded.
+        fingerprint: of its files; None likewise.
+        workers: the fingerprint of each worker; None where it was not asked, or could not be.
+        refused: why no tokenizer is given, if the workers disagree.
+    """
+
+    origin: str | None
+    fingerprint: str | None
+    workers: Mapping[str, str | None]
+    refused: FleetError | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded(Generic[T]):
+    """A tokenizer, and the files it is of."""
+
+    value: T
+    origin: str
+    fingerprint: str
+    bundle: Bundle | None
+
+    def close(self) -> None:
+        if self.bundle is not None:
+            self.bundle.close()
+
+
+@dataclass(slots=True)
+class _Model(Generic[T]):
+    """What is registered under one name. Its fields change under the registry's lock only."""
+
+    name: str
+    source: str | None
+    workers: list[str]
+    loaded: _Loaded[T] | None = None
+    refused: FleetError | None = None
+    loading: Future[T] | None = None
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    removed: bool = False
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    """Held while files are fetched and loaded; taken before the registry's lock."""
+
+
+class TokenizerRegistry(Generic[T]):
+    """Tokenizers, or whatever is made of a model's files, by name. Safe to share between threads.
+
+    A model has a source, a directory or a hub name, and workers. The source is tried first, and
+    trusted: workers are asked only where it cannot be loaded. Then all of them are asked, and those
+    that answer must hold the same files, byte for byte; one of the equal bundles is loaded.
+
+        registry = TokenizerRegistry(
+            lambda name, directory: Normalizer.from_pretrained(directory, model_id=name)
+        )
+        registry.add("Qwen/Qwen2.5-VL-3B-Instruct", workers=["10.0.0.7:50051", "10.0.0.8:50051"])
+        normalizer = registry.get("Qwen/Qwen2.5-VL-3B-Instruct")
+
+    Args:
+        load: makes a T of a model's name and the directory of its files. The name is that of
+            `add`; engines' image identities cover a model string, which the directory's path is
+            not. The directory may go when the T is replaced.
+        fetch: asks one worker; by default `fetch_bundle` with its own limits.
+    """
+
+    def __init__(
+        self, load: Callable[[str, Path], T], *, fetch: Callable[[str], Bundle] = fetch_bundle
+    ) -> None:
+        self._load = load
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._models: dict[str, _Model[T]] = {}
+
+    def add(self, name: str, *, source: str | None = None, workers: Sequence[str] = ()) -> None:
+        """Register a model. Nothing is loaded yet.
+
+        Raises:
+            ValueError: the name is taken, or there is neither a source nor a worker.
+        """
+        if source is None and not workers:
+            raise ValueError(f"{name!r} needs a source or at least one worker")
+        with self._lock:
+            if name in self._models:
+                raise ValueError(f"{name!r} is registered already; remove it first")
+            self._models[name] = _Model(name, source, list(dict.fromkeys(workers)))
+
+    def get(self, name: str) -> T:
+        """The model's tokenizer. The first call loads it, and those that come meanwhile wait.
+
+        What could not be loaded is tried again by the next call. Not so a fleet that disagrees: it
+        stays refused until something is said of one of its workers, or `refresh` is called.
+
+        Raises:
+            ModelError: `model_not_found` if the name is not registered; `tokenizer_unavailable`
+                with what was tried, and how each failed. Of a call that was waited for, the same.
+            FleetError: the workers disagree.
+        """
+        with self._lock:
+            model = self._find(name)
+            if model.loaded is not None:
+                return model.loaded.value
+            if model.refused is not None:
+                raise model.refused.with_traceback(None)
+            waiting, future = model.loading, Future[T]()
+            if waiting is None:
+                model.loading = future
+        if waiting is not None:
+            return waiting.result()
+        try:
+            with model.busy:
+                value = (model.loaded or self._update(model)).value  # a refresh may have loaded it
+        except BaseException as error:
+            self._end(model)
+            future.set_exception(error)
+            raise
+        self._end(model)
+        future.set_result(value)
+        return value
+
+    def refresh(self, name: str) -> bool:
+        """Look at the files again, and load them if they are others.
+
+        Until the new ones are loaded `get` gives the old. It goes on to do so if nothing could be
+        had; but not if the workers disagree.
+
+        Returns:
+            Whether others were loaded.
+
+        Raises:
+            ModelError: as `get`.
+            FleetError: as `get`.
+        """
+        model = self._registered(name)
+        with model.busy:
+            before = model.loaded
+            return self._update(model) is not before
+
+    def worker_started(self, name: str, worker: str) -> bool:
+        """Say that a worker was started or restarted: its files are fetched and compared.
+
+        If they are those that are loaded, that is all. Else the whole fleet is asked again: it may
+        have changed as one, or disagree.
+
+        Returns:
+            Whether other files were loaded.
+
+        Raises:
+            ModelError: as `get`.
+            BundleError: the worker's files could not be had.
+            FleetError: it holds other files than the rest.
+        """
+        model = self._registered(name)
+        with model.busy:
+            with self._lock:
+                model.fingerprints.pop(worker, None)
+                if worker not in model.workers:
+                    model.workers.append(worker)
+                loaded = model.loaded
+            if loaded is None and model.refused is None:
+                return False
+            if loaded is not None and loaded.bundle is not None:
+                with self._fetch(worker) as bundle:
+                    same = bundle.fingerprint == loaded.fingerprint
+                if same:
+                    with self._lock:
+                        model.fingerprints[worker] = loaded.fingerprint
+                    return False
+            return self._update(model) is not loaded
+
+    def worker_stopped(self, name: str, worker: str) -> None:
+        """Say that a worker is gone. A fleet that was refused may agree without it: `get` will see.
+
+        Raises:
+            ModelError: `model_not_found`.
+        """
+        with self._lock:
+            model = self._find(name)
+            model.fingerprints.pop(worker, None)
+            if worker in model.workers:
+                model.workers.remove(worker)
+            model.refused = None
+
+    def status(self, name: str) -> Status:
+        """What is known of a model, without asking anyone.
+
+        Raises:
+            ModelError: `model_not_found`.
+        """
+        with self._lock:
+            model = self._find(name)
+            loaded = model.loaded
+            return Status(
+                None if loaded is None else loaded.origin,
+                None if loaded is None else loaded.fingerprint,
+                {worker: model.fingerprints.get(worker) for worker in model.workers},
+                model.refused,
+            )
+
+    def remove(self, name: str) -> None:
+        """Forget a model, and remove what was fetched for it.
+
+        Raises:
+            ModelError: `model_not_found`.
+        """
+        with self._lock:
+            model = self._find(name)
+            del self._models[name]
+            model.removed = True
+            loaded, model.loaded = model.loaded, None
+        if loaded is not None:
+            loaded.close()
+
+    def close(self) -> None:
+        """Forget all models."""
+        with self._lock:
+            names = list(self._models)
+        for name in names:
+            self.remove(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _find(self, name: str) -> _Model[T]:
+        model = self._models.get(name)
+        if model is None:
+            known = ", ".join(self._models) or "none"
+            raise ModelError(
+                Reason.MODEL_NOT_FOUND,
+                f"No model is registered as {name!r}{did_you_mean(name, self._models)} "
+                f"(registered: {known}).",
+            )
+        return model
+
+    def _registered(self, name: str) -> _Model[T]:
+        with self._lock:
+            return self._find(name)
+
+    def _end(self, model: _Model[T]) -> None:
+        """Who asks from now on does not wait for the loading that has ended."""
+        with self._lock:
+            model.loading = None
+
+    def _update(self, model: _Model[T]) -> _Loaded[T]:
+        """Find the model's files, and load them if they are not those that are loaded."""
+        failures: list[Exception] = []
+        told: list[str] = []
+        if model.source is not None:
+            try:
+                return self._from_source(model, model.source)
+            except Exception as error:  # noqa: BLE001 - whatever the caller's `load` raises
+                failures.append(error)
+                told.append(f"{model.source}: {error}")
+        with self._lock:
+            workers = tuple(model.workers)
+        try:
+            fleet = fetch_fleet(model.name, workers, self._fetch)
+        except FleetError as error:
+            self._refuse(model, error)
+            raise
+        failures += fleet.failures.values()
+        told += [str(error) for error in fleet.failures.values()]
+        if fleet.bundle is not None:
+            try:
+                return self._from_workers(model, fleet.bundle, fleet.fingerprints)
+            except Exception as error:  # noqa: BLE001 - as above
+                failures.append(error)
+                told.append(f"the files of {fleet.bundle.worker}: {error}")
+        raise ModelError(
+            Reason.TOKENIZER_UNAVAILABLE,
+            f"No tokenizer for {model.name}: {'; '.join(told) or 'no worker is left to ask'}",
+        ) from ExceptionGroup("what was tried", failures or [LookupError("nothing")])
+
+    def _from_source(self, model: _Model[T], source: str) -> _Loaded[T]:
+        files = find_model(source)
+        if files.renamed:
+            raise ModelError(
+                Reason.MODEL_NOT_FOUND,
+                f"{source} is part of a package and has no directory of its own to be loaded from.",
+            )
+        return self._load_if_new(model, files.root, source, fingerprint(files_of(files)), None)
+
+    def _from_workers(
+        self, model: _Model[T], bundle: Bundle, fingerprints: Mapping[str, str]
+    ) -> _Loaded[T]:
+        try:
+            loaded = self._load_if_new(
+                model, bundle.root, bundle.worker, bundle.fingerprint, bundle
+            )
+        except BaseException:
+            bundle.close()
+            raise
+        if loaded.bundle is not bundle:
+            bundle.close()
+        with self._lock:
+            model.fingerprints = dict(fingerprints)
+        return loaded
+
+    def _load_if_new(
+        self, model: _Model[T], root: Path, origin: str, print_: str, bundle: Bundle | None
+    ) -> _Loaded[T]:
+        before = model.loaded
+        if before is not None and before.fingerprint == print_:
+            return before
+        loaded = _Loaded(self._load(model.name, root), origin, print_, bundle)
+        with self._lock:
+            if model.removed:
+                raise ModelError(
+                    Reason.MODEL_NOT_FOUND, f"{model.name} was removed while it was loaded."
+                )
+            model.loaded, model.refused = loaded, None
+        if before is not None:
+            before.close()
+        return loaded
+
+    def _refuse(self, model: _Model[T], error: FleetError) -> None:
+        with self._lock:
+            loaded, model.loaded, model.refused = model.loaded, None, error
+        if loaded is not None:
+            loaded.close()

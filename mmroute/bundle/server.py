@@ -1,0 +1,182 @@
+"""Offer a model's files to routers, as engines do and file by file."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from mmroute.bundle.archive import Snapshot, take_snapshot
+from mmroute.bundle.bundle_pb2 import (
+    GetTokenizerRequest,
+    TokenizerChunk,
+    TokenizerFileChunk,
+    TokenizerFileDescriptor,
+    TokenizerMetadata,
+    ZipChunk,
+)
+from mmroute.bundle.faults import BundleError, Fault
+from mmroute.bundle.files import Limits, check_flat, check_names, files_of
+from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE
+from mmroute.bundle.streams import FILES_FORMAT
+from mmroute.model_files import ModelFiles
+
+__all__ = ["Offer", "create_server", "serve"]
+
+_CHUNK: Final = 64 << 10  # as the engines' servers
+_THREADS: Final = 16  # a stream keeps one busy
+_OPTIONS: Final = (("grpc.so_reuseport", 0),)  # a second server on a port is a mistake
+
+_Context: TypeAlias = grpc.ServicerContext
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a running server offers, and where.
+
+    Attributes:
+        address: ``HOST:PORT`` or ``unix:PATH``, as clients take it.
+        snapshot: the files.
+    """
+
+    address: str
+    snapshot: Snapshot
+
+
+def create_server(model: str, snapshot: Snapshot) -> grpc.Server:
+    """A server that has no port yet and is not started.
+
+    Args:
+        model: what the metadata calls it.
+        snapshot: what it streams; must stay on the disk as long as the server runs.
+    """
+    server = grpc.server(ThreadPoolExecutor(_THREADS), options=_OPTIONS)
+
+    def zipped(_request: GetTokenizerRequest, _context: _Context) -> Iterator[ZipChunk]:
+        return _zip_chunks(snapshot)
+
+    def plain(_request: GetTokenizerRequest, _context: _Context) -> Iterator[TokenizerChunk]:
+        return _file_chunks(model, snapshot)
+
+    server.add_generic_rpc_handlers(
+        (
+            *(_handler(service, zipped, ZipChunk) for service in ENGINE_SERVICES),
+            _handler(FILES_SERVICE, plain, TokenizerChunk),
+        )
+    )
+    return server
+
+
+def serve(
+    model: ModelFiles, address: str, started: Callable[[Offer], None], grace: float = 30.0
+) -> None:
+    """Serve a model's files until SIGTERM or SIGINT. Must be called in the main thread.
+
+    Args:
+        model: its files are read now, and not again.
+        address: ``HOST:PORT``, port 0 for any free one, or ``unix:PATH``.
+        started: called when clients are answered.
+        grace: seconds that streams may still take after the signal.
+
+    Raises:
+        ModelError: `missing_file` or `invalid_config_field`, as `files_of` and `check_flat`.
+        BundleError: the files are more or larger than clients take.
+        OSError: the address cannot be listened on.
+    """
+    check_flat(model)
+    files = files_of(model)
+    check_names(files, limits := Limits())
+    size = sum(path.stat().st_size for path in files.values())
+    if size > limits.stream_bytes:
+        raise BundleError(
+            Fault.STREAM_TOO_LARGE,
+            f"{model.name}: the files of a bundle may have {limits.stream_bytes} bytes, these have "
+            f"{size}.",
+        )
+    with tempfile.TemporaryDirectory(prefix="mmroute-bundle-") as directory:
+        snapshot = take_snapshot(files, Path(directory))
+        server = create_server(model.name, snapshot)
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"{address} cannot be listened on: {error}") from error
+        told = threading.Event()
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            told.set()
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            server.start()
+            started(Offer(_with_port(address, port), snapshot))
+            told.wait()
+        finally:
+            server.stop(grace).wait()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _handler(
+    service: str, answer: Callable[[Any, _Context], Iterator[Any]], kind: type[Any]
+) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler(
+        service,
+        {
+            "GetTokenizer": grpc.unary_stream_rpc_method_handler(
+                answer,
+                request_deserializer=GetTokenizerRequest.FromString,
+                response_serializer=kind.SerializeToString,
+            )
+        },
+    )
+
+
+def _zip_chunks(snapshot: Snapshot) -> Iterator[ZipChunk]:
+    for data, last in _pieces(snapshot.zip):
+        yield ZipChunk(data=data, sha256=snapshot.sha256 if last else "")
+
+
+def _file_chunks(model: str, snapshot: Snapshot) -> Iterator[TokenizerChunk]:
+    described = [
+        TokenizerFileDescriptor(file_name=name, size=path.stat().st_size)
+        for name, path in snapshot.files.items()
+    ]
+    metadata = TokenizerMetadata(
+        model_identifier=model,
+        fingerprint=snapshot.fingerprint,
+        files=described,
+        bundle_format=FILES_FORMAT,
+    )
+    yield TokenizerChunk(metadata=metadata)
+    for name, path in snapshot.files.items():
+        for index, (data, last) in enumerate(_pieces(path)):
+            chunk = TokenizerFileChunk(
+                file_name=name, data=data, chunk_index=index, is_last_chunk=last
+            )
+            yield TokenizerChunk(file_chunk=chunk)
+
+
+def _pieces(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """The pieces of a file, and whether it is the last; an empty file has one."""
+    with path.open("rb") as file:
+        piece = file.read(_CHUNK)
+        while True:
+            following = file.read(_CHUNK)
+            yield piece, not following
+            if not following:
+                return
+            piece = following
+
+
+def _with_port(address: str, port: int) -> str:
+    if address.startswith("unix:"):
+        return address
+    return f"{address.rpartition(':')[0]}:{port}"

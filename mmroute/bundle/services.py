@@ -1,0 +1,29 @@
+"""Who gives bundles, by the names that gRPC calls have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mmroute.bundle.bundle_pb2 import DESCRIPTOR
+
+__all__ = ["ENGINE_SERVICES", "FILES_SERVICE", "SERVICES", "method"]
+
+FILES_SERVICE: Final = DESCRIPTOR.services_by_name["TokenizerBundle"].full_name
+"""mmroute's own: file by file, the metadata first."""
+
+ENGINE_SERVICES: Final = (
+    "vllm.grpc.engine.VllmEngine",
+    "sglang.grpc.scheduler.SglangScheduler",
+    "trtllm.TrtllmService",
+    "tokenspeed.grpc.scheduler.TokenSpeedScheduler",
+    "mlx.grpc.engine.MlxEngine",
+)
+"""The engines' own, which stream a zip. Source: smg-grpc-proto 0.4.28."""
+
+SERVICES: Final = (FILES_SERVICE, *ENGINE_SERVICES)
+"""In the order in which a worker is asked for them."""
+
+
+def method(service: str) -> str:
+    """The path of a service's `GetTokenizer`."""
+    return f"/{service}/GetTokenizer"

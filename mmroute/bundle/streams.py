@@ -1,0 +1,210 @@
+"""What comes out of a worker's stream, checked message by message. Nothing here knows of gRPC."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from mmroute.bundle.bundle_pb2 import (
+    TokenizerChunk,
+    TokenizerFileChunk,
+    TokenizerFileDescriptor,
+    TokenizerMetadata,
+    ZipChunk,
+)
+from mmroute.bundle.faults import BundleError, Fault
+from mmroute.bundle.files import Limits, check_names
+from mmroute.bundle.unpack import create
+from mmroute.errors import shown
+from mmroute.tokenizers.fingerprint import fingerprint
+
+__all__ = ["FILES_FORMAT", "Progress", "receive_files", "receive_zip"]
+
+FILES_FORMAT: Final = "files"
+"""The `bundle_format` of a stream of plain files."""
+
+Progress = Callable[[int], None]
+"""Told how many bytes have come, after each message."""
+
+_SHA256_DIGITS: Final = 64
+_M = TypeVar("_M", bound=Message)
+
+
+def receive_zip(
+    messages: Iterable[bytes], spool: BinaryIO, limits: Limits, progress: Progress | None = None
+) -> int:
+    """Write a streamed zip to a file, and check its SHA-256.
+
+    Args:
+        messages: each a serialised `ZipChunk`.
+        spool: where the zip goes; in the end it is at the end.
+        limits: of its bytes, counted before they are written.
+        progress: told how far it is.
+
+    Returns:
+        How many bytes the zip has.
+
+    Raises:
+        BundleError: the stream is refused.
+    """
+    digest, total, sha256, empty = hashlib.sha256(), 0, "", False
+    for message in messages:
+        chunk = _parsed(ZipChunk, message)
+        if sha256:
+            raise BundleError(
+                Fault.SHA256_NOT_LAST, "A piece of the zip came after the one with the SHA-256."
+            )
+        if empty:
+            raise BundleError(Fault.EMPTY_CHUNK, "A piece of the zip has no data.")
+        sha256, empty = chunk.sha256, not chunk.data
+        total += len(chunk.data)
+        _check_total(total, limits)
+        digest.update(chunk.data)
+        spool.write(chunk.data)
+        if progress is not None:
+            progress(total)
+    if not total:
+        raise BundleError(Fault.EMPTY_STREAM, "The stream ended without a byte of the zip.")
+    if not sha256:
+        raise BundleError(
+            Fault.SHA256_MISSING, "The stream ended without terminal sha256: it may be cut short."
+        )
+    if len(sha256) != _SHA256_DIGITS or not set(string.hexdigits).issuperset(sha256):
+        raise BundleError(
+            Fault.SHA256_MALFORMED,
+            f"The SHA-256 must be {_SHA256_DIGITS} hexadecimal digits, found {shown(sha256)}.",
+        )
+    if digest.hexdigest() != sha256.lower():
+        raise BundleError(
+            Fault.SHA256_MISMATCH,
+            f"The zip has the SHA-256 {digest.hexdigest()}, the worker says {sha256}.",
+        )
+    return total
+
+
+def receive_files(
+    messages: Iterable[bytes], into: Path, limits: Limits, progress: Progress | None = None
+) -> dict[str, Path]:
+    """Write streamed files into an empty directory, and check their fingerprint.
+
+    Args:
+        messages: each a serialised `TokenizerChunk`.
+        into: an empty directory that nobody else writes to.
+        limits: of number and size of the files.
+        progress: told how far it is.
+
+    Returns:
+        The files by name.
+
+    Raises:
+        BundleError: the stream is refused. What was written stays: remove the directory.
+    """
+    chunks = _chunks(messages)
+    first = next(chunks, None)
+    if first is None:
+        raise BundleError(Fault.EMPTY_STREAM, "The stream ended without a message.")
+    if first.WhichOneof("content") != "metadata":
+        raise BundleError(Fault.METADATA_MISSING, "The first message is not the metadata.")
+    metadata = first.metadata
+    _check_metadata(metadata, limits)
+    pieces, total = _pieces(chunks), 0
+    files = {file.file_name: into / file.file_name for file in metadata.files}
+    for file in metadata.files:
+        with create(files[file.file_name]) as out:
+            for piece in _pieces_of_file(file, pieces):
+                out.write(piece)
+                total += len(piece)
+                if progress is not None:
+                    progress(total)
+    if next(pieces, None) is not None:
+        raise BundleError(Fault.CHUNK_AFTER_END, "A piece came after the last file's last one.")
+    found = fingerprint(files)
+    if found != metadata.fingerprint.lower():
+        raise BundleError(
+            Fault.FINGERPRINT_MISMATCH,
+            f"The files have the fingerprint {found}, the worker says "
+            f"{shown(metadata.fingerprint)}.",
+        )
+    return files
+
+
+def _chunks(messages: Iterable[bytes]) -> Iterator[TokenizerChunk]:
+    for message in messages:
+        yield _parsed(TokenizerChunk, message)
+
+
+def _pieces(chunks: Iterator[TokenizerChunk]) -> Iterator[TokenizerFileChunk]:
+    """What follows the metadata: pieces of files, and nothing else."""
+    for chunk in chunks:
+        kind = chunk.WhichOneof("content")
+        if kind == "metadata":
+            raise BundleError(Fault.METADATA_REPEATED, "The metadata came a second time.")
+        if kind is None:
+            raise BundleError(Fault.MALFORMED_MESSAGE, "A message is neither metadata nor a piece.")
+        yield chunk.file_chunk
+
+
+def _check_metadata(metadata: TokenizerMetadata, limits: Limits) -> None:
+    if metadata.bundle_format != FILES_FORMAT:
+        raise BundleError(
+            Fault.UNKNOWN_FORMAT,
+            f"The bundle's format must be {FILES_FORMAT!r}, found {shown(metadata.bundle_format)}.",
+        )
+    check_names((file.file_name for file in metadata.files), limits)
+    _check_total(sum(file.size for file in metadata.files), limits)
+
+
+def _pieces_of_file(
+    file: TokenizerFileDescriptor, pieces: Iterator[TokenizerFileChunk]
+) -> Iterator[bytes]:
+    """The data of one file; `pieces` then stands behind its last piece."""
+    name, size = file.file_name, 0
+    for index, piece in enumerate(pieces):
+        if piece.file_name != name:
+            raise BundleError(
+                Fault.FILE_OUT_OF_ORDER,
+                f"A piece of {name} is due, and one of {shown(piece.file_name)} came.",
+            )
+        if piece.chunk_index != index:
+            raise BundleError(
+                Fault.INDEX_GAP,
+                f"Piece {index} of {name} is due, and piece {piece.chunk_index} came.",
+            )
+        if not piece.data and not (piece.is_last_chunk and file.size == 0):
+            raise BundleError(Fault.EMPTY_CHUNK, f"Piece {index} of {name} has no data.")
+        size += len(piece.data)
+        if size > file.size or (piece.is_last_chunk and size < file.size):
+            raise BundleError(
+                Fault.SIZE_MISMATCH,
+                f"{name} has {size} bytes at piece {index}, and {file.size} are claimed.",
+            )
+        yield piece.data
+        if piece.is_last_chunk:
+            return
+    raise BundleError(
+        Fault.LAST_CHUNK_MISSING, f"The stream ended before the last piece of {name}."
+    )
+
+
+def _check_total(total: int, limits: Limits) -> None:
+    if total > limits.stream_bytes:
+        raise BundleError(
+            Fault.STREAM_TOO_LARGE,
+            f"The bundle has {total} bytes or more, {limits.stream_bytes} are allowed.",
+        )
+
+
+def _parsed(kind: type[_M], message: bytes) -> _M:
+    parsed = kind()
+    try:
+        parsed.ParseFromString(message)
+    except DecodeError as error:
+        raise BundleError(
+            Fault.MALFORMED_MESSAGE, f"A message is not a {kind.__name__}: {error}"
+        ) from error
+    return parsed

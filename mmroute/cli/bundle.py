@@ -1,0 +1,186 @@
+"""``mmroute bundle serve`` and ``fetch``: a model's files, from a worker to a router."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command, port
+from mmroute.model_files import find_model
+
+if TYPE_CHECKING:
+    from mmroute.bundle.server import Offer
+
+__all__ = ["add_bundle"]
+
+_NEEDED: Final = ("grpc", "google.protobuf")
+_MIB: Final = 1 << 20
+_SERVE_EPILOG = """\
+The files are read once, as an engine does; restart it when they change. docs/bundles.md has the
+protocols.
+
+  mmroute bundle serve /models/qwen2.5-vl-3b --host 0.0.0.0 --port 50051
+  mmroute bundle serve pixtral-12b-2409 --uds /run/mmroute/bundle.sock
+
+exit status: 0 told to stop (SIGTERM, SIGINT); 1 no files, or nothing to listen on; 2 bad usage
+"""
+_FETCH_EPILOG = """\
+A WORKER is HOST:PORT, grpc://HOST:PORT or unix:PATH: `mmroute bundle serve`, or an engine with
+smg's gRPC service.
+
+  mmroute bundle fetch 10.0.0.7:50051 --out /tmp/qwen && mmroute resolve /tmp/qwen
+
+exit status: 0 fetched and checked; 1 not, and nothing is left of it; 2 bad usage
+"""
+
+
+def add_bundle(commands: Commands) -> None:
+    """Add the commands."""
+    bundle = commands.add_parser("bundle", help="a model's files over gRPC: serve them, fetch them")
+    of_bundle = bundle.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    serve = add_command(
+        of_bundle,
+        "serve",
+        "offer a model's tokenizer and configuration files to routers",
+        _serve,
+        epilog=_SERVE_EPILOG,
+    )
+    serve.add_argument("model", metavar="DIRECTORY", help="model directory, or hub name")
+    serve.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
+    serve.add_argument("--port", type=port, default=50051, help="0: any (default: %(default)s)")
+    serve.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
+    serve.add_argument(
+        "--grace-seconds", metavar="S", type=float, default=30.0,
+        help="for streams that still run at the end (default: %(default)s)",
+    )  # fmt: skip
+    fetch = add_command(
+        of_bundle,
+        "fetch",
+        "fetch the tokenizer and configuration files of a worker, and check them",
+        _fetch,
+        epilog=_FETCH_EPILOG,
+    )
+    fetch.add_argument("worker", metavar="WORKER", help="its gRPC address")
+    fetch.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="a directory that is made"
+    )
+    fetch.add_argument(
+        "--timeout", metavar="S", type=float, default=120.0,
+        help="for connecting and streaming together (default: %(default)s)",
+    )  # fmt: skip
+
+
+def _missing() -> bool:
+    """Whether the extra is not installed; says so."""
+    try:
+        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    except ModuleNotFoundError:  # not even `google`
+        missing = list(_NEEDED)
+    if missing:
+        print(
+            f"mmroute: {', '.join(missing)} not installed; `mmroute bundle` needs "
+            "pip install 'mmroute[bundle]'",
+            file=sys.stderr,
+        )
+    return bool(missing)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    if _missing():
+        return EXIT_FAILURE
+    from mmroute.bundle.server import serve  # noqa: PLC0415 - an extra, and slow to import
+
+    def started(offer: Offer) -> None:
+        snapshot = offer.snapshot
+        if arguments.json:
+            told = {
+                "address": offer.address,
+                "fingerprint": snapshot.fingerprint,
+                "sha256": snapshot.sha256,
+                "files": list(snapshot.files),
+            }
+            print(json.dumps(told), flush=True)
+            return
+        print(f"serving {', '.join(snapshot.files)}", flush=True)
+        print(f"fingerprint {snapshot.fingerprint}, on {offer.address}", flush=True)
+
+    address = f"{arguments.host}:{arguments.port}"
+    if arguments.uds is not None:
+        address = f"unix:{arguments.uds}"
+    serve(find_model(arguments.model), address, started, arguments.grace_seconds)
+    return 0
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+    if _missing():
+        return EXIT_FAILURE
+    from mmroute.bundle.client import fetch_bundle  # noqa: PLC0415 - an extra
+
+    out: Path = arguments.out
+    if out.exists():
+        print(f"mmroute: --out {out} is there already; give a new directory", file=sys.stderr)
+        return EXIT_USAGE
+    progress = _Progress()
+    try:
+        bundle = fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress)
+    except ValueError as error:
+        print(f"mmroute: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    finally:
+        progress.end()
+    with bundle:
+        _copy(bundle.files, out)
+    sizes = {name: (out / name).stat().st_size for name in bundle.files}
+    if arguments.json:
+        told = {
+            "worker": bundle.worker,
+            "service": bundle.service,
+            "directory": str(out),
+            "fingerprint": bundle.fingerprint,
+            "files": sizes,
+        }
+        print(json.dumps(told))
+        return 0
+    for name, size in sizes.items():
+        print(f"{size:12,} {name}")
+    print(f"fingerprint {bundle.fingerprint}, from {bundle.service}, in {out}")
+    return 0
+
+
+def _copy(files: Mapping[str, Path], out: Path) -> None:
+    """Copy files into a new directory: all of them, or none."""
+    out.mkdir(parents=True)
+    try:
+        for name, path in files.items():
+            shutil.copyfile(path, out / name)
+    except BaseException:
+        shutil.rmtree(out)
+        raise
+
+
+class _Progress:
+    """One line on a terminal, written over; else a line now and then."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._step = _MIB if self._terminal else 16 * _MIB
+        self._next = self._step
+        self._begun = False
+
+    def __call__(self, received: int) -> None:
+        if received >= self._next:
+            self._next = received + self._step
+            self._begun = True
+            text = f"{received / _MIB:.0f} MiB received"
+            print(text, end="\r" if self._terminal else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line that was written over."""
+        if self._begun and self._terminal:
+            print(file=sys.stderr)
