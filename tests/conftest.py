@@ -54,6 +54,15 @@ def changed_model(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files are made in this test."""
+    directory = tmp_path / "private"
+    directory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    return directory
+
+
 def real_models() -> Path | None:
     """Real model directories, where there are any; then every one that is used must exist."""
     root = os.environ.get("MMROUTE_MODELS")

@@ -1,0 +1,455 @@
+"""One tokenizer for each model, whoever asks, and whichever worker dies."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+from bundle_helpers import (
+    VLLM,
+    Answer,
+    Entry,
+    metadata,
+    piece,
+    serving,
+    worker,
+    zip_messages,
+    zip_of,
+)
+
+from mmroute import ImageSize, ModelError, Normalizer, Reason
+from mmroute.bundle import Bundle, BundleError, Fault, TokenizerRegistry, fetch_bundle
+from mmroute.bundle.fleet import FleetError
+from mmroute.bundle.services import FILES_SERVICE
+from mmroute.tokenizers.fingerprint import fingerprint
+
+OLD = {"config.json": b"{}", "tokenizer.json": b"old"}
+NEW = {"config.json": b"{}", "tokenizer.json": b"new"}
+
+
+class Loader:
+    """Counts how often it loads, and what."""
+
+    def __init__(self) -> None:
+        self.loaded: list[tuple[str, bytes]] = []
+        self.fail: Exception | None = None
+
+    def __call__(self, name: str, directory: Path) -> bytes:
+        if self.fail is not None:
+            raise self.fail
+        content = (directory / "tokenizer.json").read_bytes()
+        self.loaded.append((name, content))
+        return content
+
+
+@pytest.fixture
+def load() -> Loader:
+    return Loader()
+
+
+def test_the_source_comes_first(load: Loader, tmp_path: Path, private: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, content in OLD.items():
+        (source / name).write_bytes(content)
+    asked: list[str] = []
+
+    def fetch(address: str) -> Bundle:
+        asked.append(address)
+        return fetch_bundle(address)
+
+    with (
+        serving(NEW, tmp_path / "w") as address,
+        TokenizerRegistry(load, fetch=fetch) as registry,
+    ):
+        registry.add("m", source=str(source), workers=[address])
+        assert registry.get("m") == b"old"
+        assert registry.status("m").origin == str(source)
+        assert asked == []
+        shutil.rmtree(source)
+        assert registry.refresh("m")
+        assert registry.get("m") == b"new"
+        assert asked == [address]
+        assert registry.status("m").origin == address
+        assert len(list(private.iterdir())) == 1
+    assert list(private.iterdir()) == []
+
+
+def test_a_changed_source_is_loaded_again(load: Loader, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(b"old")
+    registry = TokenizerRegistry(load)
+    registry.add("m", source=str(tmp_path))
+    assert registry.get("m") == b"old"
+    assert not registry.refresh("m")
+    (tmp_path / "tokenizer.json").write_bytes(b"new")
+    assert registry.get("m") == b"old"
+    assert registry.refresh("m")
+    assert registry.get("m") == b"new"
+    assert load.loaded == [("m", b"old"), ("m", b"new")]
+
+
+def test_all_failures_are_told(load: Loader, tmp_path: Path, private: Path) -> None:
+    def refuse(context: grpc.ServicerContext) -> NoReturn:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no tokenizer path")
+
+    with worker({VLLM: refuse}) as one, worker({}) as two:
+        registry = TokenizerRegistry(load)
+        registry.add("m", source=str(tmp_path / "absent"), workers=[one, two])
+        with pytest.raises(ModelError) as caught:
+            registry.get("m")
+    message = str(caught.value)
+    assert caught.value.reason is Reason.TOKENIZER_UNAVAILABLE
+    for part in (str(tmp_path / "absent"), one, "no tokenizer path", two, "none of the services"):
+        assert part in message
+    assert isinstance(caught.value.__cause__, ExceptionGroup)
+    assert len(caught.value.__cause__.exceptions) == 3
+    assert registry.status("m").workers == {one: None, two: None}
+    assert list(private.iterdir()) == []
+
+
+def test_what_cannot_be_loaded_leaves_nothing(load: Loader, tmp_path: Path, private: Path) -> None:
+    load.fail = ValueError("not a tokenizer")
+    with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(load) as registry:
+        registry.add("m", workers=[address])
+        with pytest.raises(ModelError, match="not a tokenizer"):
+            registry.get("m")
+        assert list(private.iterdir()) == []
+        load.fail = None
+        assert registry.get("m") == b"old", "a failure is not kept"
+
+
+def dying(messages: Sequence[bytes], at: int, code: grpc.StatusCode) -> Answer:
+    """A stream that breaks before message `at`."""
+
+    def answer(context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from messages[:at]
+        context.abort(code, "killed")
+
+    return answer
+
+
+ARCHIVE = zip_of(*(Entry(name.encode(), content) for name, content in OLD.items()))
+ZIP_STREAM = zip_messages(ARCHIVE, size=len(ARCHIVE) // 7)
+
+
+def files_stream(directory: Path) -> list[bytes]:
+    paths = {}
+    for name, content in OLD.items():
+        paths[name] = directory / name
+        paths[name].write_bytes(content)
+    return [
+        metadata({name: len(content) for name, content in OLD.items()}, fingerprint(paths)),
+        piece("config.json", b"{", 0, last=False),
+        piece("config.json", b"}", 1),
+        piece("tokenizer.json", b"ol", 0, last=False),
+        piece("tokenizer.json", b"d", 1),
+    ]
+
+
+@pytest.mark.parametrize("protocol", ["zip", "files"])
+def test_a_worker_killed_at_any_chunk_hands_over(
+    protocol: str, load: Loader, tmp_path: Path, private: Path
+) -> None:
+    service, stream = (
+        (VLLM, ZIP_STREAM) if protocol == "zip" else (FILES_SERVICE, files_stream(tmp_path))
+    )
+    assert len(stream) > 4
+    with serving(OLD, tmp_path / "w") as healthy:
+        for at in range(len(stream) + 1):
+            answer = dying(stream, at, grpc.StatusCode.UNAVAILABLE)
+            with worker({service: answer}) as dead, TokenizerRegistry(load) as registry:
+                registry.add("m", workers=[dead, healthy])
+                assert registry.get("m") == b"old"
+                status = registry.status("m")
+                assert status.origin == healthy
+                assert status.workers[dead] is None
+                assert status.workers[healthy] == status.fingerprint
+            assert list(private.iterdir()) == []
+
+
+def test_many_ask_and_one_loads(tmp_path: Path) -> None:
+    asked, loads = threading.Barrier(9), []
+
+    def slow(name: str, _directory: Path) -> object:
+        time.sleep(0.2)
+        loads.append(name)
+        return object()
+
+    with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(slow) as registry:
+        registry.add("m", workers=[address])
+
+        def ask() -> object:
+            asked.wait()
+            return registry.get("m")
+
+        with ThreadPoolExecutor(9) as pool:
+            found = [each.result() for each in [pool.submit(ask) for _ in range(9)]]
+        assert loads == ["m"]
+        assert all(each is found[0] for each in found)
+        assert registry.get("m") is found[0]
+
+
+def test_many_ask_and_all_get_the_one_error(tmp_path: Path) -> None:
+    tries: list[str] = []
+    began, go = threading.Event(), threading.Event()
+
+    def fails(name: str, _directory: Path) -> object:
+        tries.append(name)
+        began.set()
+        assert go.wait(10)
+        raise ValueError("broken")
+
+    registry = TokenizerRegistry(fails)
+    registry.add("m", source=str(tmp_path))
+    (tmp_path / "config.json").write_bytes(b"{}")
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(registry.get, "m")
+        assert began.wait(10)
+        others = [pool.submit(registry.get, "m") for _ in range(4)]
+        time.sleep(0.1)  # until they wait
+        go.set()
+        errors = [each.exception(10) for each in (first, *others)]
+    assert tries == ["m"]
+    assert all(error is errors[0] for error in errors)
+    with pytest.raises(ModelError, match="broken"):
+        registry.get("m")
+    assert tries == ["m", "m"], "the next call tries again"
+
+
+def test_other_names_need_not_wait(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b"{}")
+    began, go = threading.Event(), threading.Event()
+
+    def load(name: str, _directory: Path) -> str:
+        if name == "slow":
+            began.set()
+            assert go.wait(10)
+        return name
+
+    registry = TokenizerRegistry(load)
+    registry.add("slow", source=str(tmp_path))
+    registry.add("fast", source=str(tmp_path))
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(registry.get, "slow")
+        assert began.wait(10)
+        assert registry.get("fast") == "fast"
+        go.set()
+        assert slow.result(10) == "slow"
+
+
+@contextlib.contextmanager
+def fleet(tmp_path: Path, *contents: dict[str, bytes]) -> Iterator[list[str]]:
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(serving(files, tmp_path / f"worker{number}"))
+            for number, files in enumerate(contents)
+        ]
+
+
+def test_a_fleet_that_disagrees_is_refused(load: Loader, tmp_path: Path, private: Path) -> None:
+    extra = OLD | {"added_tokens.json": b"{}"}
+    with fleet(tmp_path, OLD, NEW, OLD, extra) as (one, two, three, four):
+        registry = TokenizerRegistry(load)
+        registry.add("m", workers=[one, two, three, four])
+        with pytest.raises(FleetError) as caught:
+            registry.get("m")
+        message = str(caught.value)
+        assert caught.value.reason is Reason.FLEET_DISAGREES
+        assert caught.value.files == ("added_tokens.json", "tokenizer.json")
+        assert f"at {one} and {three}" in message
+        assert f"at {two}" in message
+        assert f"none at {one}" in message
+        assert "config.json" not in message
+        assert load.loaded == []
+        assert list(private.iterdir()) == []
+        with pytest.raises(FleetError) as again:
+            registry.get("m")
+        assert again.value is caught.value, "no second look before something is said"
+        registry.worker_stopped("m", two)
+        registry.worker_stopped("m", four)
+        assert registry.get("m") == b"old"
+        registry.close()
+
+
+def test_equal_zips_with_other_times_are_one_fleet(load: Loader, private: Path) -> None:
+    """Engines write times into their zips: equal files, another SHA-256."""
+    other = zip_of(*(Entry(n.encode(), c, method=0) for n, c in reversed(OLD.items())))
+    with (
+        worker({VLLM: lambda _: zip_messages(ARCHIVE)}) as one,
+        worker({VLLM: lambda _: zip_messages(other)}) as two,
+        TokenizerRegistry(load) as registry,
+    ):
+        registry.add("m", workers=[one, two])
+        assert registry.get("m") == b"old"
+        assert len(set(registry.status("m").workers.values())) == 1
+        assert len(list(private.iterdir())) == 1
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def test_a_worker_restarts_with_the_same_files(load: Loader, tmp_path: Path, private: Path) -> None:
+    with TokenizerRegistry(load) as registry:
+        with serving(OLD, tmp_path / "before") as address:
+            registry.add("m", workers=[address])
+            before = registry.get("m")
+        with pytest.raises(BundleError) as caught:
+            registry.worker_started("m", address)
+        assert caught.value.fault is Fault.UNREACHABLE
+        assert registry.status("m").workers == {address: None}
+        assert registry.get("m") is before
+        with serving(OLD, tmp_path / "after", port_of(address)):
+            assert not registry.worker_started("m", address)
+        assert registry.get("m") is before
+        assert len(load.loaded) == 1
+        assert registry.status("m").workers == {address: registry.status("m").fingerprint}
+        assert len(list(private.iterdir())) == 1
+    assert list(private.iterdir()) == []
+
+
+def test_a_worker_restarts_with_other_files(load: Loader, tmp_path: Path, private: Path) -> None:
+    with TokenizerRegistry(load) as registry:
+        with serving(OLD, tmp_path / "before") as address:
+            registry.add("m", workers=[address])
+            assert registry.get("m") == b"old"
+            (directory,) = private.iterdir()
+        with serving(NEW, tmp_path / "after", port_of(address)):
+            assert registry.worker_started("m", address)
+        assert registry.get("m") == b"new"
+        assert not directory.exists()
+        assert len(list(private.iterdir())) == 1
+
+
+def test_a_rolling_update_is_refused_until_all_agree(
+    load: Loader, tmp_path: Path, private: Path
+) -> None:
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        one = first.enter_context(serving(OLD, tmp_path / "one"))
+        two = second.enter_context(serving(OLD, tmp_path / "two"))
+        registry = TokenizerRegistry(load)
+        registry.add("m", workers=[one, two])
+        assert registry.get("m") == b"old"
+        first.close()
+        with serving(NEW, tmp_path / "one again", port_of(one)):
+            with pytest.raises(FleetError):
+                registry.worker_started("m", one)
+            with pytest.raises(FleetError):
+                registry.get("m")
+            assert registry.status("m").refused is not None
+            assert registry.status("m").origin is None
+            assert list(private.iterdir()) == []
+            second.close()
+            with serving(NEW, tmp_path / "two again", port_of(two)):
+                assert registry.worker_started("m", two)
+                assert registry.get("m") == b"new"
+                assert registry.status("m").refused is None
+        registry.close()
+
+
+def test_a_worker_joins(load: Loader, tmp_path: Path) -> None:
+    with fleet(tmp_path, OLD, OLD, NEW) as (one, two, three), TokenizerRegistry(load) as registry:
+        registry.add("m", workers=[one])
+        assert not registry.worker_started("m", two), "nothing is loaded yet"
+        assert registry.get("m") == b"old"
+        assert registry.status("m").workers[two] == registry.status("m").fingerprint
+        with pytest.raises(FleetError):
+            registry.worker_started("m", three)
+        registry.worker_stopped("m", three)
+        assert registry.get("m") == b"old"
+
+
+def test_a_refresh_without_anyone_keeps_what_is_loaded(load: Loader, tmp_path: Path) -> None:
+    with serving(OLD, tmp_path / "w") as address:
+        registry = TokenizerRegistry(load)
+        registry.add("m", workers=[address])
+        assert registry.get("m") == b"old"
+    with pytest.raises(ModelError, match="Nobody answers"):
+        registry.refresh("m")
+    assert registry.get("m") == b"old"
+    registry.close()
+
+
+def test_get_goes_on_while_a_refresh_loads(tmp_path: Path) -> None:
+    began, go = threading.Event(), threading.Event()
+    (tmp_path / "tokenizer.json").write_bytes(b"old")
+
+    def load(_name: str, directory: Path) -> bytes:
+        content = (directory / "tokenizer.json").read_bytes()
+        if content == b"new":
+            began.set()
+            assert go.wait(10)
+        return content
+
+    registry = TokenizerRegistry(load)
+    registry.add("m", source=str(tmp_path))
+    assert registry.get("m") == b"old"
+    (tmp_path / "tokenizer.json").write_bytes(b"new")
+    with ThreadPoolExecutor(1) as pool:
+        refreshed = pool.submit(registry.refresh, "m")
+        assert began.wait(10)
+        assert registry.get("m") == b"old"
+        go.set()
+        assert refreshed.result(10)
+    assert registry.get("m") == b"new"
+
+
+def test_removed_while_it_is_loaded(tmp_path: Path, private: Path) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def load(name: str, _directory: Path) -> str:
+        began.set()
+        assert go.wait(10)
+        return name
+
+    with serving(OLD, tmp_path / "w") as address, ThreadPoolExecutor(1) as pool:
+        registry = TokenizerRegistry(load)
+        registry.add("m", workers=[address])
+        loading = pool.submit(registry.get, "m")
+        assert began.wait(10)
+        registry.remove("m")
+        go.set()
+        assert "was removed" in str(loading.exception(10))
+    assert list(private.iterdir()) == []
+
+
+def test_wrong_uses(load: Loader, tmp_path: Path) -> None:
+    registry = TokenizerRegistry(load)
+    with pytest.raises(ValueError, match="needs a source"):
+        registry.add("m")
+    registry.add("qwen", source=str(tmp_path))
+    with pytest.raises(ValueError, match="registered already"):
+        registry.add("qwen", source=str(tmp_path))
+    with pytest.raises(ModelError, match="did you mean 'qwen'") as caught:
+        registry.get("qwem")
+    assert caught.value.reason is Reason.MODEL_NOT_FOUND
+    registry.remove("qwen")
+    with pytest.raises(ModelError, match="registered: none"):
+        registry.get("qwen")
+    registry.add("embedded", source="pixtral-12b-2409")
+    with pytest.raises(ModelError, match="no directory of its own"):
+        registry.get("embedded")
+
+
+def test_normalizers_from_a_worker(small_model: Callable[[str], Path], tmp_path: Path) -> None:
+    directory = small_model("small-qwen2.5-vl")
+    contents = {path.name: path.read_bytes() for path in directory.iterdir()}
+    request: dict[str, Any] = {
+        "messages": [{"role": "user", "content": [{"type": "image"}]}],
+        "images": [ImageSize(640, 480)],
+    }
+    expected = Normalizer.from_pretrained(directory, model_id="org/m").normalize(**request)
+    registry = TokenizerRegistry(lambda name, path: Normalizer.from_pretrained(path, model_id=name))
+    with serving(contents, tmp_path / "w") as address, registry:
+        registry.add("org/m", workers=[address])
+        normalizer = registry.get("org/m")
+        assert normalizer.model.model_id == "org/m"
+        assert normalizer.normalize(**request).token_ids.tolist() == expected.token_ids.tolist()
