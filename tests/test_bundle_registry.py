@@ -26,8 +26,14 @@ from bundle_helpers import (
 )
 
 from mmroute import ImageSize, ModelError, Normalizer, Reason
-from mmroute.bundle import Bundle, BundleError, Fault, TokenizerRegistry, fetch_bundle
-from mmroute.bundle.fleet import FleetError
+from mmroute.bundle import (
+    Bundle,
+    BundleError,
+    Fault,
+    FleetError,
+    TokenizerRegistry,
+    fetch_bundle,
+)
 from mmroute.bundle.services import FILES_SERVICE
 from mmroute.tokenizers.fingerprint import fingerprint
 

@@ -228,6 +228,11 @@ def test_every_fault_is_tested() -> None:
     assert tested == set(Fault) - calls
 
 
+def test_every_fault_is_documented() -> None:
+    documented = (Path(__file__).parents[1] / "docs" / "bundles.md").read_text(encoding="utf-8")
+    assert all(f"`{fault}`" in documented for fault in Fault)
+
+
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=6), st.data())
 def test_any_cutting_of_a_zip_is_joined_again(pieces: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(pieces)
@@ -353,6 +358,9 @@ def test_an_interrupt_leaves_nothing(private: Path) -> None:
     assert list(private.iterdir()) == []
 
 
+BETWEEN = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]]))"
+"""On Linux a process inherits the peak of who started it: that must be nobody large."""
+
 MEASURE = """
 import json, resource, sys
 from mmroute.bundle import fetch_bundle
@@ -409,13 +417,13 @@ def test_memory_is_bounded_for_the_largest_bundle(protocol: str, tmp_path: Path)
     }[protocol]  # fmt: skip
     with worker({service: lambda _: messages()}) as address:
         result = subprocess.run(
-            [sys.executable, "-c", MEASURE, address],
+            [sys.executable, "-c", BETWEEN, "-c", MEASURE, address],
             capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(tmp_path)},
         )  # fmt: skip
     assert result.returncode == 0, result.stderr
     measured = json.loads(result.stdout)
     assert measured["size"] > Limits().stream_bytes - 200
-    assert measured["grown"] < 48 << 20
+    assert measured["grown"] < Limits().stream_bytes // 2
     assert list(tmp_path.iterdir()) == []
 
 

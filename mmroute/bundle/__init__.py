@@ -6,6 +6,16 @@ Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this pa
 from mmroute.bundle.client import Bundle, fetch_bundle
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits
-from mmroute.bundle.registry import TokenizerRegistry
+from mmroute.bundle.fleet import FleetError
+from mmroute.bundle.registry import Status, TokenizerRegistry
 
-__all__ = ["Bundle", "BundleError", "Fault", "Limits", "TokenizerRegistry", "fetch_bundle"]
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "Fault",
+    "FleetError",
+    "Limits",
+    "Status",
+    "TokenizerRegistry",
+    "fetch_bundle",
+]

@@ -85,6 +85,7 @@ def fetch_bundle(
 
     Raises:
         BundleError: there is no bundle, and nothing is left of it; `fault` says why.
+        OSError: the files cannot be written.
         ValueError: `worker` is no address of the forms above.
     """
     limits, until = limits or Limits(), time.monotonic() + timeout

@@ -49,13 +49,14 @@ class Limits:
         stream_bytes: of all chunks of one call, counted while they come.
         files: in one bundle.
         unpacked_bytes: of all files, counted while they are inflated.
-        ratio: of a file to its deflated form. Large tokenizer files have up to 10.
+        ratio: of a file to its deflated form. The highest seen of a large one is 28, of Gemma 3's
+            tokenizer_config.json.
     """
 
     stream_bytes: int = 200 << 20
     files: int = 50
     unpacked_bytes: int = 500 << 20
-    ratio: int = 100
+    ratio: int = 200
 
 
 def files_of(model: ModelFiles) -> dict[str, Path]:

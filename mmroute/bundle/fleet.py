@@ -93,8 +93,8 @@ def _disagreement(
 ) -> FleetError:
     """Who holds what of each file that is not the same everywhere."""
     files: dict[str, dict[str, list[str]]] = {}
-    for print_, bundle in different.items():
-        workers = [worker for worker, own in fingerprints.items() if own == print_]
+    for common, bundle in different.items():
+        workers = [worker for worker, own in fingerprints.items() if own == common]
         for name in {name for other in different.values() for name in other.files}:
             content = _digest(bundle, name)
             files.setdefault(name, {}).setdefault(content, []).extend(workers)

@@ -303,7 +303,7 @@ class TokenizerRegistry(Generic[T]):
         raise ModelError(
             Reason.TOKENIZER_UNAVAILABLE,
             f"No tokenizer for {model.name}: {'; '.join(told) or 'no worker is left to ask'}",
-        ) from ExceptionGroup("what was tried", failures or [LookupError("nothing")])
+        ) from (ExceptionGroup("what was tried", failures) if failures else None)
 
     def _from_source(self, model: _Model[T], source: str) -> _Loaded[T]:
         files = find_model(source)
@@ -331,12 +331,12 @@ class TokenizerRegistry(Generic[T]):
         return loaded
 
     def _load_if_new(
-        self, model: _Model[T], root: Path, origin: str, print_: str, bundle: Bundle | None
+        self, model: _Model[T], root: Path, origin: str, content: str, bundle: Bundle | None
     ) -> _Loaded[T]:
         before = model.loaded
-        if before is not None and before.fingerprint == print_:
+        if before is not None and before.fingerprint == content:
             return before
-        loaded = _Loaded(self._load(model.name, root), origin, print_, bundle)
+        loaded = _Loaded(self._load(model.name, root), origin, content, bundle)
         with self._lock:
             if model.removed:
                 raise ModelError(

@@ -110,11 +110,16 @@ def _serve(arguments: argparse.Namespace) -> int:
         print(f"serving {', '.join(snapshot.files)}", flush=True)
         print(f"fingerprint {snapshot.fingerprint}, on {offer.address}", flush=True)
 
-    address = f"{arguments.host}:{arguments.port}"
-    if arguments.uds is not None:
-        address = f"unix:{arguments.uds}"
-    serve(find_model(arguments.model), address, started, arguments.grace_seconds)
+    serve(find_model(arguments.model), _address(arguments), started, arguments.grace_seconds)
     return 0
+
+
+def _address(arguments: argparse.Namespace) -> str:
+    """Where to listen, as gRPC writes it."""
+    if arguments.uds is not None:
+        return f"unix:{arguments.uds}"
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host  # IPv6
+    return f"{host}:{arguments.port}"
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
