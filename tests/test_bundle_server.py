@@ -8,6 +8,7 @@ import hashlib
 import importlib.resources
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -77,10 +78,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextlib.contextmanager
-def served(*arguments: str) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
+def served(
+    *arguments: str, temporary: Path
+) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
     """A running ``mmroute bundle serve``, and what it says of itself."""
     command = [sys.executable, "-m", "mmroute", "bundle", "serve", *arguments, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline()), process
@@ -280,9 +284,9 @@ def test_what_is_served_is_what_was_there_at_the_start(tmp_path: Path) -> None:
     server.stop(None).wait()
 
 
-def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path, private: Path) -> None:
     directory, out = small_model("small-gemma-3"), tmp_path / "a" / "b"
-    with served(str(directory), "--port", "0") as (told, process):
+    with served(str(directory), "--port", "0", temporary=private) as (told, process):
         assert told["files"] == sorted(path.name for path in directory.iterdir())
         fetched = run("bundle", "fetch", told["address"], "--out", str(out), "--json")
         assert fetched.returncode == 0, fetched.stderr
@@ -302,16 +306,23 @@ def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path) -> 
         assert (taken.returncode, "cannot be listened on" in taken.stderr) == (1, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+    assert list(private.iterdir()) == []
 
 
-def test_serve_on_a_unix_socket(small_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_serve_on_a_unix_socket(
+    small_model: Callable[[str], Path], tmp_path: Path, private: Path
+) -> None:
     socket = tmp_path / "s"
-    with served(str(small_model("small-gemma-3")), "--uds", str(socket)) as (told, process):
+    with served(str(small_model("small-gemma-3")), "--uds", str(socket), temporary=private) as (
+        told,
+        process,
+    ):
         assert told["address"] == f"unix:{socket}"
         with fetch_bundle(told["address"]) as bundle:
             assert bundle.fingerprint == told["fingerprint"]
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+    assert list(private.iterdir()) == []
 
 
 def test_fetch_that_fails_leaves_nothing(
@@ -375,7 +386,7 @@ def test_a_worker_that_is_killed_while_it_streams(tmp_path: Path, private: Path)
     large = tmp_path / "model"
     large.mkdir()
     (large / "big.model").write_bytes(bytes(64 << 20))
-    with served(str(large), "--port", "0") as (told, process):
+    with served(str(large), "--port", "0", temporary=tmp_path) as (told, process):
 
         def kill(_received: int) -> None:
             process.kill()
