@@ -41,8 +41,8 @@ class Tokenizer(Protocol):
             ValueError: the text is not encodable (a lone surrogate).
         """
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token IDs, special tokens included as written."""
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of token IDs, special tokens as written or left out."""
 
     def token_id(self, token: str) -> int | None:
         """The ID of one vocabulary entry, or None."""

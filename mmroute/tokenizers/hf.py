@@ -45,9 +45,9 @@ class HfTokenizer:
         """See `Tokenizer.encode`."""
         return self.encoder.encode(text, add_special_tokens=add_special_tokens)
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """See `Tokenizer.decode`."""
-        text: str = self.backend.decode(list(ids), skip_special_tokens=False)
+        text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
 
     def token_id(self, token: str) -> int | None:

@@ -60,9 +60,10 @@ class MistralCommonTokenizer:
         text.encode()  # tekken would take a lone surrogate for U+FFFD
         return np.array(self.tekken.encode(text, bos=add_special_tokens, eos=False), np.uint32)
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """See `Tokenizer.decode`."""
-        return self.tekken.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
+        policy = SpecialTokenPolicy.IGNORE if skip_special_tokens else SpecialTokenPolicy.KEEP
+        return self.tekken.decode(list(ids), special_token_policy=policy)
 
     def token_id(self, token: str) -> int | None:
         """See `Tokenizer.token_id`; special tokens only."""
