@@ -50,6 +50,8 @@ class Reason(StrEnum):
     """A family spec is malformed, or two of them match the same model."""
     TOKENIZER_UNVERIFIED = "tokenizer_unverified"
     """The engine would build this tokenizer in a way the family was not checked with."""
+    UNSUPPORTED_TOKENIZER = "unsupported_tokenizer"
+    """A tokenizer's file is of a kind that is not supported, or a library for it is missing."""
     FAST_ENCODER_UNAVAILABLE = "fast_encoder_unavailable"
     """fastokens must encode, and it is not installed, or not equal to the reference."""
     SELF_CHECK_FAILED = "tokenizer_self_check_failed"

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from mmroute.errors import ModelError, Reason, nearest
 
-__all__ = ["EMBEDDED_MODEL", "MODEL_FILES", "FieldRef", "JsonValue", "ModelFiles", "find_model"]
+__all__ = [
+    "EMBEDDED_MODEL",
+    "MODEL_FILES",
+    "TOKENIZER_CONFIGURATION",
+    "TOKENIZER_FILES",
+    "FieldRef",
+    "JsonValue",
+    "ModelFiles",
+    "find_model",
+]
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -35,6 +44,33 @@ MODEL_FILES: Final = (
     "additional_chat_templates/*.jinja",
 )
 """Configuration, tokenizer and template files, some by pattern; none matches weights."""
+
+TOKENIZER_CONFIGURATION: Final = (
+    "config.json",
+    "params.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "processor_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+)
+"""What decides over text and token IDs beside a vocabulary: which class reads it, which tokens
+are added, the chat templates."""
+
+TOKENIZER_FILES: Final = (
+    *TOKENIZER_CONFIGURATION,
+    "tekken.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer.model.v*",
+    "tiktoken.model",
+    "*.tiktoken",
+    "vocab.json",
+    "merges.txt",
+)
+"""The same with the vocabularies of all formats, but for GGUF files, which hold weights."""
 
 _MISSING = object()
 
@@ -166,13 +202,20 @@ class ModelFiles:
                 return False, None
         return True, value  # type: ignore[return-value]  # parts of a JSON value are JSON values
 
-    def names(self) -> list[str]:
+    def names(self, patterns: Sequence[str] = MODEL_FILES) -> list[str]:
         """The files of the kinds mmroute reads that are present."""
-        found = (path for pattern in MODEL_FILES for path in self.root.glob(pattern))
-        return [*self.renamed, *(str(path.relative_to(self.root)) for path in found)]
+        found = (path for pattern in patterns for path in self.root.glob(pattern))
+        names = (str(path.relative_to(self.root)) for path in found)
+        return [*self.renamed, *(name for name in names if name not in self.renamed)]
 
 
-def find_model(model: str, *, revision: str | None = None, token: str | None = None) -> ModelFiles:
+def find_model(
+    model: str,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    patterns: Sequence[str] = MODEL_FILES,
+) -> ModelFiles:
     """Find a model's files: a directory, the embedded model, or a name on the hub.
 
     From the hub only configuration and tokenizer files are fetched. ``HF_HOME``,
@@ -182,9 +225,10 @@ def find_model(model: str, *, revision: str | None = None, token: str | None = N
         model: path, hub name (``Qwen/Qwen2.5-VL-3B-Instruct``), or `EMBEDDED_MODEL`.
         revision: hub branch, tag or commit.
         token: hub access token, instead of the one from the environment.
+        patterns: the files that are fetched from the hub.
 
     Raises:
-        ModelError: `model_not_found`.
+        ModelError: `model_not_found`; `tokenizer_unverified` for a GGUF file.
     """
     if not model:
         raise ModelError(Reason.MODEL_NOT_FOUND, "The model's name is empty.")
@@ -196,6 +240,13 @@ def find_model(model: str, *, revision: str | None = None, token: str | None = N
         )
     if path.is_dir():
         return ModelFiles(name=model, root=path)
+    if path.suffix == ".gguf" and path.is_file():
+        raise ModelError(
+            Reason.TOKENIZER_UNVERIFIED,
+            f"{model} is a GGUF file, for which vLLM has no tokenizer of its own: it takes the "
+            "original model's. Give that model's directory or name; `mmroute.load_tokenizer` "
+            "encodes as llama.cpp does with this file.",
+        )
     if path.exists():
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
@@ -203,7 +254,7 @@ def find_model(model: str, *, revision: str | None = None, token: str | None = N
         )
     if model == EMBEDDED_MODEL:
         return _embedded()
-    return _from_hub(model, revision, token)
+    return _from_hub(model, revision, token, patterns)
 
 
 def _is_lfs(text: str) -> bool:
@@ -224,7 +275,9 @@ def _embedded() -> ModelFiles:
     return ModelFiles(name=EMBEDDED_MODEL, root=data, renamed={"tekken.json": tekken})
 
 
-def _from_hub(model: str, revision: str | None, token: str | None) -> ModelFiles:
+def _from_hub(
+    model: str, revision: str | None, token: str | None, patterns: Sequence[str]
+) -> ModelFiles:
     import huggingface_hub  # noqa: PLC0415 - only hub names need it
     from huggingface_hub import errors as hub  # noqa: PLC0415
 
@@ -234,7 +287,7 @@ def _from_hub(model: str, revision: str | None, token: str | None) -> ModelFiles
         )
     try:
         root = huggingface_hub.snapshot_download(
-            model, revision=revision, token=token, allow_patterns=list(MODEL_FILES)
+            model, revision=revision, token=token, allow_patterns=list(patterns)
         )
     except (hub.HfHubHTTPError, hub.HFValidationError, hub.LocalEntryNotFoundError) as error:
         raise ModelError(

@@ -16,13 +16,23 @@ from mmroute.tokenizers.choice import EncoderLoading
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
-__all__ = ["HfTokenizer", "load_hf_tokenizer", "named_special_tokens"]
+__all__ = [
+    "MATCHING_FLAGS",
+    "HfTokenizer",
+    "all_special_tokens",
+    "configured_tokens",
+    "load_hf_tokenizer",
+    "named_special_tokens",
+]
 
 _CONFIG = "tokenizer_config.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
           "mask_token")  # fmt: skip
-_MATCHING_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
-_FLAGS = (*_MATCHING_FLAGS, "special")
+_OTHER_VOCABULARIES = (
+    "tokenizer.model", "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "*.gguf",
+)  # fmt: skip
+MATCHING_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+_FLAGS = (*MATCHING_FLAGS, "special")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ def load_hf_tokenizer(
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
             `special_token_split`, `fast_encoder_unavailable`.
     """
+    _check_not_another_format(files)
     config = files.object(_CONFIG)
     declared = dict(files.object("tokenizer.json")) or files.json("tokenizer.json")
     if not isinstance(declared, dict):
@@ -103,8 +114,25 @@ def load_hf_tokenizer(
         bos_token_id=backend.token_to_id(bos) if bos is not None else None,
         max_token_id=max_token_id,
         max_chars_per_token=max(map(len, vocabulary)),
-        special_tokens=_all_special_tokens(config),
+        special_tokens=all_special_tokens(config),
     )
+
+
+def _check_not_another_format(files: ModelFiles) -> None:
+    """Without a tokenizer.json the engine converts another vocabulary, in ways not checked.
+
+    transformers 5.20.2 does so by rules that depend on model type and version: of a LLaVA-1.5
+    directory with only a tokenizer.model it makes a tokenizer that loses the leading space.
+    """
+    others = [] if files.has("tokenizer.json") else files.names(_OTHER_VOCABULARIES)
+    if others:
+        raise ModelError(
+            Reason.TOKENIZER_UNVERIFIED,
+            f"{files.name} has no tokenizer.json, only {', '.join(others)}. The engine converts "
+            "that, and to which IDs depends on its version. Save what it makes "
+            "(`AutoTokenizer.from_pretrained(...).save_pretrained(...)`) and serve that directory; "
+            "`mmroute.load_tokenizer` encodes with this one, without that promise.",
+        )
 
 
 def named_special_tokens(config: Mapping[str, JsonValue]) -> dict[str, str]:
@@ -126,7 +154,8 @@ def _content(value: JsonValue) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _all_special_tokens(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
+def all_special_tokens(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """The texts of all tokens that a tokenizer_config.json names as special, each once."""
     additional = config.get("additional_special_tokens")
     listed = additional if isinstance(additional, list) else []
     texts = [*named_special_tokens(config).values(), *(t for v in listed if (t := _content(v)))]
@@ -174,7 +203,7 @@ def _merge_added_tokens(
     """
     merged = []
     known = backend.get_added_tokens_decoder()
-    for token_id, token in _added_tokens(files):
+    for token_id, token in configured_tokens(files):
         if token_id in known:
             _check_same_flags(files, known[token_id], token)
             continue
@@ -190,7 +219,12 @@ def _merge_added_tokens(
     return merged
 
 
-def _added_tokens(files: ModelFiles) -> list[tuple[int, tokenizers.AddedToken]]:
+def configured_tokens(files: ModelFiles) -> list[tuple[int, tokenizers.AddedToken]]:
+    """The ``added_tokens_decoder`` of tokenizer_config.json, by ID.
+
+    Raises:
+        ModelError: `malformed_file`.
+    """
     declared = files.object(_CONFIG).get("added_tokens_decoder") or {}
     if not isinstance(declared, dict):
         raise _malformed(files, "added_tokens_decoder must be an object")
@@ -207,7 +241,7 @@ def _added_tokens(files: ModelFiles) -> list[tuple[int, tokenizers.AddedToken]]:
 def _check_same_flags(
     files: ModelFiles, known: tokenizers.AddedToken, declared: tokenizers.AddedToken
 ) -> None:
-    for flag in ("content", *_MATCHING_FLAGS):
+    for flag in ("content", *MATCHING_FLAGS):
         if getattr(known, flag) != getattr(declared, flag):
             raise _unverified(
                 files,
@@ -223,12 +257,12 @@ def _check_named_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> Non
     that no file says. Without an added_tokens_decoder it reads two more files for them.
     """
     config = files.object(_CONFIG)
-    named = dict.fromkeys(_all_special_tokens(config), _CONFIG)
+    named = dict.fromkeys(all_special_tokens(config), _CONFIG)
     if "added_tokens_decoder" not in config:
         also = files.object("special_tokens_map.json")
         if named_special_tokens(also).items() - named_special_tokens(config).items():
             raise _unverified(files, "special_tokens_map.json names other special tokens")
-        named |= dict.fromkeys(_all_special_tokens(also), "special_tokens_map.json")
+        named |= dict.fromkeys(all_special_tokens(also), "special_tokens_map.json")
         named |= dict.fromkeys(files.object("added_tokens.json"), "added_tokens.json")
     added = {token.content for token in backend.get_added_tokens_decoder().values()}
     for text, file in named.items():

@@ -1,0 +1,66 @@
+"""What kind of tokenizer file a file is, by its content."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+__all__ = ["FileKind", "kind_of_file"]
+
+_ENOUGH: Final = 65_536
+_RANK_LINE: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+
+
+class FileKind(StrEnum):
+    """The kinds of files that hold a tokenizer."""
+
+    TOKENIZER_JSON = "tokenizer.json"
+    TEKKEN = "tekken.json"
+    VOCAB_JSON = "vocab.json"
+    SENTENCEPIECE = "SentencePiece model"
+    TIKTOKEN = "tiktoken rank file"
+    GGUF = "GGUF"
+
+
+def kind_of_file(path: Path) -> FileKind | None:
+    """The kind, or None if it is none of them.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        start = file.read(_ENOUGH)
+    if start.startswith(b"GGUF"):
+        return FileKind.GGUF
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return _kind_of_json(path)
+    if _RANK_LINE.match(start):
+        return FileKind.TIKTOKEN
+    if _begins_with_a_piece(start):
+        return FileKind.SENTENCEPIECE
+    return None
+
+
+def _kind_of_json(path: Path) -> FileKind | None:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value.get("model"), dict):
+        return FileKind.TOKENIZER_JSON
+    if isinstance(value.get("config"), dict) and isinstance(value.get("vocab"), list):
+        return FileKind.TEKKEN
+    if value and all(type(token_id) is int for token_id in value.values()):
+        return FileKind.VOCAB_JSON
+    return None
+
+
+def _begins_with_a_piece(start: bytes) -> bool:
+    """Whether a ModelProto could begin so: its field 1, which begins with a field 1, a text."""
+    if start[:1] != b"\x0a" or len(start) < 4:  # noqa: PLR2004 - two tags and two lengths
+        return False
+    size = start[1]
+    return size < 0x80 and start[2:3] == b"\x0a" and start[3] <= size - 2  # noqa: PLR2004 - the top bit means that more follows

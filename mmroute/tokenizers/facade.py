@@ -1,0 +1,144 @@
+"""One face for the tokenizers of every format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, final
+
+import numpy as np
+
+from mmroute.chat.template_files import chat_templates
+from mmroute.geometry import TokenIds
+from mmroute.model_files import ModelFiles
+from mmroute.tokenizers.codec import Codec, Loaded
+from mmroute.tokenizers.fingerprint import fingerprint
+
+__all__ = ["LoadedTokenizer"]
+
+
+@final
+class LoadedTokenizer:
+    """A tokenizer, whatever it was loaded from. Immutable, and safe to share between threads.
+
+    Attributes:
+        source: as the caller named it.
+        format: what it was made from, such as ``tokenizer.json`` or ``gguf``.
+        notes: whose token IDs these are, and what is not promised; empty where they are those of
+            the engine that mmroute was checked with.
+        files: the files that decide over its answers, by their names; none for a tokenizer that
+            is not made from a model's files.
+    """
+
+    __slots__ = ("_codec", "_embedded_template", "_model_files", "files", "format", "notes",
+                 "source")  # fmt: skip
+
+    def __init__(
+        self,
+        source: str,
+        loaded: Loaded,
+        *,
+        files: Mapping[str, Path] | None = None,
+        model_files: ModelFiles | None = None,
+    ) -> None:
+        self.source: Final = source
+        self.format: Final = loaded.format
+        self.notes: Final = loaded.notes
+        self.files: Final[Mapping[str, Path]] = MappingProxyType(dict(files or {}))
+        self._codec: Final[Codec] = loaded.codec
+        self._embedded_template = loaded.chat_template
+        self._model_files = model_files
+
+    def __repr__(self) -> str:
+        return f"<LoadedTokenizer {self.source!r}: {self.format}, {self.vocab_size} IDs>"
+
+    @property
+    def vocab_size(self) -> int:
+        """The largest ID plus 1: the length of a table with a row for every ID."""
+        return self._codec.vocab_size
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """The tokens that `decode` leaves out where it is asked to, and their IDs."""
+        return MappingProxyType(self._codec.special_tokens)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A hash of `files`, the same on every machine; None where there are none.
+
+        See `mmroute.tokenizers.fingerprint`. The files are read each time.
+        """
+        return fingerprint(self.files) if self.files else None
+
+    @property
+    def chat_template(self) -> str | None:
+        """The text of the chat template for requests without tools, or None.
+
+        Raises:
+            ModelError: `malformed_file`, or `invalid_config_field` for several named templates.
+        """
+        if self._embedded_template is not None or self._model_files is None:
+            return self._embedded_template
+        template, _ = chat_templates(self._model_files)
+        return None if template is None else template.source
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> TokenIds:
+        """Token IDs of a text, shape (n,), uint32.
+
+        Args:
+            text: any text; where the format says so, special tokens in it become their IDs.
+            add_special_tokens: also add what the tokenizer puts around a sequence, such as BOS.
+
+        Raises:
+            ValueError: the text holds a lone surrogate, which is not valid Unicode.
+        """
+        return self._codec.encode(text, add_special_tokens=add_special_tokens)
+
+    def encode_batch(
+        self, texts: Iterable[str], *, add_special_tokens: bool = False
+    ) -> list[TokenIds]:
+        """Token IDs of each text; see `encode`."""
+        return [self.encode(text, add_special_tokens=add_special_tokens) for text in texts]
+
+    def offsets(
+        self, text: str, *, add_special_tokens: bool = False
+    ) -> list[tuple[int, int]] | None:
+        """Where in the text each token of `encode` stands, as (start, end) in characters.
+
+        None where the engine cannot say. A character of several tokens belongs to each of them.
+        """
+        return self._codec.offsets(text, add_special_tokens=add_special_tokens)
+
+    def decode(self, ids: Sequence[int] | TokenIds, *, skip_special_tokens: bool = False) -> str:
+        """The text of token IDs; bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            ValueError: an ID is negative, or not below `vocab_size`.
+        """
+        return self._codec.decode(self._checked(ids), skip_special_tokens=skip_special_tokens)
+
+    def convert_ids_to_tokens(self, ids: Sequence[int] | TokenIds) -> list[str]:
+        """The vocabulary entries of IDs, as the format writes them (``Ġhello``, ``▁hello``).
+
+        An ID of no entry, where the vocabulary has gaps, is an empty string.
+
+        Raises:
+            ValueError: an ID is negative, or not below `vocab_size`.
+        """
+        return [self._codec.token(token_id) or "" for token_id in self._checked(ids)]
+
+    def token_id(self, token: str) -> int | None:
+        """The ID of a vocabulary entry as the format writes it, or None."""
+        return self._codec.token_id(token)
+
+    def token(self, token_id: int) -> str | None:
+        """The vocabulary entry of an ID, or None."""
+        return self._codec.token(token_id) if 0 <= token_id < self.vocab_size else None
+
+    def _checked(self, ids: Sequence[int] | TokenIds) -> list[int]:
+        listed: list[int] = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        if listed and not (min(listed) >= 0 and max(listed) < self.vocab_size):
+            wrong = next(i for i in listed if not 0 <= i < self.vocab_size)
+            raise ValueError(f"token ID {wrong} is not in 0..{self.vocab_size - 1}")
+        return listed

@@ -1,0 +1,1 @@
+"""The formats in which tokenizers are kept, one module each."""

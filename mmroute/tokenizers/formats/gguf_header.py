@@ -1,0 +1,151 @@
+"""The header of a GGUF file, of which only the tokenizer's part is read.
+
+The header is a sequence of length-prefixed values. Reading all of a vocabulary of 150,000 tokens
+and its merges takes 0.1 s this way, and 7 s with the `gguf` library, which makes an array view of
+each of them.
+Source: ggml-org/ggml ``docs/gguf.md``, versions 2 and 3.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.errors import ModelError, Reason
+
+__all__ = ["MAGIC", "read_header"]
+
+MAGIC: Final = b"GGUF"
+_VERSIONS: Final = (2, 3)
+_STRING, _ARRAY = 8, 9
+# Type -> struct code, of the types of fixed size.
+_SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q",
+                   11: "q", 12: "d"}  # fmt: skip
+_LENGTH: Final = struct.Struct("<Q")
+
+
+def read_header(path: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
+    """The values of the keys that are wanted: numbers, texts, and lists of them.
+
+    Args:
+        path: the file.
+        wanted: whether a key's value is to be kept; the others are skipped.
+
+    Raises:
+        ModelError: `malformed_file`, for anything that is not as the format says.
+    """
+    with path.open("rb") as file:
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return _Reader(content).header(wanted)
+        except (ValueError, struct.error, UnicodeDecodeError, IndexError) as error:
+            raise ModelError(
+                Reason.MALFORMED_FILE, f"{path} has no GGUF header that can be read: {error}."
+            ) from error
+
+
+class _Reader:
+    """Reads one value after the other."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content = content
+        self._size = len(content)
+        self._at = 0
+
+    def header(self, wanted: Callable[[str], bool]) -> dict[str, Any]:
+        if self._content[:4] != MAGIC:
+            raise ValueError("it does not begin with GGUF")
+        self._at = 4
+        version = self._scalar(4)
+        if version not in _VERSIONS:
+            raise ValueError(
+                f"version {version} is not one of {_VERSIONS} (a file of the other byte order?)"
+            )
+        self._at += _LENGTH.size  # the number of tensors
+        found: dict[str, Any] = {}
+        for _ in range(self._count(1)):
+            key = self._string()
+            kind = self._scalar(4)
+            if key in found:
+                raise ValueError(f"{key} occurs twice")
+            if wanted(key):
+                found[key] = self._value(kind)
+            else:
+                self._skip(kind)
+        return found
+
+    def _scalar(self, kind: int) -> Any:  # noqa: ANN401 - a number or a truth value
+        code = struct.Struct("<" + _SCALARS[kind]) if kind in _SCALARS else None
+        if code is None:
+            raise ValueError(f"there is no value type {kind}")
+        (value,) = code.unpack_from(self._content, self._at)
+        self._at += code.size
+        return value
+
+    def _count(self, smallest: int) -> int:
+        """A number of things that take at least `smallest` bytes each, all of them in the file."""
+        (count,) = _LENGTH.unpack_from(self._content, self._at)
+        self._at += _LENGTH.size
+        if count * smallest > self._size - self._at:
+            raise ValueError(f"{count} values at byte {self._at} do not fit into the file")
+        return int(count)
+
+    def _string(self) -> str:
+        length = self._count(1)
+        self._at += length
+        return self._content[self._at - length : self._at].decode()
+
+    def _value(self, kind: int) -> Any:  # noqa: ANN401 - of any of the types
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            return self._scalar(kind)
+        element = self._scalar(4)
+        if element == _STRING:
+            return self._strings()
+        if element not in _SCALARS:
+            raise ValueError(f"a list of values of type {element} is not known")
+        code = _SCALARS[element]
+        count = self._count(struct.calcsize("<" + code))
+        values = struct.unpack_from(f"<{count}{code}", self._content, self._at)
+        self._at += struct.calcsize(f"<{count}{code}")
+        return list(values)
+
+    def _strings(self) -> list[str]:
+        # In local names: this is most of the time that a header takes.
+        count, content, size, read, at = (
+            self._count(_LENGTH.size), self._content, self._size, _LENGTH.unpack_from, self._at,
+        )  # fmt: skip
+        texts = []
+        for _ in range(count):
+            start = at + 8
+            (length,) = read(content, at)
+            at = start + length
+            if at > size:
+                raise ValueError(f"a text at byte {start} does not fit into the file")
+            texts.append(content[start:at].decode())
+        self._at = at
+        return texts
+
+    def _skip(self, kind: int) -> None:
+        if kind == _STRING:
+            self._pass(1)
+        elif kind != _ARRAY:
+            self._scalar(kind)
+        else:
+            element = self._scalar(4)
+            if element == _STRING:
+                for _ in range(self._count(_LENGTH.size)):
+                    self._pass(1)
+            elif element in _SCALARS:
+                self._pass(struct.calcsize("<" + _SCALARS[element]))
+            else:
+                raise ValueError(f"a list of values of type {element} is not known")
+
+    def _pass(self, size: int) -> None:
+        """Go to behind a number of things of this size."""
+        count = self._count(size)
+        self._at += count * size

@@ -1,0 +1,195 @@
+"""SentencePiece models (``tokenizer.model``), with the added tokens that the library has not.
+
+sentencepiece itself takes no special token out of a text. Here a text is cut at them first, and
+each piece between them is encoded on its own; whether every such piece gets the model's leading
+space or only one at the very beginning is the ``legacy`` field of tokenizer_config.json, with
+the meaning that transformers gave it (v4 ``tokenization_llama.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.errors import ModelError, Reason
+from mmroute.geometry import TokenIds
+from mmroute.model_files import ModelFiles
+from mmroute.tokenizers.codec import Loaded
+from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
+from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids
+
+__all__ = ["SentencePieceCodec", "load_sentencepiece", "processor"]
+
+_CONFIG: Final = "tokenizer_config.json"
+# A second normalizer_spec with add_dummy_prefix false: messages that occur twice are merged.
+_NO_PREFIX: Final = b"\x1a\x02\x18\x00"
+_NOTE: Final = (
+    "the IDs that sentencepiece and this model's added tokens give; an engine that has only a "
+    "tokenizer.model converts it first, and with transformers 5 the outcome depends on the model "
+    "type (some lose the leading space), so these are not promised to be the engine's"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePieceCodec:
+    """sentencepiece as a `Codec`.
+
+    Attributes:
+        plain: the model without a leading space.
+        prefixed: encodes with the model's leading space; None where it has none.
+        every_piece: each piece between added tokens gets that space, not only the text's first.
+        added: the tokens that are matched as they are written.
+        bos, eos: what is put around a sequence.
+        hidden: IDs that have no text.
+    """
+
+    plain: Any
+    prefixed: Callable[[str], list[int]] | None
+    every_piece: bool
+    added: Mapping[str, AddedToken]
+    bos: tuple[int, ...]
+    eos: tuple[int, ...]
+    hidden: frozenset[int] = frozenset()
+    vocab_size: int = field(init=False)
+    special_tokens: Mapping[str, int] = field(init=False)
+    _without_specials: frozenset[int] = field(init=False, repr=False)
+    _cutter: AddedTokens = field(init=False, repr=False)
+    _texts: Mapping[int, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        ids = [token.token_id for token in self.added.values()]
+        special = {text: t.token_id for text, t in self.added.items() if t.special}
+        object.__setattr__(self, "vocab_size", max([self.plain.vocab_size() - 1, *ids]) + 1)
+        object.__setattr__(self, "special_tokens", special)
+        object.__setattr__(self, "_without_specials", self.hidden | frozenset(special.values()))
+        object.__setattr__(self, "_cutter", AddedTokens(self.added))
+        object.__setattr__(self, "_texts", {t.token_id: s for s, t in self.added.items()})
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """See `Codec.encode`."""
+        text.encode()  # a lone surrogate is a ValueError
+        ids = list(self.bos) if add_special_tokens else []
+        for at, part, token_id in self._cutter.cut(text):
+            if token_id is not None:
+                ids.append(token_id)
+            elif self.prefixed is not None and (self.every_piece or at == 0):
+                ids += self.prefixed(part)
+            else:
+                ids += self.plain.encode(part)
+        if add_special_tokens:
+            ids += self.eos
+        return np.array(ids, np.uint32)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """See `Codec.decode`. The leading space of the text is left out, as it is when encoding."""
+        left_out = self._without_specials if skip_special_tokens else self.hidden
+        kept = [i for i in ids if i not in left_out]
+        parts = []
+        for is_added, run in groupby(kept, self._texts.__contains__):
+            if is_added:
+                parts += [self._texts[i] for i in run]
+            else:
+                known = [i for i in run if i < self.plain.vocab_size()]
+                parts.append(self.plain.decode(known))
+        text = "".join(parts)
+        return text.removeprefix(" ") if self.prefixed is not None else text
+
+    def token_id(self, token: str) -> int | None:
+        """See `Codec.token_id`."""
+        added = self.added.get(token)
+        if added is not None:
+            return added.token_id
+        found: int = self.plain.piece_to_id(token)
+        return found if self.plain.id_to_piece(found) == token else None
+
+    def token(self, token_id: int) -> str | None:
+        """See `Codec.token`."""
+        if token_id in self._texts or token_id >= self.plain.vocab_size():
+            return self._texts.get(token_id)
+        piece: str = self.plain.id_to_piece(token_id)
+        return piece
+
+    def offsets(self, text: str, *, add_special_tokens: bool) -> None:
+        """See `Codec.offsets`. Normalization moves characters; the library's are of its result."""
+
+
+def processor(model: bytes, *, described_as: str) -> Any:  # noqa: ANN401 - sentencepiece may be absent
+    """A `SentencePieceProcessor` of a serialized model.
+
+    Raises:
+        ModelError: `unsupported_tokenizer` if sentencepiece is not installed; `malformed_file`.
+    """
+    try:
+        import sentencepiece  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ModelError(
+            Reason.UNSUPPORTED_TOKENIZER,
+            f"{described_as} is a SentencePiece model, and sentencepiece is not installed: "
+            "pip install 'mmroute[formats]'.",
+        ) from None
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except Exception as error:  # it raises RuntimeError, and whatever a broken model makes it
+        raise ModelError(
+            Reason.MALFORMED_FILE, f"{described_as} is no SentencePiece model: {error}"
+        ) from error
+
+
+def load_sentencepiece(files: ModelFiles) -> Loaded:
+    """Load ``tokenizer.model``.
+
+    BOS is added unless tokenizer_config.json says otherwise, and EOS only if it says so.
+
+    Raises:
+        ModelError: `unsupported_tokenizer`, `malformed_file`.
+    """
+    path = files.path("tokenizer.model")
+    model = path.read_bytes()
+    native = processor(model, described_as=str(path))
+    plain = processor(model + _NO_PREFIX, described_as=str(path))
+    config = files.object(_CONFIG)
+    prefix = config.get("add_prefix_space") is not False
+    has_prefix = prefix and native.encode("a") != plain.encode("a")
+    bos = (native.bos_id(),) if native.bos_id() >= 0 and config.get("add_bos_token", True) else ()
+    eos = (native.eos_id(),) if native.eos_id() >= 0 and config.get("add_eos_token") else ()
+    added, notes = _added(native, files)
+    codec = SentencePieceCodec(
+        plain=plain,
+        prefixed=native.encode if has_prefix else None,
+        every_piece=config.get("legacy") is not False,
+        added=added,
+        bos=bos,
+        eos=eos,
+    )
+    return Loaded("sentencepiece", codec, (_NOTE, *notes))
+
+
+def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[str]]:  # noqa: ANN401 - as above
+    """The model's own control tokens, then those of the configuration, which replace them."""
+    size = native.vocab_size()
+    added = {
+        native.id_to_piece(i): AddedToken(i)
+        for i in range(size)
+        if native.is_control(i) or native.is_unknown(i)
+    }
+    configured = tokens_with_ids(files)
+    taken = {token_id for token_id, _ in configured}
+    added = {text: token for text, token in added.items() if token.token_id not in taken}
+    for token_id, token in configured:
+        added[token.content] = AddedToken(token_id, token.special, token.lstrip, token.rstrip)
+    notes = []
+    for text in special_texts(files):
+        if text in added:
+            continue
+        token_id = native.piece_to_id(text)
+        if native.id_to_piece(token_id) != text:
+            token_id = max([size - 1, *(token.token_id for token in added.values())]) + 1
+            notes.append(
+                f"{text!r} has no ID in any file: it got the next free one, as transformers does"
+            )
+        added[text] = AddedToken(token_id)
+    return added, notes

@@ -1,0 +1,297 @@
+"""tiktoken: OpenAI's encodings by name, and rank files (``*.tiktoken``) of model repositories.
+
+A rank file holds byte sequences and their ranks, and neither the regular expression that cuts the
+text nor the special tokens. Those are known for the files that are published under one content,
+and for the classes that fix them in their code; the special tokens of other files are those of
+tokenizer_config.json.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import tiktoken
+
+from mmroute.errors import ModelError, Reason
+from mmroute.geometry import TokenIds
+from mmroute.model_files import ModelFiles
+from mmroute.tokenizers.codec import Loaded
+from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids
+from mmroute.tokenizers.hf import named_special_tokens
+
+__all__ = ["TiktokenCodec", "load_openai_encoding", "load_rank_file", "openai_encoding"]
+
+_CONFIG: Final = "tokenizer_config.json"
+_CONTRACTIONS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES: Final = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER: Final = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
+_LOWER: Final = r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+_NOT_HAN: Final = r"&&[^\p{Han}]"
+_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CL100K: Final = (
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
+)
+
+
+def _by_case(tail: str, without: str = "") -> str:
+    """Words whose capitals begin a new one, as o200k and its descendants cut them."""
+    upper, lower = f"[{_UPPER}{without}]", f"[{_LOWER}{without}]"
+    start = r"[^\r\n\p{L}\p{N}]?"
+    return (
+        f"{start}{upper}*{lower}+{_CONTRACTIONS}?|{start}{upper}+{lower}*{_CONTRACTIONS}?"
+        rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[{tail}]*{_SPACES}"
+    )
+
+
+_O200K: Final = _by_case(r"\r\n/")
+_KIMI: Final = r"[\p{Han}]+|" + _by_case(r"\r\n", _NOT_HAN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What is done with a rank file, which does not say it.
+
+    Attributes:
+        pattern: cuts the text.
+        specials: the special tokens behind the ranks, in order.
+        nfc: the text is normalized first.
+    """
+
+    pattern: str
+    specials: tuple[str, ...] = ()
+    nfc: bool = False
+
+
+_QWEN1: Final = _Rule(
+    _CL100K.replace(r"\p{N}{1,3}", r"\p{N}"),
+    ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205))),
+    nfc=True,
+)
+# tokenizer_class -> the rule in its code. Sources: Qwen/Qwen-7B ``tokenization_qwen.py``;
+# moonshotai/Kimi-K2-Instruct ``tokenization_kimi.py``, whose names for IDs without one are these.
+_CLASSES: Final = {
+    "QWenTokenizer": _QWEN1,
+    "TikTokenTokenizer": _Rule(_KIMI, ("<|reserved_token_{id}|>",) * 256),
+}
+# SHA-256 of the rank file -> the rule that it was published with.
+# Sources: tiktoken 0.14.0 ``tiktoken_ext/openai_public.py`` (r50k, p50k, cl100k, o200k);
+# llama-models 0.3.0 ``llama3/tokenizer.py`` and ``llama4/tokenizer.py``; openai-whisper 20250625
+# ``tokenizer.py`` (multilingual); dashscope 2.0.2 ``tokenizers/qwen_tokenizer.py``.
+_PUBLISHED: Final = {
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": _Rule(_GPT2),
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": _Rule(_GPT2),
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": _Rule(_CL100K),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": _Rule(_O200K),
+    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": _Rule(_CL100K),
+    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": _Rule(_O200K),
+    "b34b360dbb493e781e479794586d661700670d65564001f23024971d1f2fa126": _Rule(_GPT2),
+    "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186": _QWEN1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TiktokenCodec:
+    """tiktoken as a `Codec`. Special tokens in a text become their IDs.
+
+    Attributes:
+        encoding: the engine.
+        special_tokens: those of its special tokens that may be left out when decoding.
+        bos, eos: what is put around a sequence.
+        normalize: what is done to a text first.
+    """
+
+    encoding: tiktoken.Encoding
+    special_tokens: Mapping[str, int]
+    bos: tuple[int, ...] = ()
+    eos: tuple[int, ...] = ()
+    normalize: Callable[[str], str] | None = None
+    _special_ids: frozenset[int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_special_ids", frozenset(self.special_tokens.values()))
+
+    @property
+    def vocab_size(self) -> int:
+        """See `Codec.vocab_size`."""
+        return self.encoding.n_vocab
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """See `Codec.encode`."""
+        text.encode()  # tiktoken would take a lone surrogate for U+FFFD
+        if self.normalize is not None:
+            text = self.normalize(text)
+        ids = self.encoding.encode_to_numpy(text, allowed_special="all")
+        if not add_special_tokens:
+            return ids
+        return np.concatenate((np.array(self.bos, np.uint32), ids, np.array(self.eos, np.uint32)))
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """See `Codec.decode`."""
+        if skip_special_tokens:
+            ids = [i for i in ids if i not in self._special_ids]
+        try:
+            return self.encoding.decode(ids)
+        except KeyError:  # an ID in a gap of the vocabulary, which has no text
+            return self.encoding.decode([i for i in ids if self._bytes(i) is not None])
+
+    def token_id(self, token: str) -> int | None:
+        """See `Codec.token_id`."""
+        try:
+            return self.encoding.encode_single_token(token)
+        except KeyError:
+            return None
+
+    def token(self, token_id: int) -> str | None:
+        """See `Codec.token`. Bytes that are no UTF-8 on their own are written as hex."""
+        found = self._bytes(token_id)
+        return None if found is None else found.decode("utf-8", "backslashreplace")
+
+    def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
+        """See `Codec.offsets`."""
+        if self.normalize is not None:
+            return None
+        ids = self.encode(text, add_special_tokens=False).tolist()
+        _, starts = self.encoding.decode_with_offsets(ids)
+        ends = [*starts[1:], len(text)]
+        # A token that begins inside a character leaves its start at that character.
+        found = [(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True)]
+        before, behind = (self.bos, self.eos) if add_special_tokens else ((), ())
+        return [(0, 0)] * len(before) + found + [(len(text), len(text))] * len(behind)
+
+    def _bytes(self, token_id: int) -> bytes | None:
+        try:
+            return self.encoding.decode_single_token_bytes(token_id)
+        except KeyError:
+            return None
+
+
+def openai_encoding(name: str) -> str | None:
+    """The encoding that a name means: a model of OpenAI's, or an encoding's own.
+
+    >>> openai_encoding("gpt-4o-2024-08-06"), openai_encoding("adapter")
+    ('o200k_base', None)
+    """
+    if name in tiktoken.list_encoding_names():
+        return name
+    try:
+        return tiktoken.encoding_name_for_model(name)
+    except KeyError:
+        return None
+
+
+def load_openai_encoding(name: str) -> Loaded:
+    """Load an encoding by its own name.
+
+    tiktoken fetches its rank file, or takes it from ``TIKTOKEN_CACHE_DIR``.
+
+    Raises:
+        ModelError: `model_not_found` if the file cannot be had.
+    """
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except Exception as error:  # whatever its download raises
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"The rank file of {name} could not be had: {error}. tiktoken downloads it at first "
+            "use; without a network, put it into a directory under tiktoken's name for it and "
+            "set TIKTOKEN_CACHE_DIR to that directory.",
+        ) from error
+    ids = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
+    special = dict(sorted(ids.items(), key=lambda pair: pair[1]))
+    return Loaded("tiktoken", TiktokenCodec(encoding, special))
+
+
+def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
+    """Load a rank file, with the configuration that stands beside it.
+
+    Raises:
+        ModelError: `malformed_file`, `special_token_split`.
+    """
+    content = path.read_bytes()
+    ranks = _ranks(content, path)
+    config = files.object(_CONFIG)
+    rule = _CLASSES.get(str(config.get("tokenizer_class")))
+    rule = rule or _PUBLISHED.get(hashlib.sha256(content).hexdigest())
+    notes = []
+    if rule is None:
+        rule = _Rule(_CL100K)
+        notes.append(
+            f"{path.name} does not say which expression cuts the text, and neither its content "
+            f"nor tokenizer_class {config.get('tokenizer_class')!r} is known: cl100k's is used, as "
+            "transformers does; the engine may hold other IDs"
+        )
+    specials = _specials(files, ranks, rule)
+    encoding = tiktoken.Encoding(
+        path.name, pat_str=rule.pattern, mergeable_ranks=ranks, special_tokens=specials
+    )
+    if not specials:
+        notes.append("no special tokens are known: tokenizer_config.json names none")
+    named = named_special_tokens(config)
+    bos = [specials[t] for t in (named.get("bos_token"),) if t and config.get("add_bos_token")]
+    eos = [specials[t] for t in (named.get("eos_token"),) if t and config.get("add_eos_token")]
+    ordinary = {token.content for _, token in tokens_with_ids(files) if not token.special}
+    codec = TiktokenCodec(
+        encoding,
+        {text: token_id for text, token_id in specials.items() if text not in ordinary},
+        tuple(bos),
+        tuple(eos),
+        _nfc if rule.nfc else None,
+    )
+    return Loaded("tiktoken", codec, tuple(notes))
+
+
+def _nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _ranks(content: bytes, path: Path) -> dict[bytes, int]:
+    ranks = {}
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line:
+            continue
+        try:
+            token, rank = line.split()
+            # Whisper's multilingual file writes an empty token so.
+            empty = token == b"="
+            ranks[b"" if empty else base64.b64decode(token, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{path}, line {number}: must be a base64 token and its rank: {error}.",
+            ) from error
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing or len(set(ranks.values())) != len(ranks):
+        what = f"has no token for byte {missing[0]}" if missing else "gives two tokens one rank"
+        raise ModelError(Reason.MALFORMED_FILE, f"{path} {what}: it is cut short or broken.")
+    return ranks
+
+
+def _specials(files: ModelFiles, ranks: Mapping[bytes, int], rule: _Rule) -> dict[str, int]:
+    """Text -> ID: what the rule appends, replaced where the configuration names an ID."""
+    first = max(ranks.values()) + 1
+    by_id = {first + i: text.format(id=first + i) for i, text in enumerate(rule.specials)}
+    for token_id, token in tokens_with_ids(files):
+        if token_id < first and ranks.get(token.content.encode()) != token_id:
+            raise ModelError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{files.path(_CONFIG)}: {token.content!r} has the ID {token_id}, which is "
+                f"another token's in the rank file (its ranks end at {first - 1}).",
+            )
+        by_id[token_id] = token.content
+    specials = {text: token_id for token_id, text in by_id.items()}
+    for text in special_texts(files):
+        if text not in specials:
+            raise ModelError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{files.path(_CONFIG)} names {text!r} as a special token, and neither its "
+                "added_tokens_decoder nor the rank file gives it an ID.",
+            )
+    return dict(sorted(specials.items(), key=lambda pair: pair[1]))

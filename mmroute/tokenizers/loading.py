@@ -1,0 +1,279 @@
+"""Any tokenizer, from wherever it is: `load_tokenizer`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.errors import ModelError, Reason, did_you_mean
+from mmroute.family import FamilySpec, match_family
+from mmroute.model_files import (
+    TOKENIZER_CONFIGURATION,
+    TOKENIZER_FILES,
+    ModelFiles,
+    find_model,
+)
+from mmroute.tokenizers.codec import Codec, Loaded
+from mmroute.tokenizers.detection import FileKind, kind_of_file
+from mmroute.tokenizers.facade import LoadedTokenizer
+
+__all__ = ["ENTRY_POINTS", "load_tokenizer"]
+
+ENTRY_POINTS: Final = "mmroute.tokenizers"
+"""The entry point group in which packages name tokenizers of their own."""
+
+_OWN: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_BY_NAME: Final = {
+    "tokenizer.json": FileKind.TOKENIZER_JSON,
+    "tekken.json": FileKind.TEKKEN,
+    "vocab.json": FileKind.VOCAB_JSON,
+}
+_USUAL_NAMES: Final = {kind: name for name, kind in _BY_NAME.items()} | {
+    FileKind.SENTENCEPIECE: "tokenizer.model"
+}
+_MISTRAL: Final = "tokenizer.model.v*"
+_LOOKED_FOR: Final = (
+    "tokenizer.json, tekken.json, tokenizer.model.v* (Mistral), tokenizer.model (SentencePiece or "
+    "tiktoken), *.tiktoken, tiktoken.model, vocab.json with merges.txt, one *.gguf"
+)
+
+
+def load_tokenizer(
+    source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+) -> LoadedTokenizer:
+    """Load a tokenizer of any format, detected by content.
+
+    Args:
+        source: what to load; the first that fits of
+            a file (``tokenizer.json``, ``tekken.json``, ``tokenizer.model``, ``*.tiktoken``,
+            ``vocab.json``, ``*.gguf``), with the configuration that stands beside it;
+            a directory with such files;
+            ``module:Class`` of one's own, or its name in the entry point group
+            ``mmroute.tokenizers``: called without arguments, it gives a `Codec`;
+            a model or encoding name of OpenAI's (``gpt-4o``, ``o200k_base``), by tiktoken;
+            a name on the hub, of which only tokenizer and configuration files are fetched.
+        revision: hub branch, tag or commit.
+        token: hub access token, instead of the one from the environment.
+
+    Raises:
+        ModelError: `model_not_found`, `malformed_file`, `special_token_split`,
+            `unsupported_tokenizer`: what was looked for, what was found, and the remedy.
+    """
+    name = os.fspath(source)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _from_directory(find_model(name, revision=revision))
+    found = _from_file(name, path) if path.is_file() else _by_name(name)
+    if found is not None:
+        if revision is not None:
+            raise ModelError(
+                Reason.MODEL_NOT_FOUND,
+                f"{name} has no revision {revision!r}: only models of the hub have revisions.",
+            )
+        return found
+    try:
+        files = find_model(name, revision=revision, token=token, patterns=TOKENIZER_FILES)
+    except ModelError as error:
+        raise ModelError(error.reason, f"{error} {_also_looked_for(name)}") from error
+    return _from_directory(files)
+
+
+def _by_name(name: str) -> LoadedTokenizer | None:
+    """A tokenizer that is neither in files nor on the hub."""
+    own = _of_ones_own(name)
+    if own is not None:
+        return LoadedTokenizer(name, Loaded("own", own))
+    encoding = _openai_encoding(name)
+    if encoding is None:
+        return None
+    from mmroute.tokenizers.formats.tiktoken_ranks import load_openai_encoding  # noqa: PLC0415
+
+    return LoadedTokenizer(name, load_openai_encoding(encoding))
+
+
+def _from_file(name: str, path: Path) -> LoadedTokenizer:
+    kind = kind_of_file(path)
+    if kind is None:
+        known = ", ".join(kind.value for kind in FileKind)
+        raise ModelError(
+            Reason.UNSUPPORTED_TOKENIZER,
+            f"The content of {path} is none of these: {known}. If it is a model directory's, give "
+            f"the directory: {path.parent}",
+        )
+    # A format looks for its file under that file's usual name, whatever it is called here.
+    usual = _USUAL_NAMES.get(kind, path.name)
+    files = ModelFiles(name=name, root=path.parent, renamed={usual: path})
+    return _load(files, kind, usual, None, ())
+
+
+def _from_directory(files: ModelFiles) -> LoadedTokenizer:
+    family, doubts = _family(files)
+    for name in _candidates(files, family):
+        # What these are is checked where they are parsed, and they take long to parse.
+        kind = _BY_NAME.get(name) or kind_of_file(files.path(name))
+        if kind is not None:
+            return _load(files, kind, name, family, doubts)
+        raise ModelError(
+            Reason.MALFORMED_FILE,
+            f"{files.path(name)} is not what its name says; its content is of no known kind.",
+        )
+    present = sorted(entry.name for entry in files.root.iterdir() if entry.is_file())
+    raise ModelError(
+        Reason.MISSING_FILE,
+        f"{files.name} has no tokenizer: looked in {files.root} for {_LOOKED_FOR}. It has: "
+        f"{', '.join(present[:30]) or 'no files'}{', …' if len(present) > 30 else ''}.",  # noqa: PLR2004 - enough to recognise it
+    )
+
+
+def _family(files: ModelFiles) -> tuple[FamilySpec | None, tuple[str, ...]]:
+    """How the engine reads this model, if that is known, and what is not sure about it."""
+    try:
+        return match_family(files), ()
+    except ModelError as error:
+        if error.reason == Reason.CONTRADICTORY_CONFIG:
+            return None, (str(error),)
+        if error.reason != Reason.UNKNOWN_FAMILY:
+            raise
+        return None, ()
+
+
+def _candidates(files: ModelFiles, family: FamilySpec | None) -> Iterator[str]:
+    """The files that may hold the tokenizer, the ones that an engine prefers first."""
+    order = ["tokenizer.json", "tekken.json"]
+    if family is not None and family.tokenizer.format == "mistral":
+        order.reverse()
+    yield from filter(files.has, order)
+    yield from sorted((path.name for path in files.root.glob(_MISTRAL)), reverse=True)
+    yield from filter(files.has, ("tokenizer.model", "tiktoken.model"))
+    for several in ("*.tiktoken", "*.gguf"):
+        names = sorted(path.name for path in files.root.glob(several))
+        if len(names) > 1:
+            raise ModelError(
+                Reason.MODEL_NOT_FOUND,
+                f"{files.root} holds several vocabularies; give the path of one: "
+                f"{', '.join(names)}.",
+            )
+        yield from names
+        if several == "*.tiktoken" and files.has("merges.txt") and files.has("vocab.json"):
+            yield "vocab.json"
+
+
+def _load(
+    files: ModelFiles,
+    kind: FileKind,
+    name: str,
+    family: FamilySpec | None,
+    doubts: tuple[str, ...],
+) -> LoadedTokenizer:
+    loaded = _LOADERS[kind](files, name, family)
+    loaded = replace(loaded, notes=(*doubts, *loaded.notes))
+    if kind == FileKind.GGUF:  # it is all there is, and the weights stand behind it
+        return LoadedTokenizer(files.name, loaded)
+    configuration = set(files.names(TOKENIZER_CONFIGURATION)) - files.renamed.keys()
+    decisive = [name, *["merges.txt"] * (kind == FileKind.VOCAB_JSON), *sorted(configuration)]
+    return LoadedTokenizer(
+        files.name, loaded, files={n: files.path(n) for n in decisive}, model_files=files
+    )
+
+
+# Each format is imported only where it is loaded: some of their libraries are slow to import.
+
+
+def _tokenizer_json(files: ModelFiles, _name: str, family: FamilySpec | None) -> Loaded:
+    from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json  # noqa: PLC0415
+
+    return load_tokenizer_json(files, family)
+
+
+def _vocab_json(files: ModelFiles, _name: str, _family: FamilySpec | None) -> Loaded:
+    from mmroute.tokenizers.formats.vocab_merges import load_vocab_and_merges  # noqa: PLC0415
+
+    return load_vocab_and_merges(files)
+
+
+def _mistral(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
+    from mmroute.tokenizers.formats.mistral_model import load_mistral_file  # noqa: PLC0415
+
+    return load_mistral_file(files.path(name), tekken=name.endswith(".json"))
+
+
+def _sentencepiece(files: ModelFiles, name: str, family: FamilySpec | None) -> Loaded:
+    if files.path(name).match("*.model.v*"):  # the name is where Mistral's version stands
+        return _mistral(files, name, family)
+    from mmroute.tokenizers.formats.sentencepiece_model import load_sentencepiece  # noqa: PLC0415
+
+    return load_sentencepiece(files)
+
+
+def _rank_file(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
+    from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file  # noqa: PLC0415
+
+    return load_rank_file(files.path(name), files)
+
+
+def _gguf(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
+    from mmroute.tokenizers.formats.gguf_vocabulary import load_gguf  # noqa: PLC0415
+
+    return load_gguf(files.path(name))
+
+
+_LOADERS: Final[dict[FileKind, Callable[[ModelFiles, str, FamilySpec | None], Loaded]]] = {
+    FileKind.TOKENIZER_JSON: _tokenizer_json,
+    FileKind.TEKKEN: _mistral,
+    FileKind.VOCAB_JSON: _vocab_json,
+    FileKind.SENTENCEPIECE: _sentencepiece,
+    FileKind.TIKTOKEN: _rank_file,
+    FileKind.GGUF: _gguf,
+}
+
+
+def _of_ones_own(name: str) -> Codec | None:
+    """What an entry point of this name, or ``module:Class``, makes; None if it is neither."""
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
+    target = next(iter(points)).value if points else name
+    if not _OWN.fullmatch(target):
+        return None
+    module, _, attribute = target.partition(":")
+    try:
+        made: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            made = getattr(made, part)
+        made = made()
+    except Exception as error:  # code of others: whatever it raises
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND, f"{target} could not be imported and called: {error!r}"
+        ) from error
+    if not isinstance(made, Codec):
+        wanted = [part for part in vars(Codec) if not part.startswith("_")]
+        missing = [part for part in wanted if not hasattr(made, part)]
+        raise ModelError(
+            Reason.UNSUPPORTED_TOKENIZER,
+            f"{target} is no mmroute.tokenizers.codec.Codec: it has no {', '.join(missing)}.",
+        )
+    return made
+
+
+def _openai_encoding(name: str) -> str | None:
+    # A hub name has a slash; importing tiktoken for it would be for nothing.
+    if "/" in name:
+        return None
+    from mmroute.tokenizers.formats.tiktoken_ranks import openai_encoding  # noqa: PLC0415
+
+    return openai_encoding(name)
+
+
+def _also_looked_for(name: str) -> str:
+    from tiktoken.model import MODEL_TO_ENCODING  # noqa: PLC0415 - only to word an error
+
+    own = [point.name for point in importlib.metadata.entry_points(group=ENTRY_POINTS)]
+    near = did_you_mean(name, [*MODEL_TO_ENCODING, *own], cutoff=0.7)
+    return (
+        "Nor is it a file, module:Class, a tokenizer of the entry point group "
+        f"{ENTRY_POINTS} ({', '.join(own) or 'none installed'}), or a model name of OpenAI's{near}."
+    )
