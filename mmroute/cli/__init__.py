@@ -16,6 +16,7 @@ from mmroute.cli.common import EXIT_FAILURE
 from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
 from mmroute.cli.serve import add_serve
+from mmroute.cli.texts import add_decode, add_encode
 from mmroute.cli.validate import add_validate
 from mmroute.errors import MmrouteError, nearest
 
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for add in (
         add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_spec,
-        add_bench, add_serve, add_bundle,
+        add_bench, add_serve, add_bundle, add_encode, add_decode,
     ):  # fmt: skip
         add(commands)
     return parser

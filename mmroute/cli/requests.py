@@ -14,16 +14,19 @@ from typing import IO
 
 from mmroute.block_hashes import Algorithm, none_hash
 from mmroute.cli.common import (
+    EXIT_FAILURE,
     EXIT_USAGE,
     Commands,
     add_command,
     encoder_argument,
     model_arguments,
 )
+from mmroute.cli.strip import print_strip
 from mmroute.fast_paths import FastPaths
 from mmroute.images.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request_lines import Answer, answer_line, blocks_answer, tokens_answer
+from mmroute.tokenizers.loading import load_tokenizer
 
 __all__ = ["add_blocks", "add_tokens"]
 
@@ -56,6 +59,10 @@ one answer per output line, in order:
    "image_identity_sources": ["content_hash", ...]}   ("uuid", "uuid_hash", "content_hash")
   {"id": "b", "exact": false, "reason": "image_identity_unknown", "message": "..."}
 """
+_TEXT_EXAMPLE = """
+one text, shown as its tokens:
+  mmroute tokens gpt-4o --text "Hello, world"
+"""
 _EXIT_STATUS = """
 exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage
 """
@@ -67,11 +74,42 @@ def add_tokens(commands: Commands) -> None:
         commands,
         "tokens",
         "requests in (JSON Lines), routing token IDs out",
-        lambda arguments: _answer_requests(arguments, tokens_answer),
-        epilog=_REQUESTS_HELP + _TOKENS_ANSWERS + _EXIT_STATUS,
+        _tokens,
+        epilog=_REQUESTS_HELP + _TOKENS_ANSWERS + _TEXT_EXAMPLE + _EXIT_STATUS,
     )
     model_arguments(tokens)
     _request_arguments(tokens)
+    tokens.add_argument(
+        "--text",
+        metavar="TEXT",
+        help="no requests: show the tokens of this one text as a strip, with their places in it, "
+        "by any tokenizer that `mmroute encode` loads (colours at a terminal only; NO_COLOR)",
+    )
+    tokens.add_argument(
+        "--add-special-tokens",
+        action="store_true",
+        help="with --text: also what the tokenizer puts around a sequence, such as BOS",
+    )
+
+
+def _tokens(arguments: argparse.Namespace) -> int:
+    if arguments.text is None:
+        return _answer_requests(arguments, tokens_answer)
+    if (arguments.input, arguments.output) != (_STANDARD, _STANDARD):
+        print("mmroute: --text stands for --input, and is shown on stdout", file=sys.stderr)
+        return EXIT_USAGE
+    tokenizer = load_tokenizer(arguments.model, revision=arguments.revision)
+    try:
+        print_strip(
+            tokenizer,
+            arguments.text,
+            add_special_tokens=arguments.add_special_tokens,
+            as_json=arguments.json,
+        )
+    except ValueError as error:  # an argument that was not UTF-8 holds lone surrogates
+        print(f"mmroute: the text cannot be encoded: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    return 0
 
 
 def add_blocks(commands: Commands) -> None:

@@ -1,0 +1,86 @@
+"""A text as a strip of its tokens, for people at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+
+from mmroute.cli.common import print_table
+from mmroute.tokenizers.facade import LoadedTokenizer
+
+__all__ = ["print_notes", "print_strip"]
+
+_BACKGROUNDS = (153, 157, 222, 217, 189, 158)  # light, from the palette of 256 colours
+_BLACK_ON = "\x1b[38;5;16;48;5;{}m"
+_RESET = "\x1b[0m"
+_REST = "·"  # a token whose character is already shown
+
+
+def print_strip(
+    tokenizer: LoadedTokenizer, text: str, *, add_special_tokens: bool, as_json: bool
+) -> None:
+    """Print the tokens of a text: as a strip and a table, or as one JSON object."""
+    ids = tokenizer.encode(text, add_special_tokens=add_special_tokens).tolist()
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    offsets = tokenizer.offsets(text, add_special_tokens=add_special_tokens)
+    if as_json:
+        found = {"token_ids": ids, "tokens": tokens, "offsets": offsets}
+        print(json.dumps(found | {"notes": list(tokenizer.notes)}, ensure_ascii=False))
+        return
+    print_notes(tokenizer)
+    pieces = tokens if offsets is None else list(_pieces(text, tokens, offsets))
+    print(_strip(pieces, coloured=_is_coloured()))
+    print()
+    rows: list[tuple[str, ...]] = [("ID", "TOKEN")]
+    rows += [(str(i), _visible(token)) for i, token in zip(ids, tokens, strict=True)]
+    if offsets is not None:
+        places = ["CHARACTERS", *(f"{start}-{end}" for start, end in offsets)]
+        rows = [(*row, place) for row, place in zip(rows, places, strict=True)]
+    print_table(rows)
+    print(f"\n{len(ids)} tokens, {len(text)} characters")
+
+
+def print_notes(tokenizer: LoadedTokenizer) -> None:
+    """Say on stderr whose IDs these are, where they are not sure to be the engine's."""
+    for note in tokenizer.notes:
+        print(f"mmroute: note: {note}", file=sys.stderr)
+
+
+def _pieces(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> Iterator[str]:
+    """What of the text each token stands for; together all of it."""
+    done = 0
+    for token, (start, end) in zip(tokens, offsets, strict=True):
+        if start == end:
+            yield token  # one that was put around the text
+        else:
+            yield text[done:end] or _REST
+            done = max(done, end)
+
+
+def _strip(pieces: list[str], *, coloured: bool) -> str:
+    shown = [_visible(piece, newline="↵\n") for piece in pieces]
+    if not coloured:
+        return "|".join(shown)
+    parts = []
+    for at, piece in enumerate(shown):
+        colour = _BLACK_ON.format(_BACKGROUNDS[at % len(_BACKGROUNDS)])
+        # A background that goes on behind a line's end would fill the line.
+        parts.append(f"{colour}{piece.replace(chr(10), f'{_RESET}{chr(10)}{colour}')}{_RESET}")
+    return "".join(parts)
+
+
+def _visible(text: str, *, newline: str = "\\n") -> str:
+    """Without the control characters by which a text could steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        newline if c == "\n" else c if c.isprintable() else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def _is_coloured() -> bool:
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not unwanted

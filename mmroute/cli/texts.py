@@ -1,0 +1,132 @@
+"""``mmroute encode`` and ``mmroute decode``: one text, with a tokenizer of any format."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command
+from mmroute.cli.strip import print_notes
+from mmroute.tokenizers.loading import load_tokenizer
+
+__all__ = ["add_decode", "add_encode"]
+
+_STANDARD = "-"
+_SOURCE_HELP = (
+    "tokenizer file (tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, vocab.json, "
+    "*.gguf), directory, module:Class, OpenAI model name, or hub name"
+)
+_ENCODE_EXAMPLES = """\
+examples:
+  mmroute encode gpt-4o "Hello, world"
+  mmroute encode ./Qwen2.5-VL-3B-Instruct --input prompt.txt --json
+  mmroute encode model.gguf "Hello" --add-special-tokens
+  mmroute encode gpt-4o --input - < prompt.txt | mmroute decode gpt-4o -
+
+The IDs stand on one line. Notes on stderr say whose IDs they are where no engine's are promised.
+
+exit status: 0 encoded; 1 failure; 2 bad usage
+"""
+_DECODE_EXAMPLES = """\
+examples:
+  mmroute decode gpt-4o 13225 11 2375
+  echo "[151644, 872]" | mmroute decode ./Qwen2.5-VL-3B-Instruct -
+
+Bytes that are no UTF-8 become U+FFFD.
+
+exit status: 0 decoded; 1 failure; 2 bad usage
+"""
+
+
+def add_encode(commands: Commands) -> None:
+    """Add the command."""
+    encode = add_command(
+        commands, "encode", "token IDs of one text, by any tokenizer", _encode, _ENCODE_EXAMPLES
+    )
+    _source_arguments(encode)
+    encode.add_argument("text", metavar="TEXT", nargs="?", help="the text")
+    encode.add_argument(
+        "--input", metavar="FILE", help="take all of a file as the text; - is stdin"
+    )
+    encode.add_argument(
+        "--add-special-tokens",
+        action="store_true",
+        help="also what the tokenizer puts around a sequence, such as BOS",
+    )
+
+
+def add_decode(commands: Commands) -> None:
+    """Add the command."""
+    decode = add_command(
+        commands, "decode", "the text of token IDs, by any tokenizer", _decode, _DECODE_EXAMPLES
+    )
+    _source_arguments(decode)
+    decode.add_argument("ids", metavar="ID", nargs="+", help="token IDs; - reads them from stdin")
+    decode.add_argument(
+        "--skip-special-tokens", action="store_true", help="leave special tokens out"
+    )
+
+
+def _source_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help=_SOURCE_HELP)
+    parser.add_argument("--revision", help="hub branch, tag or commit")
+
+
+def _encode(arguments: argparse.Namespace) -> int:
+    if (arguments.text is None) == (arguments.input is None):
+        print("mmroute: give either TEXT or --input FILE", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        text = arguments.text if arguments.input is None else _text_of(arguments.input)
+    except UnicodeDecodeError as error:
+        print(f"mmroute: {arguments.input} is not UTF-8: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    except OSError as error:
+        print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    tokenizer = load_tokenizer(arguments.source, revision=arguments.revision)
+    try:
+        ids = tokenizer.encode(text, add_special_tokens=arguments.add_special_tokens).tolist()
+    except ValueError as error:  # an argument that was not UTF-8 holds lone surrogates
+        print(f"mmroute: the text cannot be encoded: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    if arguments.json:
+        found = {"token_ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
+        print(json.dumps(found | {"notes": list(tokenizer.notes)}, ensure_ascii=False))
+        return 0
+    print_notes(tokenizer)
+    print(*ids)
+    return 0
+
+
+def _text_of(path: str) -> str:
+    content = sys.stdin.buffer.read() if path == _STANDARD else Path(path).read_bytes()
+    return content.decode()
+
+
+def _decode(arguments: argparse.Namespace) -> int:
+    if arguments.ids == [_STANDARD]:
+        read = sys.stdin.read()
+        arguments.ids = read.replace(",", " ").replace("[", " ").replace("]", " ").split()
+    wrong = next((text for text in arguments.ids if not text.isdecimal()), None)
+    if wrong is not None:
+        print(f"mmroute: a token ID must be a number of at least 0, found {wrong!r}",
+              file=sys.stderr)  # fmt: skip
+        return EXIT_USAGE
+    tokenizer = load_tokenizer(arguments.source, revision=arguments.revision)
+    try:
+        text = tokenizer.decode(
+            [int(text) for text in arguments.ids],
+            skip_special_tokens=arguments.skip_special_tokens,
+        )
+    except ValueError as error:
+        print(f"mmroute: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    if arguments.json:
+        print(json.dumps({"text": text, "notes": list(tokenizer.notes)}, ensure_ascii=False))
+        return 0
+    print_notes(tokenizer)
+    print(text)
+    return 0

@@ -1,0 +1,147 @@
+"""``mmroute encode``, ``decode`` and ``tokens --text``, as people and scripts call them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_vocabularies import SPECIALS, write_ranks, write_vocab_and_merges
+
+from mmroute import load_tokenizer
+from mmroute.cli import main
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    return str(write_vocab_and_merges(tmp_path / "model", {"tokenizer_class": "Qwen2Tokenizer"}))
+
+
+def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "mmroute", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, check=False)
+
+
+def test_encode_prints_ids_that_decode_reads(source: str) -> None:
+    text = "Hello the world\n<|im_end|> é"
+    encoded = run("encode", source, "--input", "-", stdin=text.encode())
+    assert (encoded.returncode, encoded.stderr) == (0, b"")
+    ids = [int(i) for i in encoded.stdout.split()]
+    assert ids == load_tokenizer(source).encode(text).tolist()
+    decoded = run("decode", source, "-", stdin=encoded.stdout)
+    assert decoded.stdout.decode() == text + "\n"
+    listed = run("decode", source, "-", "--skip-special-tokens", stdin=str(ids).encode())
+    assert listed.stdout.decode() == text.replace("<|im_end|>", "") + "\n"
+
+
+def test_encode_as_json(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["encode", source, " the", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokens"] == ["\u0120the"]
+    assert found["notes"] == []
+    assert main(["decode", source, str(found["token_ids"][0]), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"text": " the", "notes": []}
+
+
+def test_what_is_put_around_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": True, "bos_token": SPECIALS[1]}
+    source = str(write_vocab_and_merges(tmp_path / "model", config))
+    assert main(["encode", source, "a", "--add-special-tokens", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == [SPECIALS[1], "a"]
+
+
+def test_notes_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(write_ranks(tmp_path / "a.tiktoken"))
+    assert main(["encode", path, "ab"]) == 0
+    out, err = capsys.readouterr()
+    assert out.split() == [str(i) for i in load_tokenizer(path).encode("ab")]
+    assert "note: a.tiktoken does not say which expression" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["encode", "SOURCE"], 2, "either TEXT or --input"),
+        (["encode", "SOURCE", "a", "--input", "-"], 2, "either TEXT or --input"),
+        (["encode", "SOURCE", "--input", "no such file"], 2, "no such file"),
+        (["encode", "SOURCE", "a\udc80b"], 1, "cannot be encoded"),
+        (["encode", "./no such directory/at all", "a"], 1, "model_not_found"),
+        (["decode", "SOURCE", "1", "x"], 2, "found 'x'"),
+        (["decode", "SOURCE", "999999"], 1, "999999 is not in 0"),
+        (["tokens", "SOURCE", "--text", "a", "--input", "b"], 2, "--text stands for --input"),
+        (["tokens", "SOURCE", "--text", "a\udc80b"], 1, "cannot be encoded"),
+    ],
+)
+def test_the_exit_status_says_whose_fault_it_is(
+    arguments: list[str], status: int, words: str, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([source if a == "SOURCE" else a for a in arguments]) == status
+    out, err = capsys.readouterr()
+    assert words in err
+    assert out == ""
+
+
+def test_a_file_that_is_not_utf_8_is_a_failure(
+    source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ab\xff")))
+    assert main(["encode", source, "--input", "-"]) == 1
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_a_strip_shows_all_of_the_text_and_where_each_token_is(
+    source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tokens", source, "--text", "Hello the 🦤\t!"]) == 0
+    strip, _, heading, *rows = capsys.readouterr().out.split("\n")
+    assert strip == "Hello| the| |🦤|·|·|\\t|!"
+    assert heading.split() == ["ID", "TOKEN", "CHARACTERS"]
+    assert rows[0].split()[1:] == ["Hello", "0-5"]
+    assert rows[1].split()[1:] == ["\u0120the", "5-9"]
+    assert rows[-2] == "8 tokens, 13 characters"
+
+
+def test_a_strip_as_json(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tokens", source, "--text", " the é", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokens"] == ["\u0120the", "\u0120", "\u00c3\u00a9"]
+    assert found["offsets"] == [[0, 4], [4, 5], [5, 6]]
+
+
+def _at_a_terminal(*arguments: str, **environment: str) -> str:
+    """What the command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    variables = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    variables |= {"TERM": "xterm-256color", **environment}
+    command = [sys.executable, "-m", "mmroute", *arguments]
+    with subprocess.Popen(
+        command, stdout=theirs, stdin=subprocess.DEVNULL, env=variables
+    ) as process:
+        os.close(theirs)
+        read = b""
+        while True:
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not chunk:
+                break
+            read += chunk
+    os.close(ours)
+    assert process.returncode == 0
+    return read.decode()
+
+
+def test_colours_are_for_terminals_that_want_them(source: str) -> None:
+    shown = ["tokens", source, "--text", "a\x1b[31mb\nc"]
+    coloured = _at_a_terminal(*shown)
+    assert "\x1b[38;5;16;48;5;153ma\x1b[0m" in coloured
+    assert "\x1b[31m" not in coloured  # what the text itself says to the terminal
+    assert "\x1b" not in _at_a_terminal(*shown, NO_COLOR="1")
+    assert "\x1b" not in _at_a_terminal(*shown, TERM="dumb")
+    assert b"\x1b" not in run(*shown).stdout
