@@ -116,6 +116,17 @@ def _with_text(path: Path, key: str, value: str) -> Path:
     return path
 
 
+def test_a_type_that_there_is_not_is_named(tmp_path: Path) -> None:
+    path = write_gguf_spm(tmp_path / "a.gguf")
+    content = bytearray(path.read_bytes())
+    key = b"tokenizer.ggml.token_type"
+    struct.pack_into("<i", content, content.index(key) + len(key) + 16, -7)
+    path.write_bytes(bytes(content))
+    with pytest.raises(ModelError, match="token_type has a type -7") as caught:
+        load_tokenizer(path)
+    assert caught.value.reason is Reason.MALFORMED_FILE
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -186,6 +186,14 @@ def test_what_a_configuration_puts_around_a_sequence(tmp_path: Path) -> None:
     assert ours.encode("", add_special_tokens=True).tolist() == [2]
 
 
+def test_a_piece_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(SPM.read_bytes().replace(b"</s>", b"</\xff>", 1))
+    with pytest.raises(ModelError, match="not UTF-8") as caught:
+        load_tokenizer(path)
+    assert caught.value.reason is Reason.MALFORMED_FILE
+
+
 # mistral-common
 
 

@@ -118,6 +118,12 @@ def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
                 Reason.MALFORMED_FILE,
                 f"{path}: {prefix}{what} has {len(values)} values for {size} tokens.",
             )
+    strange = set(vocabulary.types[:size]) - set(_TokenType)
+    if strange:
+        raise ModelError(
+            Reason.MALFORMED_FILE,
+            f"{path}: {prefix}token_type has a type {min(strange)}, which there is not.",
+        )
     if len(set(texts)) != size or not size:
         raise ModelError(
             Reason.MALFORMED_FILE, f"{path}: {prefix}tokens has a token twice, or none at all."

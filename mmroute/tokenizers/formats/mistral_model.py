@@ -93,4 +93,6 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
         ) from error
     except Exception as error:  # mistral-common has no one exception for a bad file
         raise ModelError(Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}") from error
+    if backend.bos_id < 0:
+        raise ModelError(Reason.MALFORMED_FILE, f"{path} has no token that begins a sequence.")
     return Loaded("tekken" if tekken else "mistral sentencepiece", MistralCodec(backend))

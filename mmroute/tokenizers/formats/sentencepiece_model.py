@@ -156,7 +156,12 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
     has_prefix = prefix and native.encode("a") != plain.encode("a")
     bos = (native.bos_id(),) if native.bos_id() >= 0 and config.get("add_bos_token", True) else ()
     eos = (native.eos_id(),) if native.eos_id() >= 0 and config.get("add_eos_token") else ()
-    added, notes = _added(native, files)
+    try:
+        added, notes = _added(native, files)
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            Reason.MALFORMED_FILE, f"{path} has a piece that is not UTF-8: {error}"
+        ) from error
     codec = SentencePieceCodec(
         plain=plain,
         prefixed=native.encode if has_prefix else None,
