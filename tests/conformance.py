@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
+from small_models import SMALL_MODELS, fingerprint
+
 from mmroute import Normalizer
+from mmroute.model_files import EMBEDDED_MODEL, find_model
 from mmroute.request_lines import answer_line, tokens_answer
 
 REQUEST_FIELDS = (
@@ -24,6 +28,13 @@ def read_vectors(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     meta, *cases = (json.loads(line) for line in lines if line)
     assert meta["kind"] == "meta", path
     return meta, cases
+
+
+def own_fingerprint(name: str) -> str:
+    """The fingerprint of a small model's files, or of the embedded model's."""
+    if name == EMBEDDED_MODEL:
+        return hashlib.sha256(find_model(name).path("tekken.json").read_bytes()).hexdigest()
+    return fingerprint(SMALL_MODELS[name]())
 
 
 def difference(normalizer: Normalizer, case: dict[str, Any]) -> str | None:

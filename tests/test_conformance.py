@@ -6,7 +6,6 @@ embedded model. Vectors of real models run where MMROUTE_VECTORS names their dir
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import defaultdict
@@ -15,13 +14,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from conformance import matrix, read_vectors
+from conformance import matrix, own_fingerprint, read_vectors
 from conftest import real_models
 from image_vectors import IMAGE_VECTORS, block_difference
-from small_models import SMALL_MODELS, fingerprint
+from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.model_files import EMBEDDED_MODEL, find_model
+from mmroute.model_files import EMBEDDED_MODEL
 
 MATRIX = Path(__file__).parents[1] / "docs" / "conformance.md"
 OWN_VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
@@ -43,7 +42,9 @@ def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[st
     def of(path: Path) -> dict[str, str | None]:
         if path not in known:
             meta, cases = read_vectors(path)
-            assert meta["fingerprint"] == _fingerprint(path.stem), "the vectors are of other files"
+            assert meta["fingerprint"] == own_fingerprint(path.stem), (
+                "the vectors are of other files"
+            )
             model = normalizer(path.stem)
             assert model.model.model_id == meta.get("model_id", model.model.model_id)
             assert meta["backend_version"] in model.model.family.checked["vllm"]
@@ -89,12 +90,6 @@ def test_vectors_cover_exact_answers_and_refusals() -> None:
         refused = sum("refused" in case["expect"] for case in cases)
         assert refused > 10, path.stem
         assert len(cases) - refused > 50, path.stem
-
-
-def _fingerprint(name: str) -> str:
-    if name == EMBEDDED_MODEL:
-        return hashlib.sha256(find_model(name).path("tekken.json").read_bytes()).hexdigest()
-    return fingerprint(SMALL_MODELS[name]())
 
 
 def _real_vectors(variable: str) -> list[Path]:

@@ -42,7 +42,7 @@ class Tokenizer(Protocol):
         """
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of token IDs, special tokens as written or left out."""
+        """The text of token IDs, special tokens as they are written, or left out."""
 
     def token_id(self, token: str) -> int | None:
         """The ID of one vocabulary entry, or None."""

@@ -14,6 +14,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model_files import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import EncoderLoading
 from mmroute.tokenizers.encoders import Encoder
+from mmroute.tokenizers.pieces import Pieces, joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "configured_tokens",
     "load_hf_tokenizer",
     "named_special_tokens",
+    "pieces_of",
 ]
 
 _CONFIG = "tokenizer_config.json"
@@ -42,6 +44,7 @@ class HfTokenizer:
     Attributes:
         backend: the reference, which also decodes.
         encoder: who encodes.
+        pieces: the texts of single tokens, where its decoder joins such.
     """
 
     backend: tokenizers.Tokenizer
@@ -50,6 +53,7 @@ class HfTokenizer:
     max_token_id: int
     max_chars_per_token: int
     special_tokens: tuple[str, ...]
+    pieces: Pieces | None = None
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Tokenizer.encode`."""
@@ -91,7 +95,8 @@ def load_hf_tokenizer(
         raise ModelError(
             Reason.MALFORMED_FILE, f"{files.path('tokenizer.json')} must hold a JSON object."
         )
-    declared.update(_pipeline(files, config, pipelines).overwrites)
+    pipeline = _pipeline(files, config, pipelines)
+    declared.update(pipeline.overwrites)
     declared["truncation"] = declared["padding"] = None
     try:
         serialized = msgspec.json.encode(declared).decode()
@@ -104,6 +109,7 @@ def load_hf_tokenizer(
             f"{tokenizers.__version__} can load: {error}",
         ) from error
     merged = _merge_added_tokens(backend, files)
+    _mark_special(backend, files, pipeline)
     _check_named_tokens(backend, files)
     vocabulary = backend.get_vocab(with_added_tokens=True)
     max_token_id = max(vocabulary.values())
@@ -115,7 +121,15 @@ def load_hf_tokenizer(
         max_token_id=max_token_id,
         max_chars_per_token=max(map(len, vocabulary)),
         special_tokens=all_special_tokens(config),
+        pieces=pieces_of(backend, declared.get("decoder"), max_token_id),
     )
+
+
+def pieces_of(
+    backend: tokenizers.Tokenizer, decoder: JsonValue, max_token_id: int
+) -> Pieces | None:
+    """The texts of single tokens, if the `decoder` of its tokenizer.json joins such."""
+    return Pieces(backend.decode, max_token_id) if joins_pieces(decoder) else None
 
 
 def _check_not_another_format(files: ModelFiles) -> None:
@@ -248,6 +262,19 @@ def _check_same_flags(
                 f"added_tokens_decoder gives {declared.content!r} another {flag} than "
                 f"tokenizer.json gives {known.content!r}",
             )
+
+
+def _mark_special(backend: tokenizers.Tokenizer, files: ModelFiles, pipeline: Pipeline) -> None:
+    """Make every added token special that is named as such, as transformers does.
+
+    It changes no ID, only which tokens are left out when a text is decoded without them.
+    """
+    named = {*_all_special_tokens(files.object(_CONFIG)), *pipeline.special}
+    named |= {token.content for _, token in _added_tokens(files) if token.special}
+    for token in backend.get_added_tokens_decoder().values():
+        if token.content in named and not token.special:
+            token.special = True
+            backend.add_special_tokens([token])
 
 
 def _check_named_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from mistral_common.protocol.instruct.chunk import ImageChunk, ImageURLChunk
 from mistral_common.protocol.instruct.request import ChatCompletionRequest
 from mistral_common.protocol.instruct.validator import ValidationMode
-from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
+from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, SpecialTokens
 from mistral_common.tokens.tokenizers.image import ImageEncoding
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
@@ -24,10 +25,14 @@ from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.model_files import ModelFiles
 from mmroute.request import ImageSize
+from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["MistralCommonTokenizer", "load_mistral_tokenizer"]
 
 _SIZE_URL: Final = "size:"
+_FRAMING: Final = frozenset(token.value for token in (
+    SpecialTokens.tool_calls, SpecialTokens.args, SpecialTokens.begin_think,
+    SpecialTokens.end_think))  # fmt: skip
 _NO_PIXELS: Final = np.empty((0, 0, 0), dtype=np.float32)
 
 
@@ -54,6 +59,7 @@ class MistralCommonTokenizer:
     max_token_id: int
     max_chars_per_token: int
     special_tokens: tuple[str, ...]
+    pieces: Pieces
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Tokenizer.encode`. Special tokens in the text stay ordinary text."""
@@ -61,9 +67,8 @@ class MistralCommonTokenizer:
         return np.array(self.tekken.encode(text, bos=add_special_tokens, eos=False), np.uint32)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """See `Tokenizer.decode`."""
-        policy = SpecialTokenPolicy.IGNORE if skip_special_tokens else SpecialTokenPolicy.KEEP
-        return self.tekken.decode(list(ids), special_token_policy=policy)
+        """See `Tokenizer.decode`. The tokens that frame calls and reasoning are never left out."""
+        return _decode(self.tekken, ids, skip_special_tokens=skip_special_tokens)
 
     def token_id(self, token: str) -> int | None:
         """See `Tokenizer.token_id`; special tokens only."""
@@ -106,6 +111,14 @@ class MistralCommonTokenizer:
             ) from error
 
 
+def _decode(tekken: Tekkenizer, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+    """Leaves out what vLLM 0.33.0's detokenizer does (`convert_ids_to_tokens`)."""
+    if skip_special_tokens:
+        first = tekken.num_special_tokens
+        ids = [i for i in ids if i >= first or tekken.id_to_piece(i) in _FRAMING]
+    return tekken.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
+
+
 def _no_text(**_: object) -> str:
     return ""
 
@@ -136,4 +149,5 @@ def load_mistral_tokenizer(files: ModelFiles) -> MistralCommonTokenizer:
         max_token_id=len(vocabulary) - 1,
         max_chars_per_token=max(map(len, vocabulary)),
         special_tokens=tuple(vocabulary[: tekken.num_special_tokens]),
+        pieces=Pieces(partial(_decode, tekken), len(vocabulary) - 1),
     )

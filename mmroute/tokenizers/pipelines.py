@@ -34,10 +34,12 @@ class Pipeline:
     Attributes:
         overwrites: top-level parts of the file, and what the class puts there.
         assumes: fields of ``tokenizer_config.json``, and the values this holds for.
+        special: tokens the class names as special itself, whatever the files say.
     """
 
     overwrites: Mapping[str, JsonValue] = field(default_factory=dict)
     assumes: Mapping[str, tuple[JsonValue, ...]] = field(default_factory=dict)
+    special: tuple[str, ...] = ()
 
 
 _QWEN2: Final[Mapping[str, JsonValue]] = {
@@ -105,7 +107,7 @@ _LLAMA_LEGACY: Final[Mapping[str, JsonValue]] = {
 PIPELINES: Final[Mapping[str, Pipeline]] = {
     "file": Pipeline(),
     "qwen2": Pipeline(_QWEN2, assumes={"add_prefix_space": (None, False)}),
-    "gemma": Pipeline(_GEMMA),
+    "gemma": Pipeline(_GEMMA, special=("<mask>",)),
     "llama-legacy": Pipeline(
         _LLAMA_LEGACY, assumes={"legacy": (True,), "add_prefix_space": (None, True)}
     ),

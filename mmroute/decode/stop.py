@@ -1,0 +1,299 @@
+"""Where the output of a request ends, and what of it may be shown before that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder
+from mmroute.geometry import TokenIds
+
+__all__ = [
+    "StopConditions",
+    "StopOutput",
+    "StopSequenceDecoder",
+    "StopSequenceDecoderBuilder",
+    "StopString",
+    "StopToken",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StopString:
+    """A text that ends the output.
+
+    Attributes:
+        text: at least one character.
+        visible: it stays in the output; otherwise the output ends before it.
+    """
+
+    text: str
+    visible: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise ValueError("a stop string must have at least one character")
+
+
+@dataclass(frozen=True, slots=True)
+class StopToken:
+    """A token that ends the output; its ID stays in any case.
+
+    Attributes:
+        token_id: its ID.
+        visible: its text stays in the output, unless special tokens are skipped and it is one.
+        is_eos: the model's own end: it is not reported as a match.
+    """
+
+    token_id: int
+    visible: bool = False
+    is_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopConditions:
+    """What ends the output of a request.
+
+    Attributes:
+        strings: of two that end with the same character, the first is the one that matched.
+        tokens: an ID that is listed as EOS too is EOS.
+        min_tokens: a stop string counts only if a later token than these ends it. Stop tokens
+            always count: the engine does not sample them before.
+    """
+
+    strings: tuple[StopString, ...] = ()
+    tokens: tuple[StopToken, ...] = ()
+    min_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.min_tokens < 0:
+            raise ValueError(f"min_tokens must not be negative, and is {self.min_tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class StopOutput:
+    """What a call of `StopSequenceDecoder` made known.
+
+    Attributes:
+        text: what may be shown now, behind what was shown before.
+        stopped: the output has ended.
+        matched: the stop string, or the ID of the stop token, that ended it. None for EOS.
+    """
+
+    text: str
+    stopped: bool = False
+    matched: str | int | None = None
+
+
+_NOTHING: Final = StopOutput("")
+
+
+class StopSequenceDecoder:
+    """Decodes the output of one request until a stop string or a stop token ends it.
+
+    Text, stops and token IDs are vLLM 0.33.0's (``v1/engine/detokenizer.py``): stop strings are
+    sought in the text of the output alone, also across tokens and inside one; the one that ends
+    first wins. As long as a hidden stop string may still come, one character less than the longest
+    has is held back, whatever these characters are.
+
+    Args:
+        tokenizer: who decodes.
+        conditions: what ends the output.
+        prompt_token_ids: the prompt, or its end.
+        skip_special_tokens: give special tokens no text.
+
+    Attributes:
+        token_ids: the output's. The token that ends it is the last, also where its text is cut.
+    """
+
+    __slots__ = ("_arguments", "_conditions", "_ended", "_held", "_hold_back", "_pieces",
+                 "_remember", "_stop_tokens", "_stream", "_tail", "token_ids")  # fmt: skip
+
+    def __init__(
+        self,
+        tokenizer: TokenDecoder,
+        conditions: StopConditions,
+        *,
+        prompt_token_ids: Sequence[int] | TokenIds = (),
+        skip_special_tokens: bool = True,
+    ) -> None:
+        self._arguments = tokenizer, prompt_token_ids, skip_special_tokens
+        self._conditions = conditions
+        by_id = sorted(conditions.tokens, key=lambda token: token.is_eos)
+        self._stop_tokens = {token.token_id: token for token in by_id}
+        self._remember = max((len(stop.text) - 1 for stop in conditions.strings), default=0)
+        self._hold_back = max(
+            (len(stop.text) - 1 for stop in conditions.strings if not stop.visible), default=0
+        )
+        self.reset()
+
+    @staticmethod
+    def builder(tokenizer: TokenDecoder) -> StopSequenceDecoderBuilder:
+        """Puts a decoder together, call by call."""
+        return StopSequenceDecoderBuilder(tokenizer)
+
+    def reset(self) -> None:
+        """Begin again, behind the same prompt."""
+        tokenizer, prompt, skip = self._arguments
+        self._stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=skip)
+        self.token_ids: list[int] = []
+        self._pieces: list[str] = []
+        self._tail = ""  # the end of the text, as far as a stop string may begin in it
+        self._held = 0  # how many characters of the tail were not shown yet
+        self._ended: StopOutput | None = None
+
+    @property
+    def text(self) -> str:
+        """All that was shown."""
+        return "".join(self._pieces)
+
+    @property
+    def stopped(self) -> bool:
+        """The output has ended: what is processed now is ignored."""
+        return self._ended is not None
+
+    def process_token(self, token_id: int) -> StopOutput:
+        """One more token of the output. After the end: no text, and the same match again.
+
+        Raises:
+            ValueError: see `DecodeStream.step`; the token does not count.
+        """
+        if self._ended is not None:
+            return self._ended
+        stop_token = self._stop_tokens.get(token_id)
+        hidden = stop_token is not None and not stop_token.visible
+        new = "" if hidden else self._stream.step(token_id)
+        self.token_ids.append(token_id)
+        if stop_token is None:
+            return self._advance(new) if new else _NOTHING
+        reported = None if stop_token.is_eos else stop_token.token_id
+        return self._advance(new, StopOutput("", stopped=True, matched=reported))
+
+    def process_tokens(self, token_ids: Iterable[int]) -> StopOutput:
+        """Several more tokens, as an engine step gives them; those behind the end are ignored."""
+        texts = []
+        output = self._ended or _NOTHING
+        for token_id in token_ids:
+            output = self.process_token(token_id)
+            texts.append(output.text)
+            if output.stopped:
+                break
+        return StopOutput("".join(texts), output.stopped, output.matched)
+
+    def flush(self, errors: FlushErrors = "drop") -> StopOutput:
+        """The end of an output that nothing stopped: the text that was held back.
+
+        Args:
+            errors: what becomes of a character that is not complete: ``drop``, as in vLLM, or
+                ``replace``.
+        """
+        if self._ended is not None:
+            return self._ended
+        return self._advance(self._stream.flush(errors), StopOutput(""))
+
+    def _advance(self, new: str, final: StopOutput | None = None) -> StopOutput:
+        """Show what may be shown of the held and the new text; all of it where it is `final`."""
+        text = self._tail + new
+        shown = len(self._tail) - self._held
+        found = None
+        if new and len(self.token_ids) > self._conditions.min_tokens:
+            found = _first_to_end(self._conditions.strings, text, len(self._tail))
+        if found is not None:
+            stop, end = found
+            until = end if stop.visible else end - len(stop.text)
+            final = StopOutput("", stopped=True, matched=stop.text)
+        elif final is not None:
+            until = len(text)
+        else:
+            until = max(len(text) - self._hold_back, shown)
+        self._tail = text[-self._remember :] if self._remember else ""
+        self._held = len(text) - until
+        given = text[shown:until]
+        if given:
+            self._pieces.append(given)
+        if final is None:
+            return StopOutput(given)
+        if final.stopped:
+            self._ended = final
+        return StopOutput(given, final.stopped, final.matched)
+
+
+def _first_to_end(
+    strings: Iterable[StopString], text: str, searched: int
+) -> tuple[StopString, int] | None:
+    """The stop string that ends first behind what was searched before, and where it ends."""
+    first: tuple[StopString, int] | None = None
+    for stop in strings:
+        length = len(stop.text)
+        at = text.find(stop.text, max(searched + 1 - length, 0))
+        if at != -1 and (first is None or at + length < first[1]):
+            first = stop, at + length
+    return first
+
+
+class StopSequenceDecoderBuilder:
+    """Puts a `StopSequenceDecoder` together, call by call."""
+
+    def __init__(self, tokenizer: TokenDecoder) -> None:
+        self._tokenizer = tokenizer
+        self._strings: list[StopString] = []
+        self._tokens: list[StopToken] = []
+        self._min_tokens = 0
+        self._skip_special_tokens = True
+        self._prompt_token_ids: Sequence[int] | TokenIds = ()
+
+    def stop_strings(self, *texts: str, visible: bool = False) -> Self:
+        """Texts that end the output. vLLM: `stop`, visible if `include_stop_str_in_output`.
+
+        Raises:
+            ValueError: one is empty.
+        """
+        self._strings += [StopString(text, visible) for text in texts]
+        return self
+
+    def stop_tokens(self, *token_ids: int, visible: bool = False) -> Self:
+        """Tokens that end the output. vLLM: `stop_token_ids`, visible likewise."""
+        self._tokens += [StopToken(token_id, visible) for token_id in token_ids]
+        return self
+
+    def eos_token(self, token_id: int, *, visible: bool = False) -> Self:
+        """The model's own end; leave it out where it is to be ignored."""
+        self._tokens.append(StopToken(token_id, visible, is_eos=True))
+        return self
+
+    def min_tokens(self, count: int) -> Self:
+        """Until so many tokens were generated, no stop string counts."""
+        self._min_tokens = count
+        return self
+
+    def prompt(self, token_ids: Sequence[int] | TokenIds) -> Self:
+        """The prompt, or its end."""
+        self._prompt_token_ids = token_ids
+        return self
+
+    def skip_special_tokens(self, skip: bool) -> Self:
+        """Whether special tokens have no text; they have none unless this says otherwise."""
+        self._skip_special_tokens = skip
+        return self
+
+    def conditions(self) -> StopConditions:
+        """What was said so far about where the output ends.
+
+        Raises:
+            ValueError: `min_tokens` is negative.
+        """
+        return StopConditions(tuple(self._strings), tuple(self._tokens), self._min_tokens)
+
+    def build(self) -> StopSequenceDecoder:
+        """A decoder for one request; each call gives another.
+
+        Raises:
+            ValueError: `min_tokens` is negative.
+        """
+        return StopSequenceDecoder(
+            self._tokenizer,
+            self.conditions(),
+            prompt_token_ids=self._prompt_token_ids,
+            skip_special_tokens=self._skip_special_tokens,
+        )
