@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -25,13 +26,14 @@ from tokenizers.decoders import DecodeStream as Reference
 from mmroute import Normalizer
 from mmroute.decode import DecodeStream, Sequence, TokenDecoder
 from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.pieces import PieceTexts
 
 # The first example loads a model.
 PROPERTY = settings(deadline=None, max_examples=50)
 BOTH = pytest.mark.parametrize("pieces", [True, False], ids=["looked up", "decoded"])
 
 
-A = 292  # of the small Llama
+A, A_BYTE = 292, 32  # "A" of the small Llama and the byte-level vocabularies
 # A stray byte, half a character, what stands for one, and text before each of them.
 BROKEN = [b"\x80", b"\xf0\x9f", "\ufffd".encode(), "🎉".encode() + b"\xf0", b"a\xf0"]
 
@@ -162,7 +164,8 @@ def ids_of_bytes(kind: str, raw: bytes) -> list[int]:
         assert isinstance(tokenizer, HfTokenizer)
         alphabet = tokenizers_alphabet()
         return [tokenizer.token_id(alphabet[byte]) or 0 for byte in raw]
-    return [byte + (1000 if kind == "tekken" else 0) for byte in raw]
+    first = {"tekken": 1000, "tiktoken": 0, "llama": 3, "gemma": 5}[kind]
+    return [first + byte for byte in raw]
 
 
 def tokenizers_alphabet() -> list[str]:
@@ -278,6 +281,16 @@ def test_flush(pieces: bool) -> None:
     assert stream.step_batch(ids) == "a🎉"
 
 
+@BOTH
+def test_a_copy_goes_on_by_itself(pieces: bool) -> None:
+    first, *rest = ids_of_bytes("byte-level", "🎉".encode())
+    stream = DecodeStream(tokenizer_of("byte-level", pieces=pieces))
+    assert stream.step_batch([A_BYTE, first]) == "A"
+    other = copy.copy(stream)
+    assert other.step_batch([A_BYTE]) == f"{REPLACEMENT}A"
+    assert stream.step_batch(rest) == "🎉"
+
+
 def test_what_the_decoder_takes_back() -> None:
     run = [3 + byte for byte in "🎉".encode()]
     ids = [*run, run[0], A]
@@ -319,30 +332,42 @@ def test_the_sequences_of_sgl_router() -> None:
     assert sequence.text == "Hello world"
 
 
-# Which tokens are looked up
+# What is looked up
 
 
-@pytest.mark.parametrize(
-    ("kind", "token_ids", "texts"),
-    [
-        ("byte-level", [32, 305, 0xE6 - 0x80], ["A", "", None]),
-        # A byte may turn out to be part of something else, also if it is a letter's.
-        ("llama", [A, 3 + 65, 3 + 0xE6, 2], ["A", None, None, ""]),
-        ("tiktoken", [65, 257, 0xC3], ["A", "the", None]),
-    ],
-)
-def test_what_is_looked_up(kind: str, token_ids: list[int], texts: list[str | None]) -> None:
+@pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma", "tekken", "tiktoken"])
+def test_characters_are_looked_up_whatever_they_are_made_of(kind: str) -> None:
     tokenizer: Any = tokenizer_of(kind)
-    pieces = tokenizer.pieces.texts(skip_special_tokens=True)
-    assert [pieces[token_id] for token_id in token_ids] == texts
+    texts = tokenizer.pieces.texts(skip_special_tokens=True)
+    for token_id in ids_of_bytes(kind, "🎉".encode()):
+        texts = texts[token_id]
+    assert texts == "🎉"
 
 
-def test_what_is_kept_is_bounded_by_the_vocabulary() -> None:
+def test_a_byte_that_is_a_letter_is_no_neighbour_to_decode_with() -> None:
+    # SentencePiece's byte fallback makes it U+FFFD beside a byte that is none.
+    tokenizer: Any = tokenizer_of("llama")
+    assert tokenizer.decode([3 + ord("A")]) == "A"
+    assert tokenizer.pieces.texts(skip_special_tokens=True).letter == (A, "A")
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmroute.tokenizers.pieces._MOST_KEPT", 100)
     tokenizer = TiktokenDecoder()
     stream = DecodeStream(tokenizer)
-    for token_id in range(5000):
-        stream.step(token_id)
-    assert len(tokenizer.pieces.texts(skip_special_tokens=True)) == tokenizer.max_token_id + 1
+    ids = [i for first in range(194, 245) for i in (first, *range(128, 192), 65)]
+    assert stream.step_batch([*range(5000), *ids]) + stream.flush() == tokenizer.decode(
+        [*range(tokenizer.max_token_id + 1), *ids], skip_special_tokens=True
+    )
+    texts = tokenizer.pieces.texts(skip_special_tokens=True)
+    assert texts is not None
+
+    def size(known: PieceTexts) -> int:
+        return len(known) + sum(
+            size(deeper) for deeper in known.values() if isinstance(deeper, PieceTexts)
+        )
+
+    assert size(texts) <= tokenizer.max_token_id + 1 + 100
 
 
 def test_decoders_that_do_not_join_pieces_are_decoded() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol
 
 from mmroute.geometry import TokenIds
-from mmroute.tokenizers.pieces import Pieces
+from mmroute.tokenizers.pieces import Pieces, PieceTexts
 
 __all__ = ["DecodeStream", "FlushErrors", "TokenDecoder"]
 
@@ -54,7 +54,7 @@ class DecodeStream:
     tokens behind it are decoded on their own.
 
     What is kept is bounded, however long the stream: the last few tokens, and at most 64 that are
-    held because they do not make a character.
+    held because they do not make a character. `copy.copy` gives a stream that goes on by itself.
 
     Args:
         tokenizer: who decodes.
@@ -62,7 +62,7 @@ class DecodeStream:
         skip_special_tokens: give special tokens no text.
     """
 
-    __slots__ = ("_letter", "_prefix", "_read", "_settled", "_skip", "_texts", "_tokenizer",
+    __slots__ = ("_next", "_prefix", "_read", "_root", "_skip", "_tokenizer",
                  "_window")  # fmt: skip
 
     def __init__(
@@ -74,20 +74,26 @@ class DecodeStream:
     ) -> None:
         self._tokenizer = tokenizer
         self._skip = skip_special_tokens
-        self._texts: Mapping[int, str | None] = _NO_TEXTS
-        self._letter: tuple[int, str] | None = None
         pieces: Pieces | None = getattr(tokenizer, "pieces", None)
+        self._root: PieceTexts | None = None
         if pieces is not None:
-            self._texts = texts = pieces.texts(skip_special_tokens=skip_special_tokens)
-            self._letter = texts.letter
+            self._root = pieces.texts(skip_special_tokens=skip_special_tokens)
+        # What the next token adds, where that can be looked up: behind a text that is not nothing.
+        self._next: Mapping[int, str | PieceTexts | None] = _UNKNOWN
         # What is decoded together: `read` tokens whose text, `prefix`, was given, then those held.
         self._window: list[int] = []
         self._read = 0
         self._prefix: str | None = ""  # None: not decoded yet
-        # All was given, and it is not nothing: behind it a token's own text is what it adds.
-        self._settled = False
         if len(prompt_token_ids):
             self._seed(prompt_token_ids)
+
+    def __copy__(self) -> DecodeStream:
+        """A stream of its own, for another continuation of the same text."""
+        other = object.__new__(DecodeStream)
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
+        other._window = [*self._window]
+        return other
 
     def step(self, token_id: int) -> str:
         """The text that one more token completes; empty if there is none yet.
@@ -97,10 +103,17 @@ class DecodeStream:
         Raises:
             ValueError: an ID that no engine can give: below 0, or above 2**32 - 1.
         """
-        text = self._texts[token_id]
-        if text is not None and self._settled:
-            return text
-        return self._decode_next(token_id)
+        found = self._next[token_id]
+        if isinstance(found, str):
+            if self._root is not None and self._next is not self._root:
+                self._next = self._root
+                del self._window[1:]
+            return found
+        if found is None:
+            return self._decode_next(token_id)
+        self._next = found
+        self._window.append(token_id)
+        return ""
 
     def step_batch(self, token_ids: Iterable[int]) -> str:
         """The text that several more tokens complete."""
@@ -116,6 +129,8 @@ class DecodeStream:
             return ""
         if errors == "drop":
             del self._window[self._read :]
+            if self._next is not _UNKNOWN and self._root is not None:
+                self._next = self._root
             return ""
         return self._give(self._decode(self._window), len(self._window))
 
@@ -132,7 +147,7 @@ class DecodeStream:
         if self._prefix is None:
             self._prefix = self._decode(window[: self._read])
         window.append(token_id)
-        self._settled = False
+        self._next = _UNKNOWN
         text = self._decode(window)
         if text.endswith(_REPLACEMENT) or text == self._prefix:
             return self._hold(text)
@@ -163,11 +178,13 @@ class DecodeStream:
         return new
 
     def _go_on_behind(self, given: list[int], held: list[int]) -> None:
-        if self._letter is None:
+        if self._root is None:
             self._window, self._read, self._prefix = given + held, len(given), None
-        else:  # a letter is as good a neighbour as they are, and known
-            self._window, self._read, self._prefix = [self._letter[0], *held], 1, self._letter[1]
-        self._settled = not held
+            return
+        # A letter is as good a neighbour as what was given, and what follows it is known.
+        letter, text = self._root.letter
+        self._window, self._read, self._prefix = [letter, *held], 1, text
+        self._next = _UNKNOWN if held else self._root
 
     def _shown_of_prompt(self, text: str, prompt_text: str) -> int:
         """How much of a text is that of a prompt that ended inside a character, now complete."""
@@ -182,7 +199,7 @@ class DecodeStream:
     def _seed(self, prompt_token_ids: Sequence[int] | TokenIds) -> None:
         """Begin behind the prompt: with as much of its end as has a text."""
         last = int(prompt_token_ids[-1])
-        if self._texts[last]:
+        if self._root is not None and isinstance(text := self._root[last], str) and text:
             self._go_on_behind([last], [])
             return
         largest = self._tokenizer.max_token_id
@@ -200,9 +217,9 @@ class DecodeStream:
         self._window, self._read, self._prefix = tail, len(tail), text
 
 
-class _NoTexts(dict[int, str | None]):
+class _Unknown(dict[int, None]):
     def __missing__(self, token_id: int) -> None:
         """Nothing is known, and nothing is kept."""
 
 
-_NO_TEXTS: Final = _NoTexts()
+_UNKNOWN: Final = _Unknown()

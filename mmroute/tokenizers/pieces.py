@@ -1,18 +1,23 @@
-"""The texts of token IDs that read the same whatever stands beside them.
+"""What tokens add to a text, remembered, for tokenizers that join pieces.
 
-Most tokens of most tokenizers are such: their text can be looked up instead of decoded. The others
-(parts of a character, bytes that only count together) have none here.
+Most tokens of most tokenizers read the same whatever stands beside them, and the parts of a
+character make that character wherever they meet. So the text can be looked up, token by token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 __all__ = ["PieceTexts", "Pieces", "joins_pieces"]
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-_SEARCHED: Final = 4096  # IDs among which every byte-level vocabulary has its letters and its bytes
+# IDs among which every byte-level vocabulary has letters and bytes.
+_SEARCHED: Final = 4096
+# Tokens of an incomplete character: more of them are garbage, and not worth remembering.
+_DEEPEST: Final = 8
+# Entries for parts of characters, all together: some ten megabytes.
+_MOST_KEPT: Final = 1 << 16
 
 
 class _Decode(Protocol):
@@ -20,85 +25,106 @@ class _Decode(Protocol):
 
 
 class Pieces:
-    """Looks up, and learns when first asked, what each token ID adds to a text.
+    """Looks up what tokens add to a text, and learns it when first asked.
 
     Only for a tokenizer whose decoder joins pieces: a token's text may depend on its neighbours
     because bytes make a character together, or because the text begins with it, and in no other
-    way (`joins_pieces`). Every text is tried before it is used, between letters and beside a
-    broken byte; a token that reads otherwise there has no text here. Safe to share between threads.
+    way (`joins_pieces`). Even so every text is tried between two letters before it is kept. Safe to
+    share between threads.
 
     Args:
         decode: the tokenizer's.
-        max_token_id: the largest ID of the vocabulary; what is kept is bounded by it.
+        max_token_id: the largest ID of the vocabulary.
     """
 
     def __init__(self, decode: _Decode, max_token_id: int) -> None:
         self._decode = decode
         self._max_token_id = max_token_id
-        self._texts: dict[bool, PieceTexts] = {}
+        self._texts: dict[bool, PieceTexts | None] = {}
 
-    def texts(self, *, skip_special_tokens: bool) -> PieceTexts:
-        """What is known, with or without the texts of special tokens."""
-        known = self._texts.get(skip_special_tokens)
-        if known is None:
-            known = PieceTexts(
-                lambda *ids: self._decode(ids, skip_special_tokens=skip_special_tokens),
-                self._max_token_id,
-            )
-            self._texts[skip_special_tokens] = known
-        return known
+    def texts(self, *, skip_special_tokens: bool) -> PieceTexts | None:
+        """What is known, with or without the texts of special tokens.
+
+        None if no letter is found to try tokens with.
+        """
+        if skip_special_tokens not in self._texts:
+            vocabulary = _Vocabulary(self._decode, self._max_token_id, skip_special_tokens)
+            letter = vocabulary.find_letter()
+            texts = None if letter is None else PieceTexts(vocabulary, letter, ())
+            self._texts[skip_special_tokens] = texts
+        return self._texts[skip_special_tokens]
 
 
-class PieceTexts(dict[int, str | None]):
-    """Token ID -> its text, or None. Looking up an ID by ``[]`` learns it.
+class PieceTexts(dict[int, "str | PieceTexts | None"]):
+    """What each next token ID adds, behind a text and some tokens that are held.
 
-    A dictionary, so that a hit costs no more than that of one.
+    Looking up an ID by ``[]`` learns it. The answer is the text that it completes; or what is to be
+    asked next, if nothing is complete yet; or None if it must be decoded.
+
+    A dictionary, so that a known answer costs no more than that of one.
 
     Attributes:
-        letter: a token that reads the same in all places, and its text. None if there is none
-            such, or no part of a character to try it with; then no token has a text.
+        letter: a token to decode with in place of all text before, and its text.
     """
 
-    def __init__(self, text_of: Callable[..., str], max_token_id: int) -> None:
+    __slots__ = ("_held", "_vocabulary", "letter")
+
+    def __init__(
+        self, vocabulary: _Vocabulary, letter: tuple[int, str], held: tuple[int, ...]
+    ) -> None:
         super().__init__()
-        self._text_of = text_of
-        self._max_token_id = max_token_id
-        searched = range(min(_SEARCHED, max_token_id + 1))
-        self._broken = next((i for i in searched if text_of(i) == _REPLACEMENT), 0)
-        self.letter = next(filter(None, map(self._as_letter, searched)), None)
+        self.letter = letter
+        self._vocabulary = vocabulary
+        self._held = held
 
-    def _as_letter(self, token_id: int) -> tuple[int, str] | None:
-        text, broken = self._text_of(token_id), self._broken
-        around = self._text_of(token_id, broken, token_id, token_id)
-        if text.isascii() and text.isalpha() and around == f"{text}{_REPLACEMENT}{text}{text}":
-            return token_id, text
-        return None
-
-    def __missing__(self, token_id: int) -> str | None:
-        if self.letter is None or not 0 <= token_id <= self._max_token_id:
-            return None
-        text = self._between(token_id)
-        if text is not None and (_REPLACEMENT in text or not self._stays(token_id, text)):
-            text = None
-        self[int(token_id)] = text
-        return text
-
-    def _stays(self, token_id: int, text: str) -> bool:
-        return (
-            self._between(token_id, token_id) == text + text
-            and self._between(token_id, self._broken) == text + _REPLACEMENT
-            and self._between(self._broken, token_id) == _REPLACEMENT + text
-        )
-
-    def _between(self, *token_ids: int) -> str | None:
-        """What the tokens read between two letters."""
-        if self.letter is None:
+    def __missing__(self, token_id: int) -> str | PieceTexts | None:
+        vocabulary, held = self._vocabulary, (*self._held, int(token_id))
+        if not 0 <= token_id <= vocabulary.max_token_id or len(held) > _DEEPEST:
             return None
         letter_id, letter = self.letter
-        text = self._text_of(letter_id, *token_ids, letter_id)
-        if len(text) < 2 * len(letter) or not (text.startswith(letter) and text.endswith(letter)):
+        text = vocabulary.text_of(letter_id, *held)
+        found: str | PieceTexts | None = None
+        if text.endswith(_REPLACEMENT):
+            found = PieceTexts(vocabulary, self.letter, held)
+        elif text.startswith(letter) and vocabulary.text_of(letter_id, *held, letter_id) == (
+            text + letter
+        ):
+            found = text[len(letter) :]
+        if len(held) == 1 or vocabulary.may_keep():
+            self[held[-1]] = found
+        return found
+
+
+class _Vocabulary:
+    def __init__(self, decode: _Decode, max_token_id: int, skip_special_tokens: bool) -> None:
+        self.max_token_id = max_token_id
+        self._decode = decode
+        self._skip = skip_special_tokens
+        self._kept = 0
+
+    def text_of(self, *token_ids: int) -> str:
+        return self._decode(token_ids, skip_special_tokens=self._skip)
+
+    def may_keep(self) -> bool:
+        self._kept += 1
+        return self._kept <= _MOST_KEPT
+
+    def find_letter(self) -> tuple[int, str] | None:
+        """A token of letters that reads the same beside others of it, and beside a broken byte.
+
+        A byte that is a letter may not (SentencePiece's byte fallback decodes runs of bytes).
+        """
+        searched = range(min(_SEARCHED, self.max_token_id + 1))
+        broken = next((i for i in searched if self.text_of(i) == _REPLACEMENT), None)
+        if broken is None:
             return None
-        return text[len(letter) : len(text) - len(letter)]
+        for token_id in searched:
+            text = self.text_of(token_id)
+            if text.isascii() and text.isalpha():
+                around = self.text_of(token_id, broken, token_id, token_id)
+                if around == f"{text}{_REPLACEMENT}{text}{text}":
+                    return token_id, text
+        return None
 
 
 def joins_pieces(decoder: Any) -> bool:  # noqa: ANN401 - JSON

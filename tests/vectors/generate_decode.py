@@ -83,7 +83,8 @@ class Detokenizer:
     def __init__(self, directory: Path) -> None:
         from vllm.tokenizers import get_tokenizer
 
-        self.is_mistral = (directory / "tekken.json").is_file()
+        # A repository with both is read in the Hugging Face mode here.
+        self.is_mistral = not (directory / "tokenizer.json").is_file()
         mode = "mistral" if self.is_mistral else "auto"
         self.tokenizer: Any = get_tokenizer(str(directory), tokenizer_mode=mode)
         self.left_out: Counter[str] = Counter()
