@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import generate_decode
+import numpy as np
 import pytest
 from conformance import own_fingerprint, read_vectors
 from conftest import real_models
@@ -233,6 +235,12 @@ def test_what_vllm_refuses() -> None:
         StopSequenceDecoder.builder(Words()).stop_strings("a", "")
     with pytest.raises(ValueError, match="min_tokens must not be negative"):
         StopSequenceDecoder.builder(Words()).min_tokens(-1).build()
+
+
+def test_the_ids_kept_are_plain_numbers() -> None:
+    decoder = StopSequenceDecoder.builder(tokenizer_of("tiktoken")).stop_tokens(98).build()
+    assert decoder.process_tokens(np.array([97, 98], np.uint32)).matched == 98
+    assert json.dumps(decoder.token_ids) == "[97, 98]"
 
 
 def test_a_number_that_is_no_id_does_not_count() -> None:

@@ -58,7 +58,7 @@ class Sequence:
             ValueError: see `DecodeStream.step`; the token is not appended.
         """
         text = self._stream.step(token_id)
-        self.token_ids.append(token_id)
+        self.token_ids.append(int(token_id))
         if text:
             self._pieces.append(text)
         return text

@@ -164,7 +164,7 @@ class StopSequenceDecoder:
         stop_token = self._stop_tokens.get(token_id)
         hidden = stop_token is not None and not stop_token.visible
         new = "" if hidden else self._stream.step(token_id)
-        self.token_ids.append(token_id)
+        self.token_ids.append(int(token_id))
         if stop_token is None:
             return self._advance(new) if new else _NOTHING
         reported = None if stop_token.is_eos else stop_token.token_id

@@ -169,11 +169,15 @@ def _content(value: JsonValue) -> str | None:
 
 
 def all_special_tokens(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """The texts of all tokens that a tokenizer_config.json names as special, each once."""
+    """The texts of all tokens that a tokenizer_config.json names as special, each once.
+
+    Also `image_token` and the like: any field of that form (transformers, v5).
+    """
+    specific = [_content(value) for name, value in config.items() if name.endswith("_token")]
     additional = config.get("additional_special_tokens")
-    listed = additional if isinstance(additional, list) else []
-    texts = [*named_special_tokens(config).values(), *(t for v in listed if (t := _content(v)))]
-    return tuple(dict.fromkeys(texts))
+    listed = map(_content, additional if isinstance(additional, list) else [])
+    texts = [*named_special_tokens(config).values(), *specific, *listed]
+    return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def _pipeline(
@@ -265,14 +269,14 @@ def _check_same_flags(
 
 
 def _mark_special(backend: tokenizers.Tokenizer, files: ModelFiles, pipeline: Pipeline) -> None:
-    """Make every added token special that is named as such, as transformers does.
+    """Make every added token special that has a name or is declared so, as transformers does.
 
     It changes no ID, only which tokens are left out when a text is decoded without them.
     """
-    named = {*_all_special_tokens(files.object(_CONFIG)), *pipeline.special}
-    named |= {token.content for _, token in _added_tokens(files) if token.special}
+    special = {*all_special_tokens(files.object(_CONFIG)), *pipeline.special}
+    special |= {token.content for _, token in _added_tokens(files) if token.special}
     for token in backend.get_added_tokens_decoder().values():
-        if token.content in named and not token.special:
+        if token.content in special and not token.special:
             token.special = True
             backend.add_special_tokens([token])
 
