@@ -107,8 +107,10 @@ class StopSequenceDecoder:
         token_ids: the output's. The token that ends it is the last, also where its text is cut.
     """
 
-    __slots__ = ("_arguments", "_conditions", "_ended", "_held", "_hold_back", "_pieces",
-                 "_remember", "_stop_tokens", "_stream", "_tail", "token_ids")  # fmt: skip
+    __slots__ = (
+        "_arguments", "_conditions", "_ended", "_held", "_hold_back", "_pieces", "_remember",
+        "_sought", "_stop_tokens", "_stream", "_tail", "token_ids",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -122,10 +124,11 @@ class StopSequenceDecoder:
         self._conditions = conditions
         by_id = sorted(conditions.tokens, key=lambda token: token.is_eos)
         self._stop_tokens = {token.token_id: token for token in by_id}
-        self._remember = max((len(stop.text) - 1 for stop in conditions.strings), default=0)
-        self._hold_back = max(
-            (len(stop.text) - 1 for stop in conditions.strings if not stop.visible), default=0
-        )
+        # Each with the characters of it that may stand in what was searched before.
+        self._sought = tuple((stop, stop.text, len(stop.text) - 1) for stop in conditions.strings)
+        self._remember = max((overlap for _, _, overlap in self._sought), default=0)
+        hidden = (overlap for stop, _, overlap in self._sought if not stop.visible)
+        self._hold_back = max(hidden, default=0)
         self.reset()
 
     @staticmethod
@@ -198,7 +201,7 @@ class StopSequenceDecoder:
         shown = len(self._tail) - self._held
         found = None
         if new and len(self.token_ids) > self._conditions.min_tokens:
-            found = _first_to_end(self._conditions.strings, text, len(self._tail))
+            found = _first_to_end(self._sought, text, len(self._tail))
         if found is not None:
             stop, end = found
             until = end if stop.visible else end - len(stop.text)
@@ -220,15 +223,14 @@ class StopSequenceDecoder:
 
 
 def _first_to_end(
-    strings: Iterable[StopString], text: str, searched: int
+    sought: Iterable[tuple[StopString, str, int]], text: str, searched: int
 ) -> tuple[StopString, int] | None:
     """The stop string that ends first behind what was searched before, and where it ends."""
     first: tuple[StopString, int] | None = None
-    for stop in strings:
-        length = len(stop.text)
-        at = text.find(stop.text, max(searched + 1 - length, 0))
-        if at != -1 and (first is None or at + length < first[1]):
-            first = stop, at + length
+    for stop, wanted, overlap in sought:
+        at = text.find(wanted, searched - overlap if searched > overlap else 0)
+        if at >= 0 and (first is None or at + overlap < first[1] - 1):
+            first = stop, at + overlap + 1
     return first
 
 

@@ -203,18 +203,15 @@ class DecodeStream:
             self._go_on_behind([last], [])
             return
         largest = self._tokenizer.max_token_id
-        count = _TAIL
-        while True:
-            tail = [int(token_id) for token_id in prompt_token_ids[-count:]]
-            tail = [token_id for token_id in tail if 0 <= token_id <= largest]
-            text = self._decode(tail)
-            if text and not text.endswith(_REPLACEMENT):
-                self._go_on_behind(tail, [])
-                return
-            if count >= len(prompt_token_ids):
-                break
-            count *= 2
-        self._window, self._read, self._prefix = tail, len(tail), text
+        count, text = 0, ""
+        while not text.rstrip(_REPLACEMENT) and count < len(prompt_token_ids):
+            count = 2 * count or _TAIL
+            ids = [int(token_id) for token_id in prompt_token_ids[-count:]]
+            self._window = [token_id for token_id in ids if 0 <= token_id <= largest]
+            text = self._decode(self._window)
+        self._read, self._prefix = len(self._window), text
+        if text and not text.endswith(_REPLACEMENT):
+            self._go_on_behind(self._window, [])
 
 
 class _Unknown(dict[int, None]):
