@@ -274,7 +274,7 @@ def _mark_special(backend: tokenizers.Tokenizer, files: ModelFiles, pipeline: Pi
     It changes no ID, only which tokens are left out when a text is decoded without them.
     """
     special = {*all_special_tokens(files.object(_CONFIG)), *pipeline.special}
-    special |= {token.content for _, token in _added_tokens(files) if token.special}
+    special |= {token.content for _, token in configured_tokens(files) if token.special}
     for token in backend.get_added_tokens_decoder().values():
         if token.content in special and not token.special:
             token.special = True
