@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from mmroute.geometry import TokenIds
+from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["Codec", "Loaded"]
 
@@ -55,9 +56,11 @@ class Loaded:
         codec: the tokenizer.
         notes: whose IDs these are, and what is not promised.
         chat_template: the template that the file itself carries, if it does.
+        pieces: the texts of single tokens, where its decoder joins such; for streams.
     """
 
     format: str
     codec: Codec
     notes: tuple[str, ...] = ()
     chat_template: str | None = None
+    pieces: Pieces | None = None

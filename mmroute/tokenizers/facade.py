@@ -29,10 +29,12 @@ class LoadedTokenizer:
             the engine that mmroute was checked with.
         files: the files that decide over its answers, by their names; none for a tokenizer that
             is not made from a model's files.
+        pieces: the texts of single tokens, where its decoder joins such; for streams
+            (`mmroute.decode`).
     """
 
     __slots__ = ("_codec", "_embedded_template", "_model_files", "files", "format", "notes",
-                 "source")  # fmt: skip
+                 "pieces", "source")  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class LoadedTokenizer:
         self.source: Final = source
         self.format: Final = loaded.format
         self.notes: Final = loaded.notes
+        self.pieces: Final = loaded.pieces
         self.files: Final[Mapping[str, Path]] = MappingProxyType(dict(files or {}))
         self._codec: Final[Codec] = loaded.codec
         self._embedded_template = loaded.chat_template
@@ -57,6 +60,11 @@ class LoadedTokenizer:
     def vocab_size(self) -> int:
         """The largest ID plus 1: the length of a table with a row for every ID."""
         return self._codec.vocab_size
+
+    @property
+    def max_token_id(self) -> int:
+        """The largest ID."""
+        return self.vocab_size - 1
 
     @property
     def special_tokens(self) -> Mapping[str, int]:

@@ -27,7 +27,7 @@ from mmroute.model_files import ModelFiles
 from mmroute.request import ImageSize
 from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["MistralCommonTokenizer", "load_mistral_tokenizer"]
+__all__ = ["MistralCommonTokenizer", "decode_tekken", "load_mistral_tokenizer"]
 
 _SIZE_URL: Final = "size:"
 _FRAMING: Final = frozenset(token.value for token in (
@@ -68,7 +68,7 @@ class MistralCommonTokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """See `Tokenizer.decode`. The tokens that frame calls and reasoning are never left out."""
-        return _decode(self.tekken, ids, skip_special_tokens=skip_special_tokens)
+        return decode_tekken(self.tekken, ids, skip_special_tokens=skip_special_tokens)
 
     def token_id(self, token: str) -> int | None:
         """See `Tokenizer.token_id`; special tokens only."""
@@ -111,7 +111,7 @@ class MistralCommonTokenizer:
             ) from error
 
 
-def _decode(tekken: Tekkenizer, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+def decode_tekken(tekken: Tekkenizer, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
     """Leaves out what vLLM 0.33.0's detokenizer does (`convert_ids_to_tokens`)."""
     if skip_special_tokens:
         first = tekken.num_special_tokens
@@ -149,5 +149,5 @@ def load_mistral_tokenizer(files: ModelFiles) -> MistralCommonTokenizer:
         max_token_id=len(vocabulary) - 1,
         max_chars_per_token=max(map(len, vocabulary)),
         special_tokens=tuple(vocabulary[: tekken.num_special_tokens]),
-        pieces=Pieces(partial(_decode, tekken), len(vocabulary) - 1),
+        pieces=Pieces(partial(decode_tekken, tekken), len(vocabulary) - 1),
     )

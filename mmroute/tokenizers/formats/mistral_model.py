@@ -15,6 +15,8 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.codec import Loaded
+from mmroute.tokenizers.mistral import decode_tekken
+from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["MistralCodec", "load_mistral_file"]
 
@@ -48,10 +50,10 @@ class MistralCodec:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """See `Codec.decode`."""
+        if isinstance(self.backend, Tekkenizer):
+            return decode_tekken(self.backend, ids, skip_special_tokens=skip_special_tokens)
         if skip_special_tokens:
             return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.IGNORE)
-        if isinstance(self.backend, Tekkenizer):
-            return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
         # The other kind would keep the text as pieces as well (``▁Hello``), not only the tokens.
         parts = []
         for special, run in groupby(ids, self.backend.is_special):
@@ -95,4 +97,7 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
         raise ModelError(Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}") from error
     if backend.bos_id < 0:
         raise ModelError(Reason.MALFORMED_FILE, f"{path} has no token that begins a sequence.")
-    return Loaded("tekken" if tekken else "mistral sentencepiece", MistralCodec(backend))
+    codec = MistralCodec(backend)
+    if not tekken:
+        return Loaded("mistral sentencepiece", codec)
+    return Loaded("tekken", codec, pieces=Pieces(codec.decode, codec.vocab_size - 1))

@@ -26,6 +26,7 @@ from mmroute.model_files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids
 from mmroute.tokenizers.hf import named_special_tokens
+from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["TiktokenCodec", "load_openai_encoding", "load_rank_file", "openai_encoding"]
 
@@ -206,7 +207,7 @@ def load_openai_encoding(name: str) -> Loaded:
         ) from error
     ids = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
     special = dict(sorted(ids.items(), key=lambda pair: pair[1]))
-    return Loaded("tiktoken", TiktokenCodec(encoding, special))
+    return _loaded(TiktokenCodec(encoding, special), ())
 
 
 def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
@@ -245,7 +246,12 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
         tuple(eos),
         _nfc if rule.nfc else None,
     )
-    return Loaded("tiktoken", codec, tuple(notes))
+    return _loaded(codec, notes)
+
+
+def _loaded(codec: TiktokenCodec, notes: Sequence[str]) -> Loaded:
+    pieces = Pieces(codec.decode, codec.vocab_size - 1)  # it joins bytes
+    return Loaded("tiktoken", codec, tuple(notes), pieces=pieces)
 
 
 def _nfc(text: str) -> str:

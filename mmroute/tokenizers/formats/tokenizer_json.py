@@ -11,7 +11,7 @@ from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.model_files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import FastCodec, add_configured_tokens, apply_bos_rule
-from mmroute.tokenizers.hf import load_hf_tokenizer
+from mmroute.tokenizers.hf import load_hf_tokenizer, pieces_of
 
 __all__ = ["load_tokenizer_json"]
 
@@ -41,7 +41,8 @@ def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
                 raise
             doubts.append(str(error))
         else:
-            return Loaded(_FORMAT, FastCodec(loaded.backend, loaded.encoder))
+            codec = FastCodec(loaded.backend, loaded.encoder)
+            return Loaded(_FORMAT, codec, pieces=loaded.pieces)
     backend = _as_written(files)
     doubts += add_configured_tokens(backend, files)
     apply_bos_rule(backend, files)
@@ -51,7 +52,9 @@ def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
             f"the IDs of tokenizer.json as it is written; its tokenizer_class {declared} may build "
             "the pipeline anew in the engine, which was not checked for this model"
         )
-    return Loaded(_FORMAT, FastCodec.of(backend), tuple(doubts))
+    codec = FastCodec.of(backend)
+    pieces = pieces_of(backend, files.object(_FORMAT).get("decoder"), codec.vocab_size - 1)
+    return Loaded(_FORMAT, codec, tuple(doubts), pieces=pieces)
 
 
 def _as_written(files: ModelFiles) -> tokenizers.Tokenizer:

@@ -1,0 +1,77 @@
+"""Streams of tokenizers of every format: all pieces together are the text of all IDs."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import mistral_common
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_models import SMALL_MODELS, write_model
+from small_vocabularies import (
+    write_gguf_bpe,
+    write_gguf_spm,
+    write_ranks,
+    write_vocab_and_merges,
+)
+
+import mmroute
+from mmroute.decode import DecodeStream
+from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.tokenizers.facade import LoadedTokenizer
+
+V3: Final = (
+    Path(mistral_common.__file__).parent / "data" / "mistral_instruct_tokenizer_240323.model.v3"
+)
+FORMATS: Final[dict[str, Callable[[Path], Path | str]]] = {
+    "tokenizer.json of a known family": lambda d: write_model(
+        SMALL_MODELS["small-qwen2.5-vl"](), d / "model"
+    ),
+    "vocab.json": lambda d: write_vocab_and_merges(d, {"tokenizer_class": "GPT2Tokenizer"}),
+    "tiktoken": lambda d: write_ranks(d / "a.tiktoken"),
+    "gguf, gpt2": lambda d: write_gguf_bpe(d / "a.gguf", "gpt-2"),
+    "gguf, llama": lambda d: write_gguf_spm(d / "a.gguf"),
+    "tekken": lambda _: EMBEDDED_MODEL,
+}
+# Byte fallback: a run of bytes is invalid as a whole, so a batch may take back what was given.
+OF_SENTENCEPIECE: Final[dict[str, Callable[[Path], Path | str]]] = {
+    "sentencepiece": lambda d: Path(shutil.copy(V3, d / "tokenizer.model")),
+    "mistral sentencepiece": lambda _: V3,
+}
+
+
+@functools.cache
+def loaded(name: str) -> LoadedTokenizer:
+    directory = Path(tempfile.mkdtemp(prefix="mmroute-formats-"))
+    return mmroute.load_tokenizer((FORMATS | OF_SENTENCEPIECE)[name](directory))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(data=st.data(), skip=st.booleans())
+def test_pieces_and_flush_are_the_batch_decode(name: str, data: st.DataObject, skip: bool) -> None:
+    tokenizer = loaded(name)
+    some = st.integers(0, min(tokenizer.max_token_id, 2000))
+    ids = data.draw(st.lists(some, max_size=30), "ids")
+    text = tokenizer.decode(ids, skip_special_tokens=skip)
+    stream = DecodeStream(tokenizer, skip_special_tokens=skip)
+    pieces = [stream.step(token_id) for token_id in ids]
+    assert "".join([*pieces, stream.flush()]) == text
+
+
+@pytest.mark.parametrize("name", [*FORMATS, *OF_SENTENCEPIECE])
+@given(text=st.text(max_size=40), cut=st.integers(0, 40))
+def test_a_text_comes_back_behind_any_prompt(name: str, text: str, cut: int) -> None:
+    tokenizer = loaded(name)
+    ids = tokenizer.encode(text).tolist()
+    prompt, output = ids[:cut], ids[cut:]
+    whole, begun = tokenizer.decode(ids), tokenizer.decode(prompt)
+    stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=False)
+    given_ = stream.step_batch(output) + stream.flush()
+    if not begun.endswith("\N{REPLACEMENT CHARACTER}"):
+        assert begun + given_ == whole
