@@ -73,12 +73,12 @@ def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> 
     files = SMALL_MODELS[model]()
     write_model(files, directory)
     if files["config.json"]["model_type"] == "phi3_v":
-        _add_phi3v_code(directory, Path(arguments.phi3v_code))
+        add_phi3v_code(directory, Path(arguments.phi3v_code))
     engine = Engine(directory, model_id=f"org/{model}")
     return engine, fingerprint(files)
 
 
-def _add_phi3v_code(directory: Path, code: Path) -> None:
+def add_phi3v_code(directory: Path, code: Path) -> None:
     """Phi-3-vision's processor is not part of transformers; point the files at its code."""
     for file in code.glob("*.py"):
         (directory / file.name).write_text(file.read_text())

@@ -1,0 +1,160 @@
+"""Two answers to one request: the same, different on purpose, or different.
+
+Compared are the status, every field of an answer and the order of the keys; of an error its keys,
+`type`, `param` and `code`. Not compared are request IDs that were drawn at random, times, the words
+of error messages, and what an image's range says beside its offset and length.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from replayed import Posted
+from two_servers import Reply
+
+from mmroute.parity.oracles.pictures import has_images
+
+__all__ = ["DELIBERATE", "Deliberate", "judged", "verdict"]
+
+Fields = Mapping[str, Any]
+
+_OK: Final = 200
+_NO_TOOLS: Final = (None, "none")
+_DRAWN_LENGTH: Final = 16  # of a request ID's random part
+UNSUPPORTED: Final = (422, "InexactRouting", "unsupported_field")
+
+
+@dataclass(frozen=True, slots=True)
+class Deliberate:
+    """A difference that docs/server.md tells.
+
+    Attributes:
+        name: in the report.
+        when: whether a request, by its route and fields, is one of those.
+        theirs: vLLM's status.
+        ours: status, and of an error its `type` and `param` as well.
+        beside: fields in which two answers differ, and in no other; with dots.
+        says: what vLLM's error message has in it.
+    """
+
+    name: str
+    when: Callable[[str, Fields], bool]
+    theirs: int
+    ours: tuple[Any, ...]
+    beside: tuple[str, ...] = ()
+    says: str = ""
+
+    def explains(self, request: Posted, theirs: Reply, ours: Reply) -> bool:
+        """Whether the two answers differ in this, and in nothing else."""
+        if theirs.status != self.theirs or not self.when(request.path, request.fields):
+            return False
+        if self.ours != _outcome(ours)[: len(self.ours)]:
+            return False
+        if self.says and self.says not in theirs.body["error"]["message"]:
+            return False
+        if theirs.status != _OK or ours.status != _OK:
+            return True
+        return _without(theirs.body, self.beside) == _without(ours.body, self.beside)
+
+
+def _calls_tools(_: str, fields: Fields) -> bool:
+    return bool(fields.get("tools")) and fields.get("tool_choice", "auto") not in _NO_TOOLS
+
+
+def _has_images(_: str, fields: Fields) -> bool:
+    return has_images(fields.get("messages"))
+
+
+DELIBERATE: Final = (
+    Deliberate(
+        "tools without a tool parser",
+        _calls_tools,
+        theirs=400, ours=(200,),
+    ),
+    Deliberate(
+        "too many pixels",
+        _has_images, theirs=500, ours=(400, "BadRequestError"), says="decompression bomb",
+    ),
+    Deliberate(
+        "ranges that overlap",
+        _has_images, theirs=400, ours=(200,), says="globally non-overlapping",
+    ),
+    Deliberate(
+        "no tensors",
+        _has_images,
+        theirs=200, ours=(200,), beside=("features.kwargs_data", "features.mm_metadata"),
+    ),
+)  # fmt: skip
+"""Every difference that is meant."""
+
+
+def verdict(request: Posted, theirs: Reply, ours: Reply) -> str | None:
+    """`same`, the name of a deliberate difference, or None for one that nothing explains."""
+    if judged(theirs) == judged(ours):
+        return "same"
+    for difference in DELIBERATE:
+        if difference.explains(request, theirs, ours):
+            return difference.name
+    return None
+
+
+def judged(reply: Reply) -> tuple[Any, ...]:
+    """What is compared of an answer; as text, for the order of keys counts."""
+    return (*_outcome(reply), None if _is_error(reply) else json.dumps(_comparable(reply.body)))
+
+
+def _outcome(reply: Reply) -> tuple[Any, ...]:
+    if not _is_error(reply):
+        return (reply.status,)
+    error = reply.body["error"]
+    shape = [*reply.body, *error] if isinstance(error, dict) else None
+    if shape != ["error", "message", "type", "param", "code"]:
+        return reply.status, "another shape", json.dumps(reply.body)
+    if error["code"] != reply.status or not isinstance(error["message"], str):
+        return reply.status, "another code", error["code"]
+    return reply.status, error["type"], error["param"]
+
+
+def _is_error(reply: Reply) -> bool:
+    return isinstance(reply.body, dict) and "error" in reply.body
+
+
+def _comparable(body: Any) -> Any:
+    """An answer without what is drawn at random, or the time."""
+    body = copy.deepcopy(body)
+    for item in body if isinstance(body, list) else [body]:
+        if not isinstance(item, dict):
+            continue
+        if "request_id" in item:
+            item["request_id"] = _without_random(str(item["request_id"]))
+        placed = (item.get("features") or {}).get("mm_placeholders", {})
+        for where in placed.get("image", ()):
+            for own in where.keys() - {"offset", "length"}:
+                del where[own]
+        for card in item.get("data", ()):
+            card["created"] = card["permission"][0]["created"] = 0
+            card["permission"][0]["id"] = card["root"] = ""
+    return body
+
+
+def _without_random(request_id: str) -> str:
+    prefix, _, rest = request_id.partition("-")
+    drawn, dash, number = rest.partition("-")
+    return f"{prefix}-{dash}{number}" if len(drawn) == _DRAWN_LENGTH else request_id
+
+
+def _without(body: Any, names: tuple[str, ...]) -> str:
+    body = _comparable(body)
+    for item in body if isinstance(body, list) else [body]:
+        for name in names:
+            *path, last = name.split(".")
+            inner = item
+            for key in path:
+                inner = (inner or {}).get(key)
+            if isinstance(inner, dict):
+                inner.pop(last, None)
+    return json.dumps(body)
