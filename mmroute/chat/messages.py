@@ -165,7 +165,7 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> _Text | None:
 
 
 def _parse_image(part: Mapping[str, Any], kind: str, number: int) -> _Image:
-    if kind == "image_url" and not is_link(part.get("image_url")):
+    if kind == "image_url" and not is_link(_link(part)):
         raise invalid(
             'an image_url part must hold {"url": "..."} with a data: or http(s): URL, found '
             f"{shown(part.get('image_url'))}"
@@ -178,6 +178,13 @@ def _parse_image(part: Mapping[str, Any], kind: str, number: int) -> _Image:
     if "prompt_cache_breakpoint" in part:
         raise invalid("prompt_cache_breakpoint is not covered")
     return _Image(number, {} if kind == "image" else _extra_keys(part))
+
+
+def _link(part: Mapping[str, Any]) -> object:
+    """The value of ``image_url``; a bare URL will do where the keys tell what the part is."""
+    link = part.get("image_url")
+    told_by_keys = part.get("type") is None or part.get("uuid") is not None
+    return {"url": link} if told_by_keys and isinstance(link, str) else link
 
 
 def _extra_keys(part: Mapping[str, Any]) -> dict[str, Any]:

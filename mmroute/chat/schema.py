@@ -36,7 +36,6 @@ OTHER_MEDIA: Final = (
 # Roles whose message type in the OpenAI schema checks every content part.
 _STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
-_NULL_CONTENT_ROLES: Final = frozenset({"assistant", "function"})
 _CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
 # With one of these only the assistant's own type fits, and it checks every part.
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
@@ -116,7 +115,7 @@ def _check_fields(message: Mapping[str, Any], where: str) -> None:
         raise invalid(f"{where}.name must be a string or absent, found {shown(message['name'])}")
     if message.get("tools") is not None:
         normalize_tools(message["tools"], where=f"{where}.tools")
-    if "author" in message:
+    if isinstance(message.get("author"), Mapping) and "role" in message["author"]:
         raise invalid(f"{where}.author: the engine takes such a message for one of another API")
 
 
@@ -125,7 +124,8 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
         return
     content = message["content"]
     if content is None:
-        if role not in _NULL_CONTENT_ROLES:
+        named = role == "function" and isinstance(message.get("name"), str)
+        if role != "assistant" and not named:
             raise invalid(f"{where}.content must be a string or a list of parts, found null")
     elif isinstance(content, list):
         _check_parts(message, content, role, where)
@@ -152,19 +152,23 @@ def _is_well_formed(part: object) -> bool:
     One part that does makes the schema accept the whole message as it is; then each part is
     read leniently. If none does, the message is refused.
     """
-    if not isinstance(part, Mapping) or "prompt_cache_breakpoint" in part:
+    if not isinstance(part, Mapping) or _has_breakpoint(part):
         return False
-    match part.get("type"):
-        case "text" | "refusal" | "thinking" as kind:
-            closed = part.get("closed", True) if kind == "thinking" else True
-            return isinstance(closed, bool) and isinstance(part.get(TEXT_FIELD[kind]), str)
+    match kind := part.get("type"):
+        case "text" | "refusal" | "thinking" if isinstance(part.get(TEXT_FIELD[kind]), str):
+            return kind != "thinking" or isinstance(part.get("closed", True), bool)
         case "tool_reference":
             return isinstance(part.get("name", ""), str)
         case "image_url":
             return is_link(part.get("image_url"))
-        case str(kind) if kind == "image" or kind in OTHER_MEDIA:
+        case str() if kind == "image" or kind in OTHER_MEDIA:
             return True  # media of another kind is refused where it is read, with a better reason
         case _:
             # Typed by a key of their own, these accept any other key, and a null link.
             own = [key for key in ("image_url", "audio_url", "video_url", "uuid") if key in part]
             return bool(own) and all(isinstance(part[key], str | None) for key in own)
+
+
+def _has_breakpoint(part: Mapping[str, Any]) -> bool:
+    """Whether it says where a cache may end, which only a tool reference may without meaning it."""
+    return "prompt_cache_breakpoint" in part and part.get("type") != "tool_reference"

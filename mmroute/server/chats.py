@@ -18,7 +18,7 @@ from mmroute.normalizer import Normalizer
 from mmroute.request import RequestOptions
 from mmroute.routing import Routing
 from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
-from mmroute.server.fields import Body, boolean, object_, read, read_nullable, text
+from mmroute.server.fields import Body, boolean, fits, object_, object_of, read, read_nullable, text
 from mmroute.server.models import ServedModel
 from mmroute.server.settings import ServerSettings
 from mmroute.text_prefix import text_prefix
@@ -71,7 +71,7 @@ def read_chat(body: Body) -> ChatFields:
         chat_template=read_nullable(body, "chat_template", text),
         chat_template_kwargs=read_nullable(body, "chat_template_kwargs", object_) or {},
         mm_processor_kwargs=read_nullable(body, "mm_processor_kwargs", object_) or {},
-        media_io_kwargs=read_nullable(body, "media_io_kwargs", object_) or {},
+        media_io_kwargs=read_nullable(body, "media_io_kwargs", object_of(object_)) or {},
     )
 
 
@@ -146,7 +146,8 @@ def _messages(body: Body) -> list[Any]:
         if not isinstance(message, dict):
             raise wrong_field(where, "Input should be a valid dictionary")
         if not isinstance(message.get("role"), str):
-            raise wrong_field(f"{where}.role", "Field required")
+            missing = "role" if "content" in message else "content"
+            raise wrong_field(f"{where}.{missing}", "Field required")
     return _with_part_types(messages)
 
 
@@ -190,8 +191,17 @@ def _wrong_part(tool: object) -> str:
     if tool.get("type", "function") != "function":
         return ".type"
     function = tool.get("function")
-    named = isinstance(function, dict) and isinstance(function.get("name"), str)
-    return ".function" if named or not isinstance(function, dict) else ".function.name"
+    if not isinstance(function, dict):
+        return ".function"
+    if not isinstance(function.get("name"), str):
+        return ".function.name"
+    kinds = {"description": text, "parameters": object_, "strict": boolean}
+    wrong = (
+        name
+        for name, kind in kinds.items()
+        if function.get(name) is not None and not fits(kind, function[name])
+    )
+    return f".function.{next(wrong, 'defer_loading')}"
 
 
 def _check_trust(served: ServedModel, chat: ChatFields, settings: ServerSettings) -> None:

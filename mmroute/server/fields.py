@@ -20,7 +20,7 @@ from mmroute.server.errors import ApiError, wrong_field
 
 __all__ = [
     "Body", "boolean", "bounded", "fits", "integer", "list_of", "nullable", "number", "object_",
-    "parse_body", "read", "read_nullable", "text",
+    "object_of", "parse_body", "read", "read_nullable", "text",
 ]  # fmt: skip
 
 Body = Mapping[str, Any]
@@ -29,6 +29,7 @@ T = TypeVar("T")
 _TRUE: Final = frozenset({"1", "t", "true", "y", "yes", "on"})
 _FALSE: Final = frozenset({"0", "f", "false", "n", "no", "off"})
 _MISSING: Final = object()
+_BEYOND_INT64: Final = 2.0**63  # no float from there on stands for an integer
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:
@@ -60,24 +61,35 @@ def _parse_leniently(raw: bytes) -> object:
         raise wrong_field("body", "There was an error parsing the body") from None
 
 
-def read(body: Body, name: str, kind: Callable[[Any, str], T], default: T) -> T:
+def read(
+    body: Body, name: str, kind: Callable[[Any, str], T], default: T, *, where: str = "body"
+) -> T:
     """A field that may be absent, but not null.
+
+    Args:
+        body: the object that has it.
+        name: of the field.
+        kind: reads its value.
+        default: where it is absent.
+        where: the object stands in the request.
 
     Raises:
         ApiError: 400: it is there and of another kind.
     """
     value = body.get(name, _MISSING)
-    return default if value is _MISSING else kind(value, f"body.{name}")
+    return default if value is _MISSING else kind(value, f"{where}.{name}")
 
 
-def read_nullable(body: Body, name: str, kind: Callable[[Any, str], T]) -> T | None:
-    """A field that may be absent or null.
+def read_nullable(
+    body: Body, name: str, kind: Callable[[Any, str], T], *, where: str = "body"
+) -> T | None:
+    """A field that may be absent or null; see `read`.
 
     Raises:
         ApiError: 400: it is there and of another kind.
     """
     value = body.get(name)
-    return None if value is None else kind(value, f"body.{name}")
+    return None if value is None else kind(value, f"{where}.{name}")
 
 
 def nullable(kind: Callable[[Any, str], T]) -> Callable[[Any, str], T | None]:
@@ -106,11 +118,16 @@ def boolean(value: object, location: str) -> bool:
 
 
 def integer(value: object, location: str) -> int:
-    """An integer, or what stands for one."""
+    """An integer, or what stands for one: a text with nothing but zeros after its point, too."""
     if type(value) is int:
         return value
     try:
-        if isinstance(value, str | bool) or (isinstance(value, float) and value.is_integer()):
+        if isinstance(value, str):
+            whole, _, zeros = value.strip().partition(".")
+            return int(value if zeros.strip("0") else whole)
+        if isinstance(value, float) and value.is_integer() and abs(value) < _BEYOND_INT64:
+            return int(value)
+        if isinstance(value, bool):
             return int(value)
     except ValueError:
         pass
@@ -132,6 +149,18 @@ def object_(value: object, location: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong_field(location, f"Input should be a valid dictionary, found {shown(value)}")
     return value
+
+
+def object_of(kind: Callable[[Any, str], T]) -> Callable[[Any, str], dict[str, T]]:
+    """A JSON object with values of one kind."""
+
+    def reader(value: object, location: str) -> dict[str, T]:
+        return {
+            name: kind(item, f"{location}.{name}")
+            for name, item in object_(value, location).items()
+        }
+
+    return reader
 
 
 def list_of(kind: Callable[[Any, str], T]) -> Callable[[Any, str], list[T]]:

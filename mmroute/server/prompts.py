@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from mmroute.errors import Reason, shown
 from mmroute.routing import Routing
 from mmroute.server.errors import bad_request, of_reason, wrong_field
-from mmroute.server.fields import Body, bounded, integer, list_of
+from mmroute.server.fields import Body, bounded, fits, integer, list_of, read_nullable, text
 from mmroute.server.models import ServedModel
 from mmroute.server.truncation import Truncation
 from mmroute.tokenizers.hf import HfTokenizer
@@ -49,15 +49,12 @@ def read_prompts(body: Body) -> list[Prompt]:
         ApiError: 400: there is none, or something else.
     """
     given = body.get("prompt")
-    if body.get("prompt_embeds") is not None:
-        raise bad_request(
-            "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"
-        )
+    _check_embeds(body.get("prompt_embeds"))
     if given is None or given == "":
         raise bad_request(
             "Either prompt or prompt_embeds must be provided and non-empty.", "prompt"
         )
-    if body.get("suffix") is not None:
+    if read_nullable(body, "suffix", text) is not None:
         raise bad_request("suffix is only supported for models with FIM rendering", "suffix")
     if isinstance(given, str):
         return [Prompt(given, None)]
@@ -67,8 +64,13 @@ def read_prompts(body: Body) -> list[Prompt]:
         )
     if not given:
         raise bad_request("You must pass at least one prompt", "prompt")
-    if isinstance(given[0], list) or all(isinstance(item, str) for item in given):
-        return _batch(given)
+    if all(isinstance(item, str) for item in given):
+        return [Prompt(item, None) for item in _batch(given)]
+    if isinstance(given[0], list):
+        # vLLM reads one list of IDs first, of which a list is none: that is what it reports.
+        if not all(fits(_TOKEN_IDS, item) for item in given):
+            raise wrong_field("body.prompt.0", "Input should be a valid integer")
+        return [Prompt(None, _TOKEN_IDS(item, "body.prompt")) for item in _batch(given)]
     return [Prompt(None, _TOKEN_IDS(given, "body.prompt"))]
 
 
@@ -119,12 +121,18 @@ def encode_prompt(  # noqa: PLR0913 - one prompt, and what the request says of a
     return Routing(cache_salt=cache_salt, _token_ids=np.array(ids, dtype=np.uint32))
 
 
-def _batch(given: list[object]) -> list[Prompt]:
+def _check_embeds(given: object) -> None:
+    if given is None or given == []:
+        return
+    listed = given if isinstance(given, list) else [given]
+    if not all(isinstance(item, str) for item in listed):
+        raise wrong_field("body.prompt_embeds", "Input should be a string or a list of strings")
+    raise bad_request(
+        "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"
+    )
+
+
+def _batch(given: list[Any]) -> list[Any]:
     if len(given) > _LONGEST_BATCH:
         raise bad_request(f"at most {_LONGEST_BATCH} prompts in one request", "prompt")
-    return [
-        Prompt(item, None)
-        if isinstance(item, str)
-        else Prompt(None, _TOKEN_IDS(item, f"body.prompt.{index}"))
-        for index, item in enumerate(given)
-    ]
+    return given

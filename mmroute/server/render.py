@@ -17,6 +17,7 @@ from mmroute.request import RequestOptions
 from mmroute.routing import Routing
 from mmroute.server.answers import Rendered, block_hashes_of, features_of, generate_request
 from mmroute.server.chats import ChatFields, beginning_of_chat, exact, read_chat, route_chat
+from mmroute.server.early_checks import check_early, check_unused
 from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
 from mmroute.server.fields import (
     Body,
@@ -25,6 +26,7 @@ from mmroute.server.fields import (
     integer,
     list_of,
     object_,
+    object_of,
     read,
     read_nullable,
     text,
@@ -57,9 +59,11 @@ def render_chat(body: Body, work: Work) -> Answer:
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
+    check_early(body, chat=True)
     chat = read_chat(body)
+    check_unused(body, chat=True)
     tool_choice = _tool_choice(body, chat)
-    carried = _carried(body)
+    carried = _carried(body, chat=True)
     payload = _mm_payload(body)
     truncation = read_truncation(body)
     context = _parse_context(body, chat, tool_choice)
@@ -98,8 +102,10 @@ def render_completion(body: Body, work: Work) -> Answer:
     Raises:
         ApiError: as `render_chat`.
     """
+    check_early(body, chat=False)
     prompts = read_prompts(body)
-    carried = _carried(body)
+    check_unused(body, chat=False)
+    carried = _carried(body, chat=False)
     _mm_payload(body)
     truncation = read_truncation(body)
     with_special = read(body, "add_special_tokens", boolean, True)
@@ -178,7 +184,7 @@ def _base_id(prefix: str, body: Body, work: Work) -> str:
     return f"{prefix}-{work.request_id or own or work.own_id}"
 
 
-def _carried(body: Body) -> dict[str, Any]:
+def _carried(body: Body, *, chat: bool) -> dict[str, Any]:
     """The fields that are handed on."""
     salt = body.get("cache_salt")
     try:
@@ -196,8 +202,8 @@ def _carried(body: Body) -> dict[str, Any]:
         "stream_options": {**usage, **options} if stream and options is not None else None,
         "cache_salt": salt,
         "priority": read(body, "priority", bounded(integer, -(2**63), 2**63 - 1), 0),
-        "kv_transfer_params": read_nullable(body, "kv_transfer_params", object_),
-        "ec_transfer_params": read_nullable(body, "ec_transfer_params", object_),
+        "kv_transfer_params": _for_engine(body, chat=chat),
+        "ec_transfer_params": read_nullable(body, "ec_transfer_params", object_) or None,
     }
 
 
@@ -211,6 +217,13 @@ def _output_mode(body: Body) -> str:
             f"{did_you_mean(str(mode), OUTPUT_MODES)}",
         )
     return str(mode)
+
+
+def _for_engine(body: Body, *, chat: bool) -> dict[str, Any] | None:
+    """`kv_transfer_params`; of a chat without `prompt_token_ids`, which are for the render."""
+    given = read_nullable(body, "kv_transfer_params", object_) or {}
+    left = {name: value for name, value in given.items() if not chat or name != "prompt_token_ids"}
+    return left or None
 
 
 def _mm_payload(body: Body) -> str:
@@ -229,8 +242,14 @@ def _unsupported(body: Body) -> str | None:
     effort = body.get("reasoning_effort")
     if effort is not None and effort not in _EFFORTS:
         raise wrong_field("body.reasoning_effort", f"Input should be one of {', '.join(_EFFORTS)}")
-    documents = read_nullable(body, "documents", list_of(object_))
+    documents = read_nullable(body, "documents", list_of(object_of(text)))
     forwarded = (read_nullable(body, "kv_transfer_params", object_) or {}).get("prompt_token_ids")
+    if forwarded is not None and not _are_ids(forwarded):
+        raise bad_request(
+            "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative "
+            "integers.",
+            "kv_transfer_params.prompt_token_ids",
+        )
     fields = {
         "reasoning_effort": effort,
         "documents": documents,
@@ -240,6 +259,10 @@ def _unsupported(body: Body) -> str | None:
     if not found:
         return None
     return f"{', '.join(found)}: the engine's token IDs depend on it, and it is not covered"
+
+
+def _are_ids(given: object) -> bool:
+    return isinstance(given, list) and bool(given) and all(type(i) is int and i >= 0 for i in given)
 
 
 def _tool_choice(body: Body, chat: ChatFields) -> Any:  # noqa: ANN401 - a word or an object
@@ -289,7 +312,7 @@ def _parse_context(body: Body, chat: ChatFields, tool_choice: object) -> dict[st
         "add_generation_prompt": chat.add_generation_prompt,
         "continue_final_message": chat.continue_final_message,
     }
-    calls = [m.get("tool_calls") for m in chat.messages if isinstance(m, dict)]
+    calls = [m.get("tool_calls") for m in chat.messages if m["role"] == "assistant"]
     parallel = body.get("parallel_tool_calls", True)
     return {
         "tools": normalize_tools(chat.tools),

@@ -22,21 +22,23 @@ from mmroute.server.fields import (
     integer,
     list_of,
     number,
-    object_,
     read,
     read_nullable,
     text,
 )
 from mmroute.server.sampling_fields import (
+    read_extra_args,
     read_logit_bias,
     read_repetition_detection,
     read_stop,
     read_structured_outputs,
+    read_thinking_budget,
 )
 
 __all__ = ["SamplingDefaults", "SamplingRequest", "sampling_defaults"]
 
 _COMPLETION_TOKENS: Final = 16
+_MOST_ANSWERS: Final = 16384
 _LOWEST_TEMPERATURE: Final = 0.01
 _GREEDY: Final = 1e-5
 _FINAL_ONLY, _DELTA = 2, 1
@@ -112,7 +114,6 @@ class SamplingRequest:
         self._stream = bool(read_nullable(body, "stream", boolean))
         self.echo = bool(read_nullable(body, "echo", boolean))
         self._rest = self._others()
-        _check_logprobs(body, chat=chat)
         self._most, self._most_name = self._max_tokens()
 
     def params(self, max_model_len: int, prompt_length: int) -> dict[str, Any]:
@@ -163,7 +164,7 @@ class SamplingRequest:
             ("structured_outputs", rest["structured_outputs"], None),
             ("logit_bias", rest["logit_bias"], None),
             ("allowed_token_ids", rest["allowed_token_ids"], None),
-            ("extra_args", rest["vllm_xargs"] or None, None),
+            ("extra_args", rest["vllm_xargs"], None),
             ("bad_words", list(dict.fromkeys(self._bad_words)), None),
             ("skip_reading_prefix_cache", self._prompt_logprobs() is not None, None),
             ("thinking_token_budget", rest["thinking_token_budget"], None),
@@ -207,8 +208,8 @@ class SamplingRequest:
 
     def _check(self, max_tokens: int) -> None:
         n = 1 if self._n is None else self._n
-        if n < 1:
-            raise bad_request(f"n must be at least 1, got {n}.")
+        if not 1 <= n <= _MOST_ANSWERS:
+            raise bad_request(f"n must be from 1 to {_MOST_ANSWERS}, got {n}.")
         for name, (low, high, named) in _RANGES.items():
             value = self._floats[name]
             if not (low <= value <= high and math.isfinite(value)):
@@ -227,12 +228,13 @@ class SamplingRequest:
             raise bad_request("bad_words cannot contain an empty string.")
 
     def _logprobs(self) -> int | None:
-        if self._rest["logprob_token_ids"]:
-            return None
-        if not self._chat:
-            return read_nullable(self._body, "logprobs", integer)
-        wanted = read_nullable(self._body, "logprobs", boolean)
-        return (read_nullable(self._body, "top_logprobs", integer) or 0) if wanted else None
+        wanted: int | None
+        if self._chat:
+            most = read_nullable(self._body, "top_logprobs", integer) or 0
+            wanted = most if read_nullable(self._body, "logprobs", boolean) else None
+        else:
+            wanted = read_nullable(self._body, "logprobs", integer)
+        return None if self._rest["logprob_token_ids"] else wanted
 
     def _prompt_logprobs(self) -> int | None:
         given = read_nullable(self._body, "prompt_logprobs", integer)
@@ -246,7 +248,6 @@ class SamplingRequest:
         """What is carried as it is, with the defaults vLLM has for it."""
         body = self._body
         skip = read_nullable(body, "skip_special_tokens", boolean)
-        budget = read_nullable(body, "thinking_token_budget", integer)
         return {
             "watermarking": read_nullable(body, "watermarking", boolean),
             "ignore_eos": read(body, "ignore_eos", boolean, False),
@@ -263,34 +264,10 @@ class SamplingRequest:
             "structured_outputs": read_structured_outputs(body),
             "logit_bias": read_logit_bias(body),
             "allowed_token_ids": read_nullable(body, "allowed_token_ids", list_of(integer)),
-            "vllm_xargs": read_nullable(body, "vllm_xargs", object_),
-            "thinking_token_budget": None if budget == -1 else budget,
+            "vllm_xargs": read_extra_args(body),
+            "thinking_token_budget": read_thinking_budget(body),
             "repetition_detection": read_repetition_detection(body),
             "routed_experts_prompt_start": read(
                 body, "routed_experts_prompt_start", bounded(integer, low=0), 0
             ),
         }
-
-
-def _check_logprobs(body: Body, *, chat: bool) -> None:
-    top = "top_logprobs" if chat else "logprobs"
-    for name in ("prompt_logprobs", top):
-        value = body.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, int | float):
-            raise bad_request(f"`{name}` must be an integer.", name)
-        if value < 0 and value != -1:
-            raise bad_request(f"`{name}` must be a positive value or -1.", name)
-    if body.get("stream") and body.get("prompt_logprobs") not in (None, 0):
-        raise bad_request(
-            "`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs"
-        )
-    if chat and body.get("top_logprobs") and not body.get("logprobs"):
-        raise bad_request(
-            "when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs"
-        )
-    if body.get("stream_options") and not body.get("stream"):
-        raise bad_request(
-            "Stream options can only be defined when `stream=True`.", "stream_options"
-        )

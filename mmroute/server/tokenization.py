@@ -40,8 +40,8 @@ def tokenize(body: Body, work: Work) -> Answer:
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    if _is_chat(body, strict=work.settings.strict):
-        chat = _read_chat(body)
+    chat = _chat(body, strict=work.settings.strict)
+    if chat is not None:
         served, with_texts = _common(body, work)
         routing = route_chat(served, served.unlimited, chat, work.settings)
         ids: list[int] = routing.token_ids.tolist()
@@ -82,30 +82,34 @@ def tokenizer_info(source: ModelSource) -> dict[str, Any]:
     return {"tokenizer_class": name, **{k: v for k, v in shown_.items() if k != "tokenizer_class"}}
 
 
-def _is_chat(body: Body, *, strict: bool) -> bool:
-    """Which of the two forms a body is of. Where both fit vLLM takes the one that holds more."""
+def _chat(body: Body, *, strict: bool) -> ChatFields | None:
+    """The chat, unless the body is of the other form. Where both fit vLLM takes what holds more."""
     if "messages" not in body:
-        return False
+        return None
     if strict and "prompt" in body:
         raise bad_request("Give `prompt` or `messages`, not both (--strict).", "prompt")
-    if not isinstance(body.get("prompt"), str):
-        return True
-    messages = body["messages"]
+    is_text = isinstance(body.get("prompt"), str)
+    if is_text and not _are_messages(body["messages"]):
+        return None
+    try:
+        chat = read_chat(body)
+        read_nullable(body, "return_token_strs", boolean)
+        read_nullable(body, "model", text)
+    except ApiError as error:
+        if error.kind == _BY_SCHEMA and is_text:
+            return None
+        if error.kind == _BY_SCHEMA and error.param != "body.model":
+            error.param = "body.prompt"  # of the other form, whose errors vLLM reports first
+        raise
+    return chat
+
+
+def _are_messages(messages: object) -> bool:
     return (
         isinstance(messages, list)
         and bool(messages)
         and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages)
     )
-
-
-def _read_chat(body: Body) -> ChatFields:
-    """VLLM reports the errors of the other form first."""
-    try:
-        return read_chat(body)
-    except ApiError as error:
-        if error.kind == _BY_SCHEMA and not isinstance(body.get("prompt"), str):
-            error.param = "body.prompt"
-        raise
 
 
 def _common(body: Body, work: Work) -> tuple[ServedModel, bool]:

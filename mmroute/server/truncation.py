@@ -67,6 +67,8 @@ class Truncation:
         Raises:
             ApiError: 422 `unsupported_field`; 400.
         """
+        if self.length == 0:
+            raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=served.name)
         if length > self.limit(served):
             raise of_reason(
                 Reason.UNSUPPORTED_FIELD,

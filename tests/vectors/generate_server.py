@@ -7,25 +7,15 @@ Run it where vLLM is installed (a CPU is enough), from the repository's root; VL
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-_ENVIRONMENT = {
-    "VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
-    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
-}  # fmt: skip
 
 
 def main() -> None:
@@ -50,58 +40,19 @@ def _ask(command: str, model: str, directory: Path) -> list[dict[str, Any]]:
     from cases import PLACEHOLDERS
     from server_cases import SERVED_NAMES, server_cases
     from small_models import SMALL_MODELS, fingerprint
+    from two_servers import request, vllm_render
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [command, "launch", "render", str(directory), "--host", "127.0.0.1", "--port", str(port),
-         "--served-model-name", *SERVED_NAMES, "--enable-tokenizer-info-endpoint"],
-        env={**os.environ, **_ENVIRONMENT}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        _wait(server, port)
-        version = json.loads(_send(port, "GET", "/version", None, {})[1])["version"]
+    log = directory.with_suffix(".log")
+    options = ("--served-model-name", *SERVED_NAMES, "--enable-tokenizer-info-endpoint")
+    with vllm_render(command, str(directory), *options, log=log) as server:
+        version = request(server, "GET", "/version", None, {}).body["version"]
         meta = {"meta": {"model": model, "model_id": str(directory), "vllm": version,
                          "fingerprint": fingerprint(SMALL_MODELS[model]())}}  # fmt: skip
         lines: list[dict[str, Any]] = [meta]
         for case in server_cases(PLACEHOLDERS[model]):
-            raw = case.body
-            if raw is not None and not isinstance(raw, bytes):
-                raw = json.dumps(raw).encode()
-            status, body = _send(port, case.method, case.path, raw, case.headers)
-            try:
-                answer = json.loads(body)
-            except ValueError:
-                answer = body.decode()
-            lines.append({"name": case.name, "status": status, "body": answer})
+            reply = request(server, case.method, case.path, case.raw, case.headers)
+            lines.append({"name": case.name, "status": reply.status, "body": reply.body})
         return lines
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _wait(server: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            if _send(port, "GET", "/health", None, {})[0] == http.client.OK:
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise SystemExit("vLLM did not start")
-
-
-def _send(
-    port: int, method: str, path: str, body: bytes | None, headers: dict[str, str]
-) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import struct
 import zlib
 from collections.abc import Iterator
@@ -37,6 +38,11 @@ class ServerCase:
     body: Any = None
     method: str = "POST"
     headers: dict[str, str] = field(default_factory=lambda: dict(_JSON))
+
+    @property
+    def raw(self) -> bytes | None:
+        """The body as it is sent."""
+        return self.body if isinstance(self.body, bytes | None) else json.dumps(self.body).encode()
 
 
 def png_url(width: int, height: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 from server_helpers import free_port
 
-__all__ = ["Reply", "mmroute_serve", "post", "vllm_render"]
+__all__ = ["Reply", "mmroute_serve", "post", "request", "vllm_render"]
 
 _STARTS_WITHIN: Final = 300.0  # seconds
 _STOPS_WITHIN: Final = 30.0
