@@ -159,7 +159,7 @@ def _is_well_formed(part: object) -> bool:
             return kind != "thinking" or isinstance(part.get("closed", True), bool)
         case "tool_reference":
             return isinstance(part.get("name", ""), str)
-        case "image_url":
+        case "image_url" if isinstance(part.get("image_url"), Mapping):
             return is_link(part.get("image_url"))
         case str() if kind == "image" or kind in OTHER_MEDIA:
             return True  # media of another kind is refused where it is read, with a better reason

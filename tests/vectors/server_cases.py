@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from server_edge_cases import edge_cases
+
 __all__ = ["SERVED_NAMES", "ServerCase", "png_url", "server_cases"]
 
 SERVED_NAMES: Final = ("served", "alias")
@@ -105,7 +107,8 @@ def server_cases(placeholder: str) -> list[ServerCase]:
         for path, group in groups
         for name, body in group.items()
     ]
-    return [*cases, *_raw(), *_others()]
+    edges = [ServerCase(*edge) for edge in edge_cases(png_url(32, 32))]
+    return [*cases, *edges, *_raw(), *_others()]
 
 
 def _tokenize() -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""Values at the edge of what vLLM's routes take, found by posting odd ones to both servers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from server_helpers import CHAT, COMPLETION, HI, TOKENIZE
+
+__all__ = ["edge_cases"]
+
+_ANY_FIELD: Final[Mapping[str, Sequence[Any]]] = {
+    "user": (5,), "session_id": (5,), "length_penalty": (None, "2"),
+    "return_weight_versions": (None,), "return_tokens_as_token_ids": (5,),
+    "return_mm_kwargs": (5,), "return_token_offsets": (5,),
+    "n": ("2.0", "2.5", "", 1e300, 16384, 16385), "seed": ("1.0", " 7 ", "+3"), "top_k": ("1_0",),
+    "thinking_token_budget": (True, "1", -2, 1.0, -1),
+    "repetition_detection": (
+        {"max_pattern_size": 5}, {"max_pattern_size": -1}, {"min_count": None},
+        {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2},
+    ),
+    "vllm_xargs": (
+        {"a": True, "b": ["x", 1]}, {"a": None}, {"a": {}}, {"a": [[]]}, {"a": 2**64}, {},
+    ),
+    "kv_transfer_params": ({}, {"prompt_token_ids": None}, {"a": -(2**63) - 1}),
+    "structured_outputs": (
+        {}, {"json": 5}, {"choice": [1]}, {"regex": 5}, {"grammar": "g", "regex": "a"},
+        {"json": {}, "_backend": "x"}, {"json_object": "yes"}, {"whitespace_pattern": " "},
+        {"json": {}, "regex": "a"}, {"regex": "a", "disable_any_whitespace": "yes"},
+    ),
+    "response_format": (
+        {}, {"type": "xml"}, {"type": "json_schema", "json_schema": {"schema": {}}},
+        {"type": "json_schema", "json_schema": {"name": "s", "schema": True}},
+        {"type": "json_schema", "json_schema": {"name": "s", "strict": "x"}},
+        {"type": "json_schema", "json_schema": {"name": "s"}}, {"type": "structural_tag"},
+        {"type": "structural_tag", "format": {"type": "any_text"}, "zzz": 1},
+        {"type": "text", "json_schema": 5},
+    ),
+    "stop": ([1], ["a", 5], ["a"] * 5), "stream_options": (True, 5, {}),
+    "prompt_logprobs": (1e300,),
+    "logit_bias": ({"a": {}}, {" 3 ": 1}, {"1.0": 1}), "logprob_token_ids": ([1], True),
+    "truncate_prompt_tokens": (0,), "truncation_side": ("middle",),
+}  # fmt: skip
+_CHAT_FIELD: Final[Mapping[str, Sequence[Any]]] = {
+    "echo": (None,), "return_prompt_text": (5,), "messages": (None, 5, "x", [{}]),
+    "kv_transfer_params": ({"prompt_token_ids": []}, {"prompt_token_ids": "x"}),
+    "media_io_kwargs": ({"a": 1},), "documents": ([{"a": 1}], 5), "top_logprobs": (-1, -2),
+    "tools": ([{"function": {"name": "f", "parameters": 5}}], [{"function": {"name": 5}}]),
+}  # fmt: skip
+_COMPLETION_FIELD: Final[Mapping[str, Sequence[Any]]] = {
+    "suffix": (5,), "prompt_embeds": ([], 5, [1], "x"), "echo": (None,), "logprobs": (1e300,),
+    "prompt": ([[1], "a"], [["a"]], [[1, None]], ["a", 1], [1, "a"]),
+}  # fmt: skip
+# Messages beside another one.
+_MESSAGES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "an author of null": {"role": "user", "content": "a", "author": None},
+    "an author without a role": {"role": "user", "content": "a", "author": {"a": 1}},
+    "a function without a name": {"role": "function", "content": None},
+    "a refusal and a null link": {
+        "role": "user", "content": [{"type": "refusal", "text": "b", "image_url": None}],
+    },
+    "a tool reference with a breakpoint": {
+        "role": "user",
+        "content": [{"type": "tool_reference", "name": "f", "prompt_cache_breakpoint": 1}],
+    },
+    "a user's tool calls": {
+        "role": "user", "content": "a",
+        "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+        ],
+    },
+}  # fmt: skip
+
+
+def edge_cases(picture: str) -> list[tuple[str, str, Any]]:
+    """Name, route and body of each.
+
+    Args:
+        picture: a data URL.
+    """
+    tables = (
+        (CHAT, {"messages": HI}, _ANY_FIELD), (CHAT, {"messages": HI}, _CHAT_FIELD),
+        (COMPLETION, {"prompt": "a"}, _ANY_FIELD), (COMPLETION, {"prompt": "a"}, _COMPLETION_FIELD),
+    )  # fmt: skip
+    found = [
+        (f"{path} {name} {value!r:.80}", path, {**base, name: value})
+        for path, base, table in tables
+        for name, values in table.items()
+        for value in values
+    ]
+    messages = {
+        **_MESSAGES,
+        "a bare link": {"role": "user", "content": [{"image_url": picture}]},
+        "a bare link, named": {
+            "role": "user", "content": [{"type": "image_url", "image_url": picture, "uuid": "u"}],
+        },
+    }  # fmt: skip
+    for path, (name, message) in itertools.product((CHAT, TOKENIZE), messages.items()):
+        body = {"messages": [*HI, {"role": "assistant", "content": "b"}, message]}
+        payload = {"mm_payload": "none"} if path == CHAT else {}
+        found.append((f"{path} {name}", path, body | payload))
+    texts: tuple[dict[str, Any], ...] = (
+        {"messages": HI, "return_token_strs": 5}, {"messages": HI, "model": 5},
+        {"messages": HI, "prompt": "a", "chat_template": 5},
+        {"messages": HI, "prompt": "a", "tools": 5},
+    )  # fmt: skip
+    found += [(f"{TOKENIZE} {list(body)} {i}", TOKENIZE, body) for i, body in enumerate(texts)]
+    return found
