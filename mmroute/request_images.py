@@ -15,7 +15,7 @@ from mmroute.request import Image, ImageFile, ImageSize, checked_uuid, size_of
 if TYPE_CHECKING:
     from mmroute.images.fetching import LinkFetcher
 
-__all__ = ["admit", "images_of_parts", "left_over", "url_of", "with_uuid"]
+__all__ = ["admit", "images_of_parts", "left_over", "url_of", "uuid_of", "with_uuid"]
 
 _BYTES_PER_PIXEL: Final = 4
 
@@ -97,7 +97,7 @@ def _images(
     for number, part in enumerate(parts, 1):
         uuid = url = None
         if len(part) > 1 or "type" not in part:
-            uuid, url = checked_uuid(part.get("uuid")), url_of(part)
+            uuid, url = uuid_of(part), url_of(part)
         if url is not None and is_data_url(url):
             yield read_image(url, uuid=uuid, upright=upright)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
@@ -113,6 +113,12 @@ def _fetcher(links: ImageLinks) -> LinkFetcher:
     from mmroute.images.fetching import LinkFetcher  # noqa: PLC0415 - httpcore is rarely needed
 
     return LinkFetcher(links)
+
+
+def uuid_of(part: Mapping[str, Any]) -> str | None:
+    """The client's name for the image; the engine takes the text of whatever is there."""
+    uuid = part.get("uuid")
+    return checked_uuid(None if uuid is None else str(uuid))
 
 
 def url_of(part: Mapping[str, Any]) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from conftest import real_models
 from server_cases import png_url
-from server_helpers import CHAT, COMPLETION, DETOKENIZE, HI, TOKENIZE, serving
+from server_helpers import CHAT, COMPLETION, DETOKENIZE, HI, TOKENIZE, error_of, serving
 from starlette.testclient import TestClient
 
 from mmroute.server import ModelSource
@@ -21,6 +22,12 @@ if ROOT is not None:
     CHAT_IDS = [*HEAD, 13048, 151645, 198, 151644, 77091, 198]
     HELLO = {"prompt": "Hello wörld <|im_end|>", "return_token_strs": True,
              "add_special_tokens": False}  # fmt: skip
+
+    AS_JSON = {"content-type": "application/json"}
+
+    def link(url: str) -> dict[str, Any]:
+        part = {"type": "image_url", "image_url": {"url": url}}
+        return {"messages": [{"role": "user", "content": [part]}]}
 
     @pytest.fixture(scope="module")
     def client() -> Iterator[TestClient]:
@@ -45,6 +52,18 @@ if ROOT is not None:
             (TOKENIZE, {"model": LLAVA, "prompt": "Hello world"}, {
                 "count": 3, "max_model_len": 4096, "tokens": [1, 15043, 3186], "token_strs": None,
             }),
+            (TOKENIZE, {"prompt": "a", "messages": HI}, {
+                "count": 20, "max_model_len": 128000, "tokens": CHAT_IDS, "token_strs": None,
+            }),
+            (TOKENIZE, {"prompt": ""}, {
+                "count": 0, "max_model_len": 128000, "tokens": [], "token_strs": None,
+            }),
+            (TOKENIZE, {"model": LLAVA, "prompt": "Hello world", "add_special_tokens": False,
+                        "return_token_strs": True}, {
+                "count": 2, "max_model_len": 4096, "tokens": [15043, 3186],
+                "token_strs": ["▁Hello", "▁world"],
+            }),
+            (DETOKENIZE, {"tokens": []}, {"prompt": ""}),
             (DETOKENIZE, {"tokens": [9707, 1879, 151645]}, {"prompt": "Hello world<|im_end|>"}),
             (DETOKENIZE, {"tokens": [999999]}, {"prompt": ""}),
             (DETOKENIZE, {"model": LLAVA, "tokens": [1, 15043, 3186, 2]}, {
@@ -56,6 +75,54 @@ if ROOT is not None:
         answer = client.post(path, json=body)
         assert answer.status_code == 200
         assert list(answer.json().items()) == list(expected.items())
+
+    @pytest.mark.parametrize(
+        ("path", "body", "error"),
+        [
+            (TOKENIZE, {"model": "nope", "prompt": "a"}, (404, "NotFoundError", "model")),
+            (TOKENIZE, {}, (400, "Bad Request", "body.prompt")),
+            (TOKENIZE, {"prompt": ["a"]}, (400, "Bad Request", "body.prompt")),
+            (TOKENIZE, {"prompt": "a", "add_special_tokens": None},
+             (400, "Bad Request", "body.add_special_tokens")),
+            (TOKENIZE, {"prompt": "a\ud800"}, (400, "BadRequestError", None)),
+            (TOKENIZE, {"messages": []}, (400, "BadRequestError", None)),
+            (TOKENIZE, {"messages": HI, "continue_final_message": True},
+             (400, "BadRequestError", None)),
+            (TOKENIZE, {"messages": HI, "chat_template": "x"}, (400, "BadRequestError", None)),
+            (TOKENIZE, {"messages": HI, "mm_processor_kwargs": {"max_pixels": 10000}},
+             (400, "BadRequestError", "mm_processor_kwargs")),
+            (DETOKENIZE, {"tokens": [1, -1]}, (400, "Bad Request", "body.tokens.1")),
+            (DETOKENIZE, {"tokens": [2**40]}, (400, "BadRequestError", None)),
+            (CHAT, link("data:image/png;base64,AAAA"), (400, "BadRequestError", None)),
+            (CHAT, link(png_url(808, 4)), (400, "BadRequestError", None)),
+            (CHAT, link("ftp://x/x.png"), (400, "BadRequestError", None)),
+            (CHAT, {"messages": HI, "max_tokens": 0}, (400, "BadRequestError", "max_tokens")),
+            (CHAT, {"messages": HI, "max_tokens": 128001},
+             (400, "BadRequestError", "max_tokens")),
+            (COMPLETION, {"prompt": ""}, (400, "BadRequestError", "prompt")),
+            (COMPLETION, {"prompt": [1] * 128001}, (400, "BadRequestError", "input_tokens")),
+        ],
+    )  # fmt: skip
+    def test_recorded_refusals(client: TestClient, path: str, body: Any, error: Any) -> None:
+        assert error_of(client.post(path, content=json.dumps(body), headers=AS_JSON)) == error
+
+    def test_a_name_that_is_not_served_is_told_the_others(client: TestClient) -> None:
+        error = client.post(TOKENIZE, json={"model": "nope", "prompt": "a"}).json()["error"]
+        aliases = f"Valid aliases: {QWEN}, {LLAVA}."
+        assert error["message"] == f"The model `nope` does not exist. {aliases}"
+
+    def test_a_tokenized_chat_has_no_bos(client: TestClient) -> None:
+        body = {"model": LLAVA, "messages": [{"role": "user", "content": "Hello"}]}
+        tokens = client.post(TOKENIZE, json=body).json()["tokens"]
+        assert (len(tokens), tokens[:3]) == (9, [3148, 1001, 29901])
+
+    def test_a_text_longer_than_the_context_is_tokenized(client: TestClient) -> None:
+        answer = client.post(TOKENIZE, json={"prompt": " a" * 130_000}).json()
+        assert answer["count"] == 130_000 > answer["max_model_len"]
+
+    def test_the_smallest_image_has_four_tokens(client: TestClient) -> None:
+        answer = client.post(CHAT, json={**link(png_url(1, 1)), "mm_payload": "none"}).json()
+        assert answer["features"]["mm_placeholders"]["image"][0]["length"] == 4
 
     def test_a_rendered_chat(client: TestClient) -> None:
         answer = client.post(CHAT, json={"model": QWEN, "messages": HI}).json()

@@ -34,7 +34,7 @@ OTHER_MEDIA: Final = (
 """Part types, and keys of parts without a type, that are neither text nor an image."""
 
 # Roles whose message type in the OpenAI schema checks every content part.
-_STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant", "tool"})
+_STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
 _CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
 # With one of these only the assistant's own type fits, and it checks every part.
@@ -136,7 +136,8 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
 
 
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
-    if role in _STRICT_ROLES and parts and not any(map(_is_well_formed, parts)):
+    strict = role in _STRICT_ROLES or (role == "tool" and "tool_call_id" in message)
+    if strict and parts and not any(map(_is_well_formed, parts)):
         raise invalid(
             f"{where}.content has no part of a known form; the first is {shown(parts[0])}"
         )

@@ -9,7 +9,7 @@ own, with one model string, and posts to both whatever the recorded requests can
   every answer's IDs     /detokenize
 
 Pictures of which only the size is recorded are made, flat and cheap; both get the same bytes.
-The differences that docs/server.md tells are data in side_by_side.py, and are counted by name.
+The differences that docs/server.md tells are data in server_differences.py, and counted by name.
 
 A model is the directory of its vectors' `model` below MODELS; a small model of the tests
 (tests/small_models.py) is written to a temporary directory. vLLM needs a CPU only; the server of
@@ -35,8 +35,9 @@ from conformance import read_vectors  # noqa: E402 - found beside this file, as 
 from engine import add_phi3v_code  # noqa: E402
 from odd_requests import odd_requests  # noqa: E402
 from replayed import Posted, posted  # noqa: E402
+from server_differences import DELIBERATE  # noqa: E402
 from server_helpers import DETOKENIZE  # noqa: E402
-from side_by_side import DELIBERATE, verdict  # noqa: E402
+from side_by_side import verdict  # noqa: E402
 from two_servers import Reply, mmroute_serve, post, vllm_render  # noqa: E402
 
 from mmroute.parity.answers import Undecided  # noqa: E402
@@ -48,6 +49,7 @@ examples:
 
 exit status: 0 all differences are deliberate; 1 some are not; 2 bad usage
 """
+_NAMES: Final = tuple(dict.fromkeys(difference.name for difference in DELIBERATE))
 _SHOWN: Final = 300
 _EVERY: Final = 50
 
@@ -63,7 +65,7 @@ class Tally:
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
-        deliberate = {d.name: n for d in DELIBERATE if (n := self.verdicts[d.name])}
+        deliberate = {name: n for name in _NAMES if (n := self.verdicts[name])}
         return {
             "compared": self.compared, "same": self.verdicts["same"], "deliberate": deliberate,
             "different": self.different, "not_posted": dict(self.unposted),
@@ -199,7 +201,7 @@ def _backend_options(meta: Mapping[str, Any]) -> list[str]:
 
 
 def _table(tallies: Mapping[str, Tally]) -> Iterator[str]:
-    names = [d.name for d in DELIBERATE if any(t.verdicts[d.name] for t in tallies.values())]
+    names = [name for name in _NAMES if any(t.verdicts[name] for t in tallies.values())]
     reasons = sorted({reason for tally in tallies.values() for reason in tally.unposted})
     columns = ["compared", "same", *names, "different", *(f"not posted: {r}" for r in reasons)]
     rows = {

@@ -64,6 +64,11 @@ _MESSAGES: Final[Mapping[str, Mapping[str, Any]]] = {
         "role": "user",
         "content": [{"type": "tool_reference", "name": "f", "prompt_cache_breakpoint": 1}],
     },
+    "texts of a tool without an ID": {"role": "tool", "content": ["a", "b"]},
+    "texts of a tool": {"role": "tool", "content": ["a", "b"], "tool_call_id": "1"},
+    "a typed text of a tool without an ID": {
+        "role": "tool", "content": [{"type": "input_text", "text": "a"}],
+    },
     "a user's tool calls": {
         "role": "user", "content": "a",
         "tool_calls": [
@@ -92,6 +97,13 @@ def edge_cases(picture: str) -> list[tuple[str, str, Any]]:
     messages = {
         **_MESSAGES,
         "a bare link": {"role": "user", "content": [{"image_url": picture}]},
+        "a link, named by a number": {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": picture}, "uuid": 5}],
+        },
+        "an image of a tool without an ID": {
+            "role": "tool", "content": [{"image_url": {"url": picture}}],
+        },
         "a bare link, named": {
             "role": "user", "content": [{"type": "image_url", "image_url": picture, "uuid": "u"}],
         },

@@ -1,0 +1,240 @@
+"""The differences from vLLM's render server that docs/server.md tells, as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from replayed import Posted
+
+from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD
+from mmroute.parity.oracles.pictures import has_images
+
+__all__ = ["DELIBERATE", "Deliberate"]
+
+Fields = Mapping[str, Any]
+
+_NO_TOOLS: Final = (None, "none")
+_BEYOND_UINT32: Final = 2**32
+_OWN_ARGUMENTS: Final = frozenset({
+    "chat_template", "conversation", "padding", "tokenize", "tools",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Deliberate:
+    """A difference that docs/server.md tells.
+
+    Attributes:
+        name: in the report.
+        when: whether a request is one of those.
+        theirs: vLLM's status.
+        ours: status, and of an error its `type` and `param` as well.
+        beside: fields in which two answers differ, and in no other; with dots.
+        says: what vLLM's error message has in it.
+    """
+
+    name: str
+    when: Callable[[Posted], bool]
+    theirs: int
+    ours: tuple[Any, ...]
+    beside: tuple[str, ...] = ()
+    says: str = ""
+
+
+def _calls_tools(request: Posted) -> bool:
+    fields = request.fields
+    return bool(fields.get("tools")) and fields.get("tool_choice", "auto") not in _NO_TOOLS
+
+
+def _has_images(request: Posted) -> bool:
+    return has_images(request.fields.get("messages"))
+
+
+def _has(*names: str) -> Callable[[Posted], bool]:
+    return lambda request: any(request.fields.get(name) is not None for name in names)
+
+
+def _has_surrogate(request: Posted) -> bool:
+    try:
+        json.dumps(request.fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _is_no_text(request: Posted) -> bool:
+    if isinstance(request.body, bytes):
+        try:
+            request.body.decode()
+        except UnicodeDecodeError:
+            return True
+    return False
+
+
+def _any_message(found: Callable[[Fields], bool]) -> Callable[[Posted], bool]:
+    def when(request: Posted) -> bool:
+        messages = request.fields.get("messages")
+        return isinstance(messages, list) and any(
+            found(message) for message in messages if isinstance(message, dict)
+        )
+
+    return when
+
+
+def _is_unusual(message: Fields) -> bool:
+    """More than a role and a text: then the API's schema tries several types."""
+    return not (message.keys() == {"role", "content"} and isinstance(message["content"], str))
+
+
+def _has_wrong_field(message: Fields) -> bool:
+    """A field that only one of the API's types has, and of another kind than it has there."""
+    texts = [message.get(n) for n in ("reasoning", "reasoning_content", "task", "tool_call_id")]
+    calls, tools = message.get("tool_calls"), message.get("tools")
+    return (
+        any(not isinstance(text, str | None) for text in texts)
+        or not (calls is None or (message.get("role") == "assistant" and _are_objects(calls)))
+        or not (tools is None or _are_objects(tools))
+        or message.get("content") == {}
+    )
+
+
+def _are_objects(value: object) -> bool:
+    """Whether it may be a list of tools or of their calls: each has a function."""
+    items = value if isinstance(value, list) else []
+    return bool(items) and all(isinstance(item, dict) and "function" in item for item in items)
+
+
+def _has_part(found: Callable[[Any], bool]) -> Callable[[Fields], bool]:
+    def when(message: Fields) -> bool:
+        parts = message.get("content")
+        return isinstance(parts, list) and any(map(found, parts))
+
+    return when
+
+
+def _is_text_without_text(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return isinstance(part, str)
+    field = TEXT_FIELD.get(str(part.get("type")))
+    return field is not None and not isinstance(part.get(field), str)
+
+
+def _is_other_media(part: Any) -> bool:
+    return isinstance(part, dict) and (
+        part.get("type") in OTHER_MEDIA or not part.keys().isdisjoint(OTHER_MEDIA)
+    )
+
+
+def _has_huge_id(request: Posted) -> bool:
+    prompt = request.fields.get("prompt")
+    return isinstance(prompt, list) and any(
+        isinstance(token_id, int) and token_id >= _BEYOND_UINT32 for token_id in prompt
+    )
+
+
+def _has_own_argument(request: Posted) -> bool:
+    kwargs = request.fields.get("chat_template_kwargs")
+    return isinstance(kwargs, dict) and not _OWN_ARGUMENTS.isdisjoint(kwargs)
+
+
+def _is_tag(value: object, name: str) -> bool:
+    return isinstance(value, dict) and (name in value or value.get("type") == name)
+
+
+def _has_tag(request: Posted) -> bool:
+    names = ("response_format", "structured_outputs")
+    return any(_is_tag(request.fields.get(name), "structural_tag") for name in names)
+
+
+DELIBERATE: Final = (
+    Deliberate(
+        "tools without a tool parser",
+        _calls_tools, theirs=400, ours=(200,), says="--tool-call-parser",
+    ),
+    Deliberate(
+        "too many pixels",
+        _has_images, theirs=500, ours=(400, "BadRequestError"), says="decompression bomb",
+    ),
+    Deliberate(
+        "ranges that overlap",
+        _has_images, theirs=400, ours=(200,), says="globally non-overlapping",
+    ),
+    Deliberate(
+        "no tensors",
+        _has_images, theirs=200, ours=(200,),
+        beside=("features.kwargs_data", "features.mm_metadata"),
+    ),
+    Deliberate(
+        "no offsets of chats",
+        _has("return_token_offsets"), theirs=200, ours=(200,), beside=("token_offsets",),
+    ),
+    Deliberate(
+        "fields that are not covered",
+        _has("reasoning_effort", "documents", "media_io_kwargs", "kv_transfer_params",
+             "truncate_prompt_tokens"),
+        theirs=200, ours=(422, "InexactRouting", "unsupported_field"),
+    ),
+    Deliberate(
+        "a server error for a client's mistake",
+        lambda _: True, theirs=500, ours=(400,),
+    ),
+    Deliberate(
+        "a token ID above 2^32 - 1",
+        _has_huge_id, theirs=200, ours=(400, "BadRequestError", None),
+    ),
+    Deliberate(
+        "a structural tag that xgrammar refuses",
+        _has_tag, theirs=400, ours=(200,), says="structural_tag",
+    ),
+    Deliberate(
+        "other media, malformed",
+        _any_message(_has_part(_is_other_media)),
+        theirs=400, ours=(422, "InexactRouting", "unsupported_modality"),
+    ),
+    Deliberate(
+        "a message's fields of another kind",
+        _any_message(_has_wrong_field), theirs=200, ours=(400, "BadRequestError"),
+    ),
+    Deliberate(
+        "a text part without its text",
+        _any_message(_has_part(_is_text_without_text)), theirs=200, ours=(400, "BadRequestError"),
+    ),
+    Deliberate(
+        "processor options that are not covered",
+        _has("mm_processor_kwargs"),
+        theirs=200, ours=(422, "InexactRouting", "unsupported_processor_kwargs"),
+    ),
+    Deliberate("half of a surrogate pair", _has_surrogate, theirs=400, ours=()),
+    # Where it is put into the prompt by mistral-common, which makes another character of it.
+    Deliberate(
+        "half of a surrogate pair", _has_surrogate, theirs=200, ours=(400, "BadRequestError", None)
+    ),
+    Deliberate(
+        "detokenized IDs outside Mistral's vocabulary",
+        _has("tokens"), theirs=500, ours=(200,), says="Invalid token for decoding",
+    ),
+    *(
+        Deliberate(
+            "which of several mistakes", lambda request: request.several, theirs=400, ours=ours
+        )
+        for ours in ((400,), (404,), (422,))
+    ),
+    *(
+        Deliberate("a tool's flags that stand for booleans", _has("tools"), theirs, ours)
+        for theirs, ours in ((200, (400, "Bad Request")), (400, (400, "Bad Request")))
+    ),
+    Deliberate(
+        "template arguments that are no variables",
+        _has_own_argument,
+        theirs=200, ours=(400, "BadRequestError", None),
+    ),
+    Deliberate("not UTF-8", _is_no_text, theirs=400, ours=(400, "Bad Request", "body")),
+    Deliberate(
+        "what is wrong with a message",
+        _any_message(_is_unusual), theirs=400, ours=(400,),
+    ),
+)  # fmt: skip
+"""Every difference that is meant."""
