@@ -136,8 +136,8 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
 
 
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
-    strict = role in _STRICT_ROLES or (role == "tool" and "tool_call_id" in message)
-    if strict and parts and not any(map(_is_well_formed, parts)):
+    of_a_call = role == "tool" and isinstance(message.get("tool_call_id"), str)
+    if (role in _STRICT_ROLES or of_a_call) and parts and not any(map(_is_well_formed, parts)):
         raise invalid(
             f"{where}.content has no part of a known form; the first is {shown(parts[0])}"
         )

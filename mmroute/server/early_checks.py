@@ -24,13 +24,12 @@ _UNUSED: Final[dict[str, Callable[[Any, str], object]]] = {
     "length_penalty": number,
     "return_tokens_as_token_ids": nullable(boolean),
     "return_weight_versions": boolean,
-    "return_mm_kwargs": nullable(boolean),
-    "return_token_offsets": nullable(boolean),
 }
 _UNUSED_IN_CHATS: Final[dict[str, Callable[[Any, str], object]]] = {
     **_UNUSED,
     "echo": boolean,
     "return_prompt_text": nullable(boolean),
+    "return_token_offsets": nullable(boolean),
 }
 
 

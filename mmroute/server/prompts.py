@@ -13,8 +13,8 @@ import numpy as np
 
 from mmroute.errors import Reason, shown
 from mmroute.routing import Routing
-from mmroute.server.errors import bad_request, of_reason, wrong_field
-from mmroute.server.fields import Body, bounded, fits, integer, list_of, read_nullable, text
+from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
+from mmroute.server.fields import Body, bounded, integer, list_of, read_nullable, text
 from mmroute.server.models import ServedModel
 from mmroute.server.truncation import Truncation
 from mmroute.tokenizers.hf import HfTokenizer
@@ -67,10 +67,7 @@ def read_prompts(body: Body) -> list[Prompt]:
     if all(isinstance(item, str) for item in given):
         return [Prompt(item, None) for item in _batch(given)]
     if isinstance(given[0], list):
-        # vLLM reads one list of IDs first, of which a list is none: that is what it reports.
-        if not all(fits(_TOKEN_IDS, item) for item in given):
-            raise wrong_field("body.prompt.0", "Input should be a valid integer")
-        return [Prompt(None, _TOKEN_IDS(item, "body.prompt")) for item in _batch(given)]
+        return [Prompt(None, ids) for ids in _lists_of_ids(_batch(given))]
     return [Prompt(None, _TOKEN_IDS(given, "body.prompt"))]
 
 
@@ -130,6 +127,14 @@ def _check_embeds(given: object) -> None:
     raise bad_request(
         "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"
     )
+
+
+def _lists_of_ids(given: list[Any]) -> list[list[Any]]:
+    try:
+        return [_TOKEN_IDS(item, "body.prompt") for item in given]
+    except ApiError:
+        # vLLM reads one list of IDs first, of which a list is none: that is what it reports.
+        raise wrong_field("body.prompt.0", "Input should be a valid integer") from None
 
 
 def _batch(given: list[Any]) -> list[Any]:

@@ -227,6 +227,7 @@ def _for_engine(body: Body, *, chat: bool) -> dict[str, Any] | None:
 
 
 def _mm_payload(body: Body) -> str:
+    read_nullable(body, "return_mm_kwargs", boolean)
     if "mm_payload" not in body:
         return "none" if body.get("return_mm_kwargs") is False else "tensors"
     payload = body["mm_payload"]

@@ -70,7 +70,9 @@ def read_stop(given: object) -> list[str]:
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list) or not all(isinstance(stop, str) for stop in given):
-        raise wrong_field("body.stop", f"Input should be a string or a list of strings: {given!r}")
+        raise wrong_field(
+            "body.stop", f"Input should be a string or a list of strings: {shown(given)}"
+        )
     if len(given) > _MOST_STOPS:
         raise wrong_field("body.stop", f"List should have at most {_MOST_STOPS} items")
     return given
