@@ -57,6 +57,10 @@ def _has(*names: str) -> Callable[[Posted], bool]:
     return lambda request: any(request.fields.get(name) is not None for name in names)
 
 
+def _has_both(request: Posted) -> bool:
+    return isinstance(request.fields.get("prompt"), str) and "messages" in request.fields
+
+
 def _has_surrogate(request: Posted) -> bool:
     try:
         json.dumps(request.fields, ensure_ascii=False).encode()
@@ -201,6 +205,14 @@ DELIBERATE: Final = (
     Deliberate(
         "a text part without its text",
         _any_message(_has_part(_is_text_without_text)), theirs=200, ours=(400, "BadRequestError"),
+    ),
+    Deliberate(
+        "a text or a chat that is malformed within",
+        _has_both, theirs=200, ours=(400, "BadRequestError", None),
+    ),
+    Deliberate(
+        "tool calls for /tokenize of Mistral's own tokenizers",
+        _has("messages"), theirs=400, ours=(200,), says="got <class 'pydantic_core",
     ),
     Deliberate(
         "processor options that are not covered",
