@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, get_args
 from mmroute.chat.messages import parse_chat
 from mmroute.errors import did_you_mean, shown
 from mmroute.request import RequestOptions
-from mmroute.request_images import url_of
+from mmroute.request_images import url_of, uuid_of
 from mmroute.routing import Routing
 
 __all__ = [
@@ -276,7 +276,7 @@ def _image_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[Mappi
 
 
 def _content_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    url, uuid = url_of(part), part.get("uuid")
+    url, uuid = url_of(part), uuid_of(part)
     if url is None and uuid is None:
         raise ValueError(
             'an image part has neither a link nor a uuid; forward images as {"type": "image_url"} '

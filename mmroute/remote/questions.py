@@ -17,11 +17,10 @@ from mmroute.request import (
     ImageFile,
     Message,
     RequestOptions,
-    checked_uuid,
     integers,
     size_of,
 )
-from mmroute.request_images import left_over, url_of, with_uuid
+from mmroute.request_images import left_over, url_of, uuid_of, with_uuid
 
 __all__ = ["CHAT", "COMPLETION", "Question", "chat_question", "prompt_question"]
 
@@ -124,7 +123,7 @@ def _filled(parts: Sequence[Message], given: Sequence[Image]) -> Iterator[Messag
         url = url_of(part)
         image = None if url is not None and is_data_url(url) else next(waiting, None)
         if image is not None:
-            yield _filled_part(part, url, with_uuid(image, checked_uuid(part.get("uuid"))), number)
+            yield _filled_part(part, url, with_uuid(image, uuid_of(part)), number)
         elif url is not None:
             yield part
         else:
@@ -160,7 +159,7 @@ def _check_names(parts: Sequence[Message]) -> None:
     """Engines cache by the client's uuid: what a second image of that name gets is the first's."""
     named: dict[str, str | None] = {}
     for part in parts:
-        uuid = checked_uuid(part.get("uuid"))
+        uuid = uuid_of(part)
         if uuid is not None and named.setdefault(uuid, url_of(part)) != url_of(part):
             raise invalid(f"the uuid {shown(uuid)} names two images")
 
