@@ -104,16 +104,16 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
 
-def run_load(port: int, plan: Plan) -> Load:
-    """Send requests to a server of this machine."""
-    return asyncio.run(_run(port, plan))
+def run_load(ports: Sequence[int], plan: Plan) -> Load:
+    """Send requests to the servers of this machine that listen there, connections shared out."""
+    return asyncio.run(_run(ports, plan))
 
 
-async def _run(port: int, plan: Plan) -> Load:
+async def _run(ports: Sequence[int], plan: Plan) -> Load:
     loop = asyncio.get_running_loop()
     made = [
-        await loop.create_connection(_Connection, "127.0.0.1", port)
-        for _ in range(plan.connections)
+        await loop.create_connection(_Connection, "127.0.0.1", ports[number % len(ports)])
+        for number in range(plan.connections)
     ]
     load, numbers = Load(), iter(range(plan.requests))
     began = time.perf_counter()

@@ -72,19 +72,23 @@ def main() -> None:
         assert found["features"]["mm_hashes"]["image"] == [str(own.image_identities[0])], number
 
     rows = []
+    warm = Plan(_request, 500, _CONNECTIONS)  # buffers and caches
+    fast = Plan(_request, arguments.requests, _CONNECTIONS, check=check)
+    steady = Plan(_request, arguments.requests, 32, _RATE, check)
     with _mmroute(model) as (port, process):
-        run_load(port, Plan(_request, 500, _CONNECTIONS))  # its buffers and caches
+        run_load([port], warm)
         before = _cpu_seconds(process.pid)
-        fast = Plan(_request, arguments.requests, _CONNECTIONS, check=check)
-        rows.append(_row("mmroute, as fast as it answers", run_load(port, fast)))
+        rows.append(_row("mmroute, as fast as it answers", run_load([port], fast)))
         spent = (_cpu_seconds(process.pid) - before) / arguments.requests
-        steady = Plan(_request, arguments.requests, 32, _RATE, check)
-        rows.append(_row(f"mmroute, {_RATE} requests/s", run_load(port, steady)))
+        rows.append(_row(f"mmroute, {_RATE} requests/s", run_load([port], steady)))
+        with _mmroute(model) as (other, _):
+            run_load([other], warm)
+            rows.append(_row("mmroute, two processes", run_load([port, other], fast)))
         memory = _soak(port, process.pid, arguments.soak) if arguments.soak else []
     try:
         with render_server(arguments.vllm_python, model) as server:
             few = Plan(_request, max(100, arguments.requests // 50), _CONNECTIONS)
-            rows.append(_row("vLLM render, as fast as it answers", run_load(server.port, few)))
+            rows.append(_row("vLLM render, as fast as it answers", run_load([server.port], few)))
     except UnavailableError as error:
         rows.append(("vLLM render", str(error), "", "", ""))
     print(machine())  # noqa: T201 - what it is for
@@ -97,7 +101,7 @@ def _soak(port: int, pid: int, requests: int) -> list[str]:
     lines, tenth = [], requests // 10
     for part in range(10):
         first = part * tenth
-        load = run_load(port, Plan(partial(_request_after, first), tenth, _CONNECTIONS))
+        load = run_load([port], Plan(partial(_request_after, first), tenth, _CONNECTIONS))
         assert not load.refused, load.refused
         lines.append(
             f"after {first + tenth:,} more requests: {_resident(pid) / 2**20:.0f} MiB, "

@@ -530,7 +530,7 @@ def test_long_texts_go_to_a_thread_and_pictures_do_not(
     photograph = "data:image/jpeg;base64," + "A" * 100_000
     large = {"type": "image_url", "image_url": {"url": photograph}}
     with serving(models) as client:
-        for content in ("a" * 1000, "a b " * 5000, [large], [large] * 3):
+        for content in ("a" * 1000, "a b " * 5000, [large], [large] * 12):
             client.post(CHAT, json={"messages": [{"role": "user", "content": content}]})
     assert threads == [False, True, False, True]
 

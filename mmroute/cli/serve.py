@@ -171,7 +171,7 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
             "--worker-bytes",
             int,
             16 << 10,
-            "larger bodies, a sixteenth of data URLs counted, are answered in a thread",
+            "larger bodies, a 64th of data URLs counted, are answered in a thread",
         ),
         ("--workers", int, 4, "such threads"),
     ):

@@ -36,7 +36,7 @@ _INEXACT: Final = "InexactRouting"
 _MAX_BLOCK: Final = 1 << 20
 _SERVER_ERROR: Final = 500
 _DATA: Final = b";base64,"
-_PICTURES_WEIGH: Final = 16
+_PICTURES_WEIGH: Final = 64
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _CLIENT_HAS_GONE: Final = 499  # as proxies write it; nobody reads it
 RECORD: Final = "mmroute.record"
@@ -207,7 +207,7 @@ def _said_of(answer: Answer, record: Record) -> dict[str, str]:
 
 
 def _is_little(raw: bytes, limit: int) -> bool:
-    """Whether a body has at most so many bytes, where those of data URLs count a sixteenth.
+    """Whether a body has at most so many bytes, where data URLs count a 64th.
 
     A picture is only read over; text is encoded, which takes far longer.
     """

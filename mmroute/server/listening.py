@@ -132,6 +132,9 @@ class Listener:
             while True:
                 connection, _ = listening.accept()
                 connection.setblocking(False)
+                if connection.family != socket.AF_UNIX:
+                    # Or the end of each answer waits for the client's acknowledgement of its head.
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 making = self._loop.connect_accepted_socket(self._protocol, connection)
                 task = self._loop.create_task(making)
                 self._tasks.add(task)

@@ -60,7 +60,7 @@ class ServerSettings:
         max_total_body_bytes: of all requests that are being answered.
         max_concurrency: requests that are being answered; more get a 503.
         request_timeout: seconds for one request, from its first byte.
-        worker_bytes: a body of more, a sixteenth of its data URLs counted, is answered in a
+        worker_bytes: a body of more, a 64th of its data URLs counted, is answered in a
             thread, so that the others need not wait.
         workers: such threads.
         access_log: which requests get a log line.
