@@ -362,6 +362,8 @@ def test_a_fallback_that_fails(models: Models, wait: float | None) -> None:
         {"fallback_url": "http://x"},
         {"inexact": InexactPolicy.FALLBACK},
         {"max_concurrency": 0},
+        {"api_keys": ("a", "")},
+        {"admin_key": ""},
         {"request_timeout": -1.0},
         {"worker_bytes": -1},
         {"max_total_body_bytes": 1},

@@ -180,8 +180,46 @@ def test_what_cannot_be_added(
     assert len(client.get(MODELS).json()["data"]) == 1
 
 
+def test_another_model_takes_the_names_of_one_that_failed(
+    client: TestClient, small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    client.post(MODELS, json={"model": str(tmp_path), "names": ["late", "later"]})
+    assert wait_for(client, "late")["status"] == "failed"
+    assert "late" not in error_of_text(ask(client, "nobody"))
+    right = {"model": str(small_model("small-qwen2.5-vl")), "names": ["late"]}
+    assert client.post(MODELS, json=right).status_code == httpx.codes.ACCEPTED
+    assert wait_for(client, "late")["status"] == "ready"
+    assert ask(client, "later").status_code == httpx.codes.NOT_FOUND
+
+
+def error_of_text(response: Any) -> str:
+    return str(response.json()["error"]["message"])
+
+
+def test_who_names_no_model_never_gets_another_one(
+    client: TestClient, first: Models, small_model: Callable[[str], Path]
+) -> None:
+    source = first.entry("first").source
+    client.post(MODELS, json={"model": str(small_model("small-qwen2.5-vl")), "names": ["other"]})
+    wait_for(client, "other")
+    before = ask(client, None).json()["token_ids"]
+    client.delete(f"{MODELS}/first")
+    assert error_of(ask(client, None)) == (404, "NotFoundError", "model")
+    client.post(MODELS, json={"model": source.model, "names": ["first"]})
+    wait_for(client, "first")
+    assert ask(client, None).json()["token_ids"] == before
+
+
+def test_the_document_has_these_routes_where_they_are(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/admin/models", "/admin/models/{name}"} <= set(paths)
+    assert "401" in paths["/admin/models"]["post"]["responses"]
+    assert "401" not in paths["/v1/models"]["get"]["responses"]
+
+
 def test_the_last_model_may_go(client: TestClient) -> None:
     assert client.delete(f"{MODELS}/first").status_code == httpx.codes.OK
     assert error_of(ask(client, None)) == (404, "NotFoundError", "model")
     assert client.get("/v1/models").json()["data"] == []
     assert client.get("/version").status_code == httpx.codes.OK
+    assert client.get("/health").status_code == httpx.codes.SERVICE_UNAVAILABLE

@@ -76,11 +76,17 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
 
 
 def check_flat(model: ModelFiles) -> None:
-    """Refuse a model with files in further directories: a bundle without them is another model.
+    """Refuse a model with files elsewhere than in its directory: a bundle is another one then.
 
     Raises:
-        ModelError: `invalid_config_field`.
+        ModelError: `invalid_config_field`; `model_not_found` for a model that is part of a package.
     """
+    if model.renamed:
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"{model.name} is part of a package and has no directory; nobody could load what a "
+            "bundle of it holds. Serve a model directory.",
+        )
     nested = sorted(str(path) for pattern in _NESTED for path in model.root.glob(pattern))
     if nested:
         raise ModelError(

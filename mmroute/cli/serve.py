@@ -309,7 +309,9 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
         tokenizer_info=arguments.enable_tokenizer_info_endpoint,
         request_id_headers=arguments.enable_request_id_headers,
         api_keys=tuple(keys),
-        admin_key=arguments.admin_key or next(iter(admin_keys), None),
+        admin_key=next(iter(admin_keys), None)
+        if arguments.admin_key is None
+        else arguments.admin_key,
         links=ImageLinks(hosts=hosts, networks=networks) if hosts else None,
         access_log=AccessLog(arguments.access_log),
     )

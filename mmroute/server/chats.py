@@ -93,7 +93,7 @@ def route_chat(
         messages=chat.messages, cache_salt=cache_salt, **_options(served, chat)
     )
     if routing.reason is not None:
-        special = _named_otherwise(served, chat.messages, routing.reason, routing.message)
+        special = _named_otherwise(served, chat.messages, routing.reason)
         if special is not None:
             raise special
     return exact(served, routing)
@@ -229,7 +229,7 @@ def _check_trust(served: ServedModel, chat: ChatFields, settings: ServerSettings
 
 
 def _named_otherwise(
-    served: ServedModel, messages: Sequence[Any], reason: Reason, message: str
+    served: ServedModel, messages: Sequence[Any], reason: Reason
 ) -> ApiError | None:
     """An error for which vLLM has another status or `param` than for others of its reason."""
     if reason is Reason.UNSUPPORTED_MODALITY:
@@ -248,7 +248,11 @@ def _named_otherwise(
             model=served.name,
         )
     if reason is Reason.IMAGE_COUNT_MISMATCH:  # a part without any image: no such part in vLLM
-        error = bad_request(f"Unsupported chat content part type: 'image'. {message}", "type")
+        error = bad_request(
+            "Unsupported chat content part type: 'image'. Send images as `image_url` parts with a "
+            "data URL.",
+            "type",
+        )
         error.reason, error.model = reason, served.name
         return error
     return None

@@ -182,6 +182,12 @@ class Endpoints:
             upstream = await self._fallback.ask(path, raw, request_id, reason)
         except ApiError as failed:
             self._metrics.fallback(reason.value, "failed")
+            fields = {
+                "request_id": record.request_id,
+                "url": self._fallback.url,
+                "text": failed.message,
+            }
+            _LOG.warning("fallback failed", extra={"fields": fields})
             return error_response(failed, said)
         self._metrics.fallback(reason.value, str(upstream.status))
         return Response(upstream.body, upstream.status, {**upstream.headers, **said})

@@ -46,6 +46,9 @@ class Fallback:
         api_key: sent as a bearer token.
         timeout: seconds for the whole of one request.
 
+    Attributes:
+        url: of the server, without ``/v1``.
+
     Raises:
         ValueError: it is no http or https URL.
     """
@@ -57,7 +60,7 @@ class Fallback:
         if "@" in parts.netloc:
             raise ValueError("the fallback URL carries credentials; give its API key on its own")
         path = parts.path.rstrip("/").removesuffix("/v1")
-        self._base = f"{parts.scheme}://{parts.netloc}{path}"
+        self.url: Final = f"{parts.scheme}://{parts.netloc}{path}"
         self._api_key = api_key
         self._timeout = timeout
         self._pool = httpcore.AsyncConnectionPool(max_connections=_MAX_CONNECTIONS)
@@ -75,7 +78,7 @@ class Fallback:
             headers.append(("x-request-id", request_id))
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._ask(f"{self._base}{path}", headers, body)
+                return await self._ask(f"{self.url}{path}", headers, body)
         except TimeoutError:
             raise self._failed(f"did not answer within {self._timeout:g} s", reason) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import threading
 import time
@@ -177,13 +179,14 @@ class Models:
         if not self._first:
             raise ValueError("at least one model must be served")
         self._backend = sources[0].backend
+        self._default = sources[0].names[0]
         self.created: Final = int(time.time())
         self.watch: Final = Stopwatch()
 
     @property
     def ready(self) -> bool:
-        """Whether every model that was there from the beginning can answer."""
-        return all(entry.served is not None for entry in self._first)
+        """Whether every model that was there from the beginning, and is still, can answer."""
+        return bool(self._by_name) and all(entry.served is not None for entry in self._first)
 
     @property
     def backend(self) -> BackendProfile:
@@ -207,11 +210,11 @@ class Models:
             NameTakenError: one of its names is another model's.
         """
         with self._lock:
-            known = self._by_name.get(source.names[0])
-            if known is not None and known.source == source:
-                if known.status is not ModelStatus.FAILED:
+            for known in {self._by_name[name] for name in source.names if name in self._by_name}:
+                if known.status is ModelStatus.FAILED:
+                    self._forget(known)
+                elif known.source == source:
                     return known
-                self._forget(known)
             entry = self._enter(source)
         self._begin(entry)
         return entry
@@ -225,6 +228,9 @@ class Models:
         with self._lock:
             entry = self.entry(name)
             self._forget(entry)
+        # A model is full of cycles, and may be all that a quiet server has to collect for long.
+        with contextlib.suppress(RuntimeError):  # it is about to stop
+            self._pool.submit(gc.collect)
         return entry
 
     def close(self) -> None:
@@ -244,18 +250,19 @@ class Models:
         return [entry.served for entry in self.entries() if entry.served is not None]
 
     def entry(self, name: str | None) -> Entry:
-        """The model that is served by a name; the first one if there is none.
+        """The model that is served by a name; the first of the command line if there is none.
 
         Raises:
             ApiError: 404.
         """
-        entry = self._by_name.get(name) if name else next(iter(self._by_name.values()), None)
+        entry = self._by_name.get(name or self._default)
         if entry is None:
+            valid = [n for n, e in self.names() if e.status is not ModelStatus.FAILED]
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
                 "NotFoundError",
-                f"The model `{name or ''}` does not exist. Valid aliases: "
-                f"{', '.join(self._by_name)}.",
+                f"The model `{name or self._default}` does not exist. Valid aliases: "
+                f"{', '.join(valid) or 'none'}.",
                 param="model",
             )
         return entry
@@ -275,7 +282,7 @@ class Models:
             HTTPStatus.SERVICE_UNAVAILABLE,
             "ServiceUnavailableError",
             f"The model `{entry.source.names[0]}` "
-            + ("could not be loaded." if failed else "is being loaded; ask /health."),
+            + ("could not be loaded; the log says why." if failed else "is being loaded."),
             headers={} if failed else {"retry-after": "1"},
         )
 

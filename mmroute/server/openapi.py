@@ -179,6 +179,47 @@ _BLOCKS: Final = [
         "description": "the engine's --prefix-caching-hash-algo",
     },
 ]
+_ADMITTED: Final = {"description": "the model, and how far it is"}
+_NO_MODEL: Final = {"description": "no such model"}
+_ADMIN: Final[dict[str, Any]] = {
+    "/admin/models": {
+        "get": {
+            "summary": "Every model, and how far it is",
+            "responses": {"200": {"description": "data: the models"}},
+        },
+        "post": {
+            "summary": "Add a model",
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "application/json": {
+                        "schema": _object(
+                            ["model"],
+                            {
+                                "model": _TEXT,
+                                "names": {"type": "array", "items": _TEXT, "minItems": 1},
+                                "model_id": _or_null(_TEXT),
+                                "revision": _or_null(_TEXT),
+                                "backend": _TEXT,
+                            },
+                        )
+                    }
+                },
+            },
+            "responses": {
+                "200": _ADMITTED,
+                "202": {"description": "it is being loaded"},
+                "400": {"description": "a field is wrong"},
+                "409": {"description": "another model has one of the names"},
+            },
+        },
+    },
+    "/admin/models/{name}": {
+        "parameters": [{"name": "name", "in": "path", "required": True, "schema": _TEXT}],
+        "get": {"summary": "How far it is", "responses": {"200": _ADMITTED, "404": _NO_MODEL}},
+        "delete": {"summary": "Remove it", "responses": {"200": _ADMITTED, "404": _NO_MODEL}},
+    },
+}
 
 
 def openapi(settings: ServerSettings) -> dict[str, Any]:
@@ -214,14 +255,21 @@ def openapi(settings: ServerSettings) -> dict[str, Any]:
     }
     if settings.tokenizer_info:
         paths["/tokenizer_info"] = _get("The tokenizer's configuration")
+    if settings.admin_key is not None:
+        paths |= _ADMIN
     components: dict[str, Any] = {"schemas": _SCHEMAS}
-    if settings.api_keys:
+    guarded = {"/v1": settings.api_keys, "/admin": settings.admin_key}
+    for beginning in (beginning for beginning, keys in guarded.items() if keys):
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        for path, item in paths.items():
-            if path.startswith("/v1"):
-                for operation in item.values():
-                    operation["security"] = [{"key": []}]
-                    operation["responses"]["401"] = {"description": "no API key, or another one"}
+        for operation in (
+            operation
+            for path, item in paths.items()
+            if path.startswith(beginning)
+            for name, operation in item.items()
+            if name != "parameters"
+        ):
+            operation["security"] = [{"key": []}]
+            operation["responses"]["401"] = {"description": "no API key, or another one"}
     return {
         "openapi": "3.1.0",
         "info": {

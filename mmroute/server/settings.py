@@ -95,8 +95,8 @@ class ServerSettings:
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, found {shown(getattr(self, name))}")
-        if self.admin_key is not None and not self.admin_key:
-            raise ValueError("admin_key must not be empty")
+        if self.admin_key == "" or "" in self.api_keys:
+            raise ValueError("an API key or admin key must not be empty")
         if self.worker_bytes < 0:
             raise ValueError(f"worker_bytes must not be negative, found {self.worker_bytes}")
         if self.max_total_body_bytes < self.max_body_bytes:

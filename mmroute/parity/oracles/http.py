@@ -110,6 +110,8 @@ class HttpOracle:
     def _chat(self, request: Mapping[str, Any]) -> Answer:
         messages = with_pictures(request["messages"], request.get("images"))
         body = {"messages": messages, **given(request, *_CHAT_FIELDS)}
+        if not body.get("chat_template_kwargs"):  # a Mistral tokenizer's server refuses even {}
+            body.pop("chat_template_kwargs", None)
         if not has_images(messages):
             return self._tokenize(body)
         if self._renders:
@@ -165,6 +167,10 @@ class HttpOracle:
         names = [name for name, parent in served.items() if parent is None]
         if not names:
             raise OracleError(f"{self.name} serves adapters alone: {', '.join(served)}")
+        if wanted is None and len(names) > 1:
+            raise OracleError(
+                f"{self.name} serves {', '.join(names)}; say which of them with --served-model"
+            )
         if wanted is not None and wanted not in names:
             raise OracleError(f"{self.name} serves {', '.join(names)}, and not {wanted}")
         return wanted or names[0]
