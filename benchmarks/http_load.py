@@ -24,7 +24,8 @@ class Plan:
         requests: how many.
         connections: how many are kept; each has one request on its way.
         per_second: at this rate; None for as fast as they are answered.
-        check: sees the number and the body of every hundredth answer.
+        check: sees the number and the body of every hundredth answer, when all have come.
+        first: the number of the first request.
     """
 
     request: Callable[[int], Sequence[bytes]]
@@ -32,6 +33,7 @@ class Plan:
     connections: int
     per_second: float | None = None
     check: Callable[[int, bytes], None] | None = None
+    first: int = 0
 
 
 @dataclass(slots=True)
@@ -97,6 +99,8 @@ class _Connection(asyncio.Protocol):
 
     async def ask(self, request: Sequence[bytes]) -> bytes:
         assert self.transport is not None
+        if self.transport.is_closing():
+            raise ConnectionError("closed between two requests")
         self._received.clear()
         self._expected = None
         self._answer = asyncio.get_running_loop().create_future()
@@ -116,6 +120,7 @@ async def _run(ports: Sequence[int], plan: Plan) -> Load:
         for number in range(plan.connections)
     ]
     load, numbers = Load(), iter(range(plan.requests))
+    kept: list[tuple[int, bytes]] = []
     began = time.perf_counter()
 
     async def ask_in_turn(connection: _Connection) -> None:
@@ -124,17 +129,20 @@ async def _run(ports: Sequence[int], plan: Plan) -> Load:
             if plan.per_second is not None:
                 due = began + number / plan.per_second
                 await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            answer = await connection.ask(plan.request(number))
+            answer = await connection.ask(plan.request(plan.first + number))
             load.latencies.append(time.perf_counter() - due)
             if not answer.startswith(_OK):
                 load.refused += 1
                 continue
             load.answered += 1
-            if plan.check is not None and number % 100 == 0:
-                plan.check(number, answer.partition(b"\r\n\r\n")[2])
+            if number % 100 == 0:
+                kept.append((plan.first + number, answer.partition(b"\r\n\r\n")[2]))
 
     await asyncio.gather(*[ask_in_turn(connection) for _, connection in made])
     load.seconds = time.perf_counter() - began
     for transport, _ in made:
         transport.close()
+    if plan.check is not None:
+        for number, body in kept:
+            plan.check(number, body)
     return load

@@ -22,7 +22,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,9 @@ def main() -> None:
 
     rows = []
     warm = Plan(_request, 500, _CONNECTIONS)  # buffers and caches
-    fast = Plan(_request, arguments.requests, _CONNECTIONS, check=check)
-    steady = Plan(_request, arguments.requests, 32, _RATE, check)
+    fast = Plan(_request, arguments.requests, _CONNECTIONS, check=check, first=1_000_000)
+    steady = Plan(_request, arguments.requests, 32, _RATE, check, first=2_000_000)
+    shared = Plan(_request, arguments.requests, _CONNECTIONS, check=check, first=3_000_000)
     with _mmroute(model) as (port, process):
         run_load([port], warm)
         before = _cpu_seconds(process.pid)
@@ -83,7 +84,7 @@ def main() -> None:
         rows.append(_row(f"mmroute, {_RATE} requests/s", run_load([port], steady)))
         with _mmroute(model) as (other, _):
             run_load([other], warm)
-            rows.append(_row("mmroute, two processes", run_load([port, other], fast)))
+            rows.append(_row("mmroute, two processes", run_load([port, other], shared)))
         memory = _soak(port, process.pid, arguments.soak) if arguments.soak else []
     try:
         with render_server(arguments.vllm_python, model) as server:
@@ -101,7 +102,7 @@ def _soak(port: int, pid: int, requests: int) -> list[str]:
     lines, tenth = [], requests // 10
     for part in range(10):
         first = part * tenth
-        load = run_load([port], Plan(partial(_request_after, first), tenth, _CONNECTIONS))
+        load = run_load([port], Plan(_request, tenth, _CONNECTIONS, first=4_000_000 + first))
         assert not load.refused, load.refused
         lines.append(
             f"after {first + tenth:,} more requests: {_resident(pid) / 2**20:.0f} MiB, "
@@ -154,10 +155,6 @@ def _body(number: int) -> bytes:
 def _request(number: int) -> list[bytes]:
     pieces = _pieces(number)
     return [_HEAD % sum(map(len, pieces)), *pieces]
-
-
-def _request_after(first: int, number: int) -> list[bytes]:
-    return _request(first + number)
 
 
 @contextlib.contextmanager

@@ -26,9 +26,6 @@ def text_prefix(
 
     Returns:
         None where it cannot be said.
-
-    Raises:
-        ValueError: the text cannot be encoded.
     """
     rules = model.images
     if rules is None or not isinstance(rules.placement, SingleToken):
@@ -40,7 +37,10 @@ def text_prefix(
         return None
     if not isinstance(rendered, str):
         return None
-    ids = model.tokenizer.encode(rendered, add_special_tokens=options.add_special_tokens)
+    try:
+        ids = model.tokenizer.encode(rendered, add_special_tokens=options.add_special_tokens)
+    except ValueError:  # a lone surrogate
+        return None
     (places,) = (ids == rules.placement.target_id).nonzero()
     if not len(places) or len(places) < len(chat.image_parts):
         return None

@@ -178,6 +178,13 @@ def test_vectors(path: Path, served: str, normalizer: Callable[[str], Normalizer
     assert asked > 70
 
 
+@pytest.mark.parametrize("key", ["", "secret ", " secret", "se cret", "sécret", "a\nb"])
+def test_a_key_that_is_no_header_is_not_shown(key: str) -> None:
+    with pytest.raises(ValueError, match="api_key") as refused:
+        Remote("http://h:1", api_key=key)
+    assert not key.strip() or key.strip() not in str(refused.value)
+
+
 def test_a_part_of_a_prompt_is_no_answer(small_model: Callable[[str], Path]) -> None:
     """A server may give its clients the text before the first image; those who see that it does."""
     settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)
@@ -568,7 +575,7 @@ def receive(connection: socket.socket) -> bytes:
         name, _, value = line.partition(b":")
         while name.lower() == b"content-length" and len(body) < int(value):
             body += connection.recv(65536)
-    return raw
+    return head + b"\r\n\r\n" + body
 
 
 def send(connection: socket.socket, value: Any) -> None:

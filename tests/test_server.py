@@ -35,6 +35,7 @@ from mmroute.chat.messages import parse_chat
 from mmroute.model_files import EMBEDDED_MODEL
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings, create_app
 from mmroute.server.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
+from mmroute.server.fallback import Fallback
 from mmroute.server.logs import JsonLines
 from mmroute.server.models import Models
 from mmroute.server.settings import AccessLog
@@ -342,6 +343,32 @@ def test_what_the_fallback_refuses_is_handed_back(models: Models) -> None:
         answer = client.post(CHAT, json={"messages": VIDEO})
         assert (answer.status_code, answer.json()) == (400, error)
         assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
+
+
+@pytest.mark.parametrize("host", ["x/v1/completions?", "x@y/z", "[::1", "évil"])
+def test_the_fallback_is_asked_by_the_route_alone(models: Models, host: str) -> None:
+    """Whatever a client calls the host, and whatever its request's ID is made of."""
+    with FakeRender() as upstream, serving(models, fallback_to(upstream.url)) as client:
+        headers = {b"host": host.encode(), b"x-request-id": "é".encode("latin-1")}
+        answer = client.post(f"{CHAT}?block_size=16", json={"messages": VIDEO}, headers=headers)
+        assert answer.status_code == 200
+        ((path, seen, _),) = upstream.seen
+        assert path == f"{CHAT}?block_size=16"
+        assert "x-request-id" in {name.lower() for name in seen}
+
+
+@pytest.mark.parametrize("url", ["http://h:99999", "http://h:abc", "unix:///x"])
+def test_a_fallback_that_cannot_be(url: str) -> None:
+    with pytest.raises(ValueError, match="fallback URL"):
+        Fallback(url)
+
+
+def test_no_key_is_shown() -> None:
+    keys = {"api_keys": ("k1",), "admin_key": "k2", "fallback_api_key": "k3"}
+    assert not re.search("k[123]", repr(ServerSettings(**keys)))  # type: ignore[arg-type]  # of several kinds
+    with pytest.raises(ValueError, match="credentials") as refused:
+        Fallback("http://user:pass@h:1/?a=1")
+    assert "pass" not in str(refused.value)
 
 
 @pytest.mark.parametrize("wait", [None, 2.0])

@@ -16,7 +16,7 @@ from server_helpers import CHAT, HI, error_of, serving
 from starlette.testclient import TestClient
 
 from mmroute import Normalizer, Reason
-from mmroute.server import ModelSource, ServerSettings
+from mmroute.server import ModelSource, ServerSettings, create_app
 from mmroute.server.models import Models
 
 MODELS: Final = "/admin/models"
@@ -121,7 +121,10 @@ def test_many_who_ask_at_once_load_it_once(
 
 
 def test_what_is_removed_while_it_is_loaded_is_not_served(
-    client: TestClient, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    client: TestClient,
+    first: Models,
+    small_model: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     may_end = threading.Event()
     load = Normalizer.from_pretrained
@@ -137,9 +140,11 @@ def test_what_is_removed_while_it_is_loaded_is_not_served(
     assert error_of(loading) == (503, "ServiceUnavailableError", None)
     assert loading.headers["retry-after"] == "1"
     assert client.get("/health").status_code == httpx.codes.OK  # those from the beginning are there
+    entry = first.entry("late")
     client.delete(f"{MODELS}/late")
     may_end.set()
-    time.sleep(0.2)
+    entry.loading.result(60)
+    assert entry.served is not None
     assert ask(client, "late").status_code == httpx.codes.NOT_FOUND
 
 
@@ -194,6 +199,46 @@ def test_another_model_takes_the_names_of_one_that_failed(
 
 def error_of_text(response: Any) -> str:
     return str(response.json()["error"]["message"])
+
+
+def test_a_name_in_use_leaves_a_failed_model_as_it_is(client: TestClient, tmp_path: Path) -> None:
+    client.post(MODELS, json={"model": str(tmp_path), "names": ["late"]})
+    wait_for(client, "late")
+    both = client.post(MODELS, json={"model": "x", "names": ["late", "first"]})
+    assert error_of(both) == (409, "ConflictError", "names")
+    assert client.get(f"{MODELS}/late").json()["status"] == "failed"
+
+
+def test_a_model_that_was_removed_does_not_end_the_server(
+    small_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three models one is removed while it is loaded, and fails; then another one fails."""
+    may_end, failures = threading.Event(), list[str]()
+    load = Normalizer.from_pretrained
+
+    def slow(model: str, **more: Any) -> Normalizer:
+        may_end.wait(30)
+        loaded_: Normalizer = load(model, **more)
+        return loaded_
+
+    monkeypatch.setattr(Normalizer, "from_pretrained", slow)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    models = Models([
+        ModelSource(str(tmp_path / "a"), ("a",)),
+        ModelSource(str(small_model("small-qwen2.5-vl")), ("qwen",)),
+        ModelSource(str(tmp_path / "b"), ("b",)),
+    ])  # fmt: skip
+    app = create_app(models, ADMIN, on_failure=failures.append)
+    with TestClient(app, headers=KEY) as client:
+        assert client.delete(f"{MODELS}/a").status_code == httpx.codes.OK
+        may_end.set()
+        deadline = time.monotonic() + 60
+        while not failures:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert len(failures) == 1
+    assert str(tmp_path / "b") in failures[0]
 
 
 def test_who_names_no_model_never_gets_another_one(

@@ -246,6 +246,27 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
     assert "mmroute: unknown_family" in result.stderr or "missing_file" in result.stderr
 
 
+def test_a_server_leaves_its_successors_socket(directory: str, tmp_path: Path) -> None:
+    """Two on one path: the first has stopped to listen, and a request of it still runs."""
+    path, logs = tmp_path / "s", [tmp_path / "log-0", tmp_path / "log-1"]
+    where = ("--uds", str(path), "--drain-seconds", "0")
+    with process(directory, *where, log=logs[0]) as first, connected(uds=str(path)) as client:
+        while not path.exists():
+            time.sleep(0.02)
+        wait_until_healthy(client, first, logs[0])
+        first.send_signal(signal.SIGTERM)
+        while path.exists():  # it goes when listening ends, before the process does
+            assert first.poll() is None
+            time.sleep(0.005)
+        with process(directory, *where, log=logs[1]) as second, connected(uds=str(path)) as after:
+            while not path.exists():
+                assert second.poll() is None, logs[1].read_text()
+                time.sleep(0.02)
+            assert first.wait(20) == 0
+            wait_until_healthy(after, second, logs[1])
+            assert path.exists()
+
+
 def test_a_port_that_is_taken(directory: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

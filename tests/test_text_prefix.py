@@ -105,6 +105,22 @@ def test_the_server_says_what_it_gives(small_model: Callable[[str], Path], reaso
         assert client.post(TOKENIZE, json=body).status_code in (400, 422)
 
 
+def test_what_else_is_wrong_with_a_request_stays_an_error(
+    small_model: Callable[[str], Path],
+) -> None:
+    """A cut that is not covered, and text that cannot be encoded."""
+    settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)
+    messages = [SYSTEM, {"role": "user", "content": [LINK]}]
+    source = ModelSource(str(small_model("small-qwen2.5-vl")), ("qwen",))
+    with serving([source], settings) as client:
+        assert client.post(CHAT, json={"messages": messages}).json()["sampling_params"] is None
+        cut = client.post(CHAT, json={"messages": messages, "truncate_prompt_tokens": 3})
+        assert cut.status_code == 422
+        raw = json.dumps({"messages": [{"role": "system", "content": "\ud800"}, messages[1]]})
+        headers = {"content-type": "application/json"}
+        assert client.post(CHAT, content=raw, headers=headers).status_code in (400, 422)
+
+
 def test_everything_else_stays_an_error(small_model: Callable[[str], Path]) -> None:
     settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)
     sources = [ModelSource(str(small_model(name)), (name,)) for name in ("small-gemma-3",)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ __all__ = ["Remote"]
 
 _SCHEMES: Final = ("http", "https")
 _UNIX: Final = "unix"
+_KEY: Final = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class Remote:
         """
         _split(self.url)
         key = self.api_key
-        if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
-            raise ValueError("api_key must be a text of printable ASCII characters")
+        if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):
+            raise ValueError("api_key must be a text of printable ASCII characters without spaces")
         for name in ("timeout", "connect_timeout"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not (math.isfinite(value) and value > 0):
@@ -78,13 +80,13 @@ def _split(url: object) -> tuple[str, str | None]:
     """
     if not isinstance(url, str):
         raise ValueError(f"the URL must be a text, found {shown(url)}")  # noqa: TRY004 - one kind of error for every wrong setting
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise ValueError("the URL carries credentials; give the API key on its own")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
         raise ValueError(f"{shown(url)} is malformed: {error}") from error
-    if "@" in parts.netloc:
-        raise ValueError("the URL carries credentials; give the API key on its own")
     more = parts.query or parts.fragment
     if parts.scheme == _UNIX and not parts.netloc and parts.path.startswith("/") and not more:
         return "http://localhost", parts.path

@@ -161,9 +161,8 @@ def _read_routes(
 async def _load(models: Models, on_failure: Callable[[str], object] | None) -> None:
     for entry in models.load():
         await asyncio.gather(asyncio.wrap_future(entry.loading), return_exceptions=True)
-        if not entry.error:
+        if not entry.error or entry not in models.entries():  # or it was removed meanwhile
             continue
-        _LOG.error("model not loaded", extra={"fields": {"text": entry.error}})
         if on_failure is not None:
             on_failure(entry.error)
         return

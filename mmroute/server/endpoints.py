@@ -35,7 +35,10 @@ _LOG: Final = logging.getLogger(__name__)
 _INEXACT: Final = "InexactRouting"
 _MAX_BLOCK: Final = 1 << 20
 _SERVER_ERROR: Final = 500
+_SMALL_BLOCK: Final = 16
 _DATA: Final = b";base64,"
+_DATA_URL: Final = b'"data:'
+_LONGEST_TYPE: Final = 128
 _PICTURES_WEIGH: Final = 64
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _CLIENT_HAS_GONE: Final = 499  # as proxies write it; nobody reads it
@@ -143,7 +146,9 @@ class Endpoints:
     async def _work(self, handler: Handler, raw: bytes, work: Work, ticket: Ticket) -> Done:
         """In place if it is little, for a thread costs more than that; else in a thread."""
         do = functools.partial(_do, handler, raw, work)
-        if self._settings.links is None and _is_little(raw, self._settings.worker_bytes):
+        follows = self._settings.links is not None and b"http" in raw
+        hashes_much = work.blocks is not None and work.blocks.block_size < _SMALL_BLOCK
+        if not (follows or hashes_much) and _is_little(raw, self._settings.worker_bytes):
             return do()
         future = self._pool.submit(do)
         ticket.runs(future)
@@ -176,7 +181,9 @@ class Endpoints:
         record.outcome = "fallback"
         self._metrics.inexact(error.model, record.outcome, reason.value)
         said = {"x-mmroute-fallback": reason.value}
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        # Not from `request.url`, which begins with whatever the client calls the host.
+        query = request.scope["query_string"].decode("latin-1")
+        path = request.scope["path"] + (f"?{query}" if query else "")
         try:
             request_id = request.headers.get("x-request-id")
             upstream = await self._fallback.ask(path, raw, request_id, reason)
@@ -224,7 +231,8 @@ def _is_little(raw: bytes, limit: int) -> bool:
         at = raw.find(b'"', start)
         if at < 0:
             break
-        pictures += at - start
+        if raw.rfind(_DATA_URL, max(0, start - _LONGEST_TYPE), start) >= 0:
+            pictures += at - start
     return len(raw) - pictures + pictures // _PICTURES_WEIGH <= limit
 
 
@@ -251,7 +259,8 @@ def _block_form(request: Request, seed: str | None) -> BlockForm | None:
     if "block_size" not in query and "algorithm" not in query:
         return None
     size, algorithm = query.get("block_size", "16"), query.get("algorithm", "sha256")
-    if not (size.isascii() and size.isdecimal() and 1 <= int(size[:8]) <= _MAX_BLOCK):
+    digits = size.isascii() and size.isdecimal() and len(size) <= len(str(_MAX_BLOCK))
+    if not digits or not 1 <= int(size) <= _MAX_BLOCK:
         raise bad_request(
             f"block_size must be a positive integer, found {shown(size)}", "block_size"
         )

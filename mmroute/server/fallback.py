@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 import httpcore
 
 from mmroute.errors import Reason
+from mmroute.remote.settings import Remote
 from mmroute.server.errors import ApiError
 
 __all__ = ["Fallback", "Upstream"]
@@ -54,13 +54,13 @@ class Fallback:
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 30.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise ValueError(f"the fallback URL must be of the form http://HOST:PORT, found {url}")
-        if "@" in parts.netloc:
-            raise ValueError("the fallback URL carries credentials; give its API key on its own")
-        path = parts.path.rstrip("/").removesuffix("/v1")
-        self.url: Final = f"{parts.scheme}://{parts.netloc}{path}"
+        try:
+            remote = Remote(url, api_key=api_key)
+        except ValueError as error:
+            raise ValueError(f"the fallback URL: {error}") from None
+        if remote.socket_path is not None:
+            raise ValueError("the fallback URL must be http or https")
+        self.url: Final = remote.base
         self._api_key = api_key
         self._timeout = timeout
         self._pool = httpcore.AsyncConnectionPool(max_connections=_MAX_CONNECTIONS)
@@ -71,11 +71,11 @@ class Fallback:
         Raises:
             ApiError: 502: there is none.
         """
-        headers = [("content-type", "application/json"), ("accept", "application/json")]
+        headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
         if self._api_key is not None:
-            headers.append(("authorization", f"Bearer {self._api_key}"))
-        if request_id is not None:
-            headers.append(("x-request-id", request_id))
+            headers.append((b"authorization", f"Bearer {self._api_key}".encode()))
+        if request_id is not None:  # in the bytes in which it came
+            headers.append((b"x-request-id", request_id.encode("latin-1")))
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._ask(f"{self.url}{path}", headers, body)
@@ -90,7 +90,7 @@ class Fallback:
         """Close its connections."""
         await self._pool.aclose()
 
-    async def _ask(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Upstream:
+    async def _ask(self, url: str, headers: list[tuple[bytes, bytes]], body: bytes) -> Upstream:
         timeouts = dict.fromkeys(("read", "write", "pool"), self._timeout)
         async with self._pool.stream(
             "POST",

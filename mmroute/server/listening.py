@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Listen", "Listener", "open_sockets"]
+__all__ = ["Listen", "Listener", "SocketFile", "open_sockets"]
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
@@ -99,6 +99,33 @@ def _answers(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
+class SocketFile:
+    """The path of a Unix socket, which goes with the server that made it.
+
+    A server that is about to end and its successor may share a path: each removes its own file.
+
+    Args:
+        path: where it listens already.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._made = self._identity()
+
+    def remove(self) -> None:
+        """Remove it, if it is still the one that was made."""
+        if self._made is not None and self._identity() == self._made:
+            self._path.unlink(missing_ok=True)
+        self._made = None
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 class Listener:
     """Makes connections of what arrives at sockets, until it is told to stop.
 
@@ -134,7 +161,8 @@ class Listener:
                 connection.setblocking(False)
                 if connection.family != socket.AF_UNIX:
                     # Or the end of each answer waits for the client's acknowledgement of its head.
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    with contextlib.suppress(OSError):  # it is gone already
+                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 making = self._loop.connect_accepted_socket(self._protocol, connection)
                 task = self._loop.create_task(making)
                 self._tasks.add(task)

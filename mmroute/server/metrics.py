@@ -56,7 +56,7 @@ class Metrics:
         build.labels(importlib.metadata.version("mmroute"), platform.python_version()).set(1)
         seconds = Histogram(
             "mmroute_request_duration_seconds",
-            "From the first byte of a request to the last one of its answer",
+            "From the end of a request's head to the last byte of its answer",
             ["route", "status"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
         stages = Histogram(

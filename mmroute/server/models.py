@@ -141,7 +141,10 @@ class Entry:
             self.error = f"{error.reason}: {error}"
         else:
             self.error = f"{type(error).__name__}: {error}"
-            _LOG.error("model not loaded", exc_info=error)
+        if self.error:
+            unexpected = None if isinstance(error, MmrouteError) else error
+            fields = {"names": self.source.names, "text": self.error}
+            _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
 
 
 class Models:
@@ -199,9 +202,10 @@ class Models:
 
     def load(self) -> Sequence[Entry]:
         """Begin to load those that were there from the beginning."""
-        for entry in self._first:
+        first = tuple(self._first)
+        for entry in first:
             self._begin(entry)
-        return self._first
+        return first
 
     def add(self, source: ModelSource) -> Entry:
         """Begin to load another one; where it is there already, and has not failed, leave it so.
@@ -210,11 +214,14 @@ class Models:
             NameTakenError: one of its names is another model's.
         """
         with self._lock:
-            for known in {self._by_name[name] for name in source.names if name in self._by_name}:
-                if known.status is ModelStatus.FAILED:
-                    self._forget(known)
-                elif known.source == source:
-                    return known
+            known = {self._by_name[name] for name in source.names if name in self._by_name}
+            living = {entry for entry in known if entry.status is not ModelStatus.FAILED}
+            for entry in living:
+                if entry.source == source:
+                    return entry
+            if not living:
+                for entry in known:
+                    self._forget(entry)
             entry = self._enter(source)
         self._begin(entry)
         return entry
@@ -228,6 +235,7 @@ class Models:
         with self._lock:
             entry = self.entry(name)
             self._forget(entry)
+        _LOG.info("model removed", extra={"fields": {"names": entry.source.names}})
         # A model is full of cycles, and may be all that a quiet server has to collect for long.
         with contextlib.suppress(RuntimeError):  # it is about to stop
             self._pool.submit(gc.collect)

@@ -83,13 +83,15 @@ def render_chat(body: Body, work: Work) -> Answer:
             truncation.check_untouched(served, len(routing.token_ids))
         rendered = _rendered(served, routing, request_id, sampling, work, context=context)
     except ApiError as error:
-        if work.settings.inexact is not InexactPolicy.TEXT_PREFIX or error.reason not in _OF_IMAGES:
+        wanted = work.settings.inexact is InexactPolicy.TEXT_PREFIX and truncation is None
+        if not wanted or error.reason not in _OF_IMAGES:
             raise
         begun = beginning_of_chat(served, chat, cache_salt=salt)
         if begun is None:
             raise
         rendered = _rendered(served, begun, request_id, sampling, work, context=context)
         answer = generate_request(rendered, carried)
+        answer["sampling_params"] = None  # or it could be posted on, and answered
         answer["inexact"] = {"reason": error.reason.value, "message": error.message}
         return answered(served, answer, [begun], inexact=error.reason)
     headers = _NO_TENSORS if rendered.features is not None and payload == "tensors" else {}

@@ -7,7 +7,6 @@ import logging
 import signal
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -15,7 +14,7 @@ import uvicorn
 
 from mmroute.fast_paths import FastPaths
 from mmroute.server.app import create_app
-from mmroute.server.listening import Listen, Listener, open_sockets
+from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.logs import configure
 from mmroute.server.middleware import Drain
 from mmroute.server.models import Models, ModelSource
@@ -67,15 +66,16 @@ def serve(
         sockets = open_sockets(listen)
     except OSError as error:
         return str(error)
-    server = _DrainingServer(config, drain, listen.drain, sockets)
+    file = None if listen.uds is None else SocketFile(listen.uds)
+    server = _DrainingServer(config, drain, listen.drain, sockets, file)
     try:
         server.run()
     finally:
         models.close()
         for opened in sockets:
             opened.close()
-        if listen.uds is not None:
-            Path(listen.uds).unlink(missing_ok=True)
+        if file is not None:
+            file.remove()
     return failures[0] if failures else None
 
 
@@ -89,12 +89,18 @@ class _DrainingServer(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, drain: Drain, seconds: float, sockets: list[socket.socket]
+        self,
+        config: uvicorn.Config,
+        drain: Drain,
+        seconds: float,
+        sockets: list[socket.socket],
+        file: SocketFile | None,
     ) -> None:
         super().__init__(config)
         self._drain = drain
         self._seconds = seconds
         self._sockets = sockets
+        self._file = file
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: Listener | None = None
 
@@ -127,6 +133,8 @@ class _DrainingServer(uvicorn.Server):
         asyncio.get_running_loop().call_later(_LAST_REQUESTS, self._stop)
 
     def _end_listening(self) -> None:
+        if self._file is not None:
+            self._file.remove()
         if self._listener is not None:
             self._listener.close()
             self._listener = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -47,7 +47,7 @@ class ServerSettings:
         inexact: what becomes of a request without an exact answer.
         fallback_url: of a real vLLM render, for `InexactPolicy.FALLBACK`.
         fallback_api_key: sent to it as a bearer token.
-        fallback_timeout: seconds for each of its reads and writes.
+        fallback_timeout: seconds for the whole of one request to it.
         strict: refuse `prompt` together with `messages`, and tools without a parser.
         trust_request_mm_kwargs: let requests set `mm_processor_kwargs`, as vLLM's option does.
         tokenizer_info: serve ``/tokenizer_info``.
@@ -59,7 +59,7 @@ class ServerSettings:
         max_body_bytes: of one request.
         max_total_body_bytes: of all requests that are being answered.
         max_concurrency: requests that are being answered; more get a 503.
-        request_timeout: seconds for one request, from its first byte.
+        request_timeout: seconds for one request, from the end of its head.
         worker_bytes: a body of more, a 64th of its data URLs counted, is answered in a
             thread, so that the others need not wait.
         workers: such threads.
@@ -72,13 +72,13 @@ class ServerSettings:
 
     inexact: InexactPolicy = InexactPolicy.ERROR
     fallback_url: str | None = None
-    fallback_api_key: str | None = None
+    fallback_api_key: str | None = field(default=None, repr=False)
     fallback_timeout: float = 30.0
     strict: bool = False
     trust_request_mm_kwargs: bool = False
     tokenizer_info: bool = False
-    api_keys: tuple[str, ...] = ()
-    admin_key: str | None = None
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    admin_key: str | None = field(default=None, repr=False)
     request_id_headers: bool = False
     otlp_traces_endpoint: str | None = None
     links: ImageLinks | None = None

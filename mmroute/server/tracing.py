@@ -70,7 +70,9 @@ class _Spans:
 
         name = f"{scope['method']} {scope['path']}"
         parent = extract(Headers(scope=scope))
-        with self._tracer.start_as_current_span(name, parent, SpanKind.SERVER) as span:
+        with self._tracer.start_as_current_span(
+            name, parent, SpanKind.SERVER, record_exception=False, set_status_on_exception=False
+        ) as span:
             try:
                 await self._app(scope, receive, observed)
             finally:
