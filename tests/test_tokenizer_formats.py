@@ -282,6 +282,26 @@ def test_a_broken_rank_file_is_named(content: bytes, words: str, tmp_path: Path)
     assert caught.value.reason is Reason.MALFORMED_FILE
 
 
+@pytest.mark.parametrize(
+    ("token_id", "text", "words"), [(300, "", "empty text"), (2**32, "<x>", "4294967296")]
+)
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "added_tokens.json"])
+def test_an_added_token_that_is_none_is_refused(
+    token_id: int, text: str, words: str, file: str, tmp_path: Path
+) -> None:
+    decoder = {"added_tokens_decoder": {str(token_id): {"content": text, "special": True}}}
+    content = decoder if file == "tokenizer_config.json" else {text: token_id}
+    write_vocab_and_merges(tmp_path, {"tokenizer_class": "Qwen2Tokenizer"})
+    vocabularies = [tmp_path / "vocab.json", write_ranks(tmp_path / "a.tiktoken")]
+    vocabularies.append(Path(shutil.copy(SPM, tmp_path / "tokenizer.model")))
+    (tmp_path / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / file).write_text(json.dumps(content), encoding="utf-8")
+    for vocabulary in vocabularies:
+        with pytest.raises(ModelError, match=words) as caught:
+            load_tokenizer(vocabulary)
+        assert caught.value.reason is Reason.MALFORMED_FILE
+
+
 def test_a_rank_file_that_cannot_be_had_says_where_it_is_looked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import tokenizers
@@ -19,8 +21,10 @@ from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = [
     "MATCHING_FLAGS",
+    "MAX_TOKEN_ID",
     "HfTokenizer",
     "all_special_tokens",
+    "check_added_token",
     "configured_tokens",
     "load_hf_tokenizer",
     "named_special_tokens",
@@ -33,6 +37,7 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 _OTHER_VOCABULARIES = (
     "tokenizer.model", "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "*.gguf",
 )  # fmt: skip
+MAX_TOKEN_ID: Final = 2**32 - 1
 MATCHING_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 _FLAGS = (*MATCHING_FLAGS, "special")
 
@@ -252,8 +257,24 @@ def configured_tokens(files: ModelFiles) -> list[tuple[int, tokenizers.AddedToke
         if not key.isdecimal() or not isinstance(entry, dict) or text is None:
             raise _malformed(files, f"added_tokens_decoder.{key} must be a token under its ID")
         flags = {flag: bool(entry.get(flag, False)) for flag in _FLAGS}
+        check_added_token(files.path(_CONFIG), text, int(key))
         tokens.append((int(key), tokenizers.AddedToken(text, **flags)))
     return sorted(tokens, key=lambda pair: pair[0])
+
+
+def check_added_token(path: Path, text: str, token_id: int) -> None:
+    """Refuse what is no token: tiktoken looks for an empty one without an end.
+
+    Raises:
+        ModelError: `malformed_file`.
+    """
+    if not text:
+        what = f"gives an empty text the ID {token_id}; remove that entry"
+    elif not 0 <= token_id <= MAX_TOKEN_ID:
+        what = f"gives {text!r} the ID {token_id}; an ID is at least 0 and at most {MAX_TOKEN_ID}"
+    else:
+        return
+    raise ModelError(Reason.MALFORMED_FILE, f"{path} {what}.")
 
 
 def _check_same_flags(

@@ -16,6 +16,7 @@ from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.hf import (
     MATCHING_FLAGS,
     all_special_tokens,
+    check_added_token,
     configured_tokens,
     named_special_tokens,
 )
@@ -168,6 +169,7 @@ def _tokens_of_older_files(files: ModelFiles) -> list[tuple[int, tokenizers.Adde
                 Reason.MALFORMED_FILE,
                 f"{files.path('added_tokens.json')}: {text!r} must have an ID, found {token_id!r}.",
             )
+        check_added_token(files.path("added_tokens.json"), text, token_id)
         flags = {"special": text in special, "normalized": text not in special}
         tokens.append((token_id, tokenizers.AddedToken(text, **flags)))
     return sorted(tokens, key=lambda pair: pair[0])
