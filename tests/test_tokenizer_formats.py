@@ -23,13 +23,20 @@ from hostile_corpus import hostile_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
-from small_vocabularies import SPECIALS, byte_pairs, write_ranks, write_vocab_and_merges
+from small_vocabularies import (
+    SPECIALS,
+    byte_pairs,
+    write_ranks,
+    write_vocab_and_merges,
+    written,
+)
 from tiktoken.load import load_tiktoken_bpe
 
 import mmroute
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
 from mmroute.tokenizers.facade import LoadedTokenizer
 from mmroute.tokenizers.fingerprint import fingerprint
+from mmroute.tokenizers.formats.tokenizer_json import KEEPING_MODEL_TYPES
 
 MISTRAL = Path(mistral_common.__file__).parent / "data"
 SPM = MISTRAL / "tokenizer.model.v1"
@@ -78,6 +85,54 @@ def test_a_known_family_is_read_as_the_engine_reads_it(
         assert ours.notes == ()
         engine = normalizer(name).model.tokenizer
         same_ids(ours, lambda t, e=engine: e.encode(t, add_special_tokens=False).tolist())  # type: ignore[misc]  # bound by its default
+
+
+def _unusual_directory(root: Path, model_type: str, config: dict[str, Any]) -> Path:
+    """A directory of an unknown family whose pipeline no class of transformers writes."""
+    tokens, merges = byte_pairs()
+    vocabulary = {written(token): i for i, token in enumerate(tokens)}
+    pairs = [(written(a), written(b)) for a, b in merges]
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=pairs))
+    backend.normalizer = tokenizers.normalizers.Replace("e", "!")
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    root.mkdir(exist_ok=True)
+    backend.save(str(root / "tokenizer.json"))
+    for name, content in (
+        ("config.json", {"model_type": model_type}),
+        ("tokenizer_config.json", config),
+    ):
+        (root / name).write_text(json.dumps(content), encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize("declared", [None, "PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_a_model_type_that_may_not_keep_the_file_is_noted(
+    declared: str | None, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="a test dependency")
+    config = {} if declared is None else {"tokenizer_class": declared}
+    directory = _unusual_directory(tmp_path, "qwen2", config)
+    ours = load_tokenizer(directory)
+    reference = transformers.AutoTokenizer.from_pretrained(directory)
+    assert reference.encode("the") != ours.encode("the").tolist()
+    assert "model_type qwen2" in ours.notes[0]
+    (directory / "config.json").unlink()
+    assert load_tokenizer(directory).notes == ()
+
+
+@pytest.mark.parametrize("model_type", sorted(KEEPING_MODEL_TYPES))
+def test_a_model_type_that_keeps_the_file_is_not(model_type: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="a test dependency")
+    config: dict[str, Any] = {"tokenizer_class": "Qwen2Tokenizer"}
+    directory = _unusual_directory(tmp_path, model_type, config)
+    ours = load_tokenizer(directory / "tokenizer.json")
+    assert ours.notes == ()
+    reference = transformers.AutoTokenizer.from_pretrained(directory)
+    assert reference.encode("e\u0301 the") == ours.encode("e\u0301 the").tolist()
+    config["auto_map"] = {"AutoTokenizer": [None, "own.Own"]}
+    ours = load_tokenizer(_unusual_directory(tmp_path, model_type, config) / "tokenizer.json")
+    assert "by its auto_map" in ours.notes[0]
 
 
 @pytest.mark.parametrize(

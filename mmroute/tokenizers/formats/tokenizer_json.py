@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import tokenizers
 
@@ -13,13 +15,33 @@ from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import FastCodec, add_configured_tokens, apply_bos_rule
 from mmroute.tokenizers.hf import load_hf_tokenizer, pieces_of
 
-__all__ = ["load_tokenizer_json"]
+__all__ = ["KEEPING_MODEL_TYPES", "load_tokenizer_json"]
 
 _FORMAT = "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
 # The choice of a faster encoder takes seconds, which one text is not worth.
 _REFERENCE = FastPaths(encoder=EncoderChoice.TOKENIZERS, text_cache_bytes=0)
-# These classes of transformers keep the file's own pipeline.
+# These classes of transformers keep the file's own pipeline, where there is no config.json.
 _KEEP_THE_FILE = ("None", "TokenizersBackend", "PreTrainedTokenizer", "PreTrainedTokenizerFast")
+KEEPING_MODEL_TYPES: Final = frozenset(
+    ("EvollaModel", "arctic", "aria", "beam", "bigbird_pegasus", "camembertv2-base", "canary",
+     "chameleon", "chatlm", "cohere_asr", "deepseek_ocr", "deepseek_ocr2", "deepseek_v2",
+     "deepseek_v3", "deepseek_v32", "deepseek_v4", "deepseek_vl", "deepseek_vl_hybrid",
+     "deepseek_vl_v2", "ernie4_5", "ernie4_5_moe", "flex_olmo", "fuyu", "glm", "glm4",
+     "glm4_moe", "glm4_moe_lite", "glm4v", "glm4v_moe", "glm_image", "glmasr", "got_ocr2",
+     "gpt_bigcode", "granite", "granitemoe", "granitemoehybrid", "granitemoeshared",
+     "h2ovl_chat", "hyperclovax", "hyperclovax_vlm", "internlm2", "jamba", "janus", "kimi_k25",
+     "kimi_linear", "kosmos-2", "llava", "llava_next", "mimo_v2_flash", "minicpm3", "minicpmv",
+     "minicpmv4_6", "minicpmv4_7", "minimax_m2", "modernbert", "modernbert-decoder", "molmo",
+     "molmo2", "nemotron", "nvfp4", "nystromformer", "olmo2", "olmo3", "olmo_hybrid", "opencua",
+     "openvla", "paddleocr_vl", "pegasus_x", "persimmon", "phi3", "phi3_v", "phimoe",
+     "pix2struct", "smolvlm", "stablelm", "step3_vl", "step3p5", "umt5", "unlimited_ocr",
+     "vipllava", "xlm-roberta-xl")
+)  # fmt: skip
+"""The `model_type`s for which transformers 5.20.2 keeps the file, whatever class is declared.
+
+Those of ``models/auto/tokenization_auto.py`` that it was seen to do so for.
+"""
 
 
 def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
@@ -46,15 +68,32 @@ def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
     backend = _as_written(files)
     doubts += add_configured_tokens(backend, files)
     apply_bos_rule(backend, files)
-    declared = str(files.object("tokenizer_config.json").get("tokenizer_class"))
-    if declared not in _KEEP_THE_FILE:
+    chooser = _chooser_of_a_class(files)
+    if chooser is not None:
         doubts.append(
-            f"the IDs of tokenizer.json as it is written; its tokenizer_class {declared} may build "
-            "the pipeline anew in the engine, which was not checked for this model"
+            f"the IDs of tokenizer.json as it is written; by its {chooser} the engine may build "
+            "the pipeline anew, which was not checked for this model"
         )
     codec = FastCodec.of(backend)
     pieces = pieces_of(backend, files.object(_FORMAT).get("decoder"), codec.vocab_size - 1)
     return Loaded(_FORMAT, codec, tuple(doubts), pieces=pieces)
+
+
+def _chooser_of_a_class(files: ModelFiles) -> str | None:
+    """What may have the engine take a class that does not keep the file; None if nothing may.
+
+    Where there is a config.json, its `model_type` decides, also over a class that would keep the
+    file and over none. Source: transformers 5.20.2 ``models/auto/tokenization_auto.py``
+    (`AutoTokenizer.from_pretrained`).
+    """
+    config = files.object(_CONFIG)
+    declared = str(config.get("tokenizer_class"))
+    if "auto_map" in config:
+        return "auto_map"
+    if not files.has("config.json"):
+        return None if declared in _KEEP_THE_FILE else f"tokenizer_class {declared}"
+    model_type = files.object("config.json").get("model_type")
+    return None if model_type in KEEPING_MODEL_TYPES else f"model_type {model_type}"
 
 
 def _as_written(files: ModelFiles) -> tokenizers.Tokenizer:
