@@ -99,7 +99,8 @@ class LoadedTokenizer:
             add_special_tokens: also add what the tokenizer puts around a sequence, such as BOS.
 
         Raises:
-            ValueError: the text holds a lone surrogate, which is not valid Unicode.
+            ValueError: the text holds a lone surrogate, which is not valid Unicode; or tiktoken
+                gives up on it (a run of a million spaces).
         """
         return self._codec.encode(text, add_special_tokens=add_special_tokens)
 

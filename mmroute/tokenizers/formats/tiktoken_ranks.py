@@ -11,9 +11,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +27,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model_files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids
-from mmroute.tokenizers.hf import named_special_tokens
+from mmroute.tokenizers.hf import MAX_TOKEN_ID, named_special_tokens
 from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["TiktokenCodec", "load_openai_encoding", "load_rank_file", "openai_encoding"]
@@ -52,6 +54,10 @@ def _by_case(tail: str, without: str = "") -> str:
     )
 
 
+_LONGEST_TEXT: Final = 400_000
+_LONGEST_RUN: Final = 25_000
+_RUN: Final = re.compile(r"\s+|\S+")
+
 _O200K: Final = _by_case(r"\r\n/")
 _KIMI: Final = r"[\p{Han}]+|" + _by_case(r"\r\n", _NOT_HAN)
 
@@ -63,24 +69,29 @@ class _Rule:
     Attributes:
         pattern: cuts the text.
         specials: the special tokens behind the ranks, in order.
+        first_special: the ID of the first of them; None for the one behind the last rank.
         nfc: the text is normalized first.
+        in_runs: the text is cut first, as `_in_runs` does.
     """
 
     pattern: str
     specials: tuple[str, ...] = ()
+    first_special: int | None = None
     nfc: bool = False
+    in_runs: bool = False
 
 
 _QWEN1: Final = _Rule(
     _CL100K.replace(r"\p{N}{1,3}", r"\p{N}"),
     ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205))),
+    first_special=151643,
     nfc=True,
 )
 # tokenizer_class -> the rule in its code. Sources: Qwen/Qwen-7B ``tokenization_qwen.py``;
 # moonshotai/Kimi-K2-Instruct ``tokenization_kimi.py``, whose names for IDs without one are these.
 _CLASSES: Final = {
     "QWenTokenizer": _QWEN1,
-    "TikTokenTokenizer": _Rule(_KIMI, ("<|reserved_token_{id}|>",) * 256),
+    "TikTokenTokenizer": _Rule(_KIMI, ("<|reserved_token_{id}|>",) * 256, in_runs=True),
 }
 # SHA-256 of the rank file -> the rule that it was published with.
 # Sources: tiktoken 0.14.0 ``tiktoken_ext/openai_public.py`` (r50k, p50k, cl100k, o200k);
@@ -107,6 +118,7 @@ class TiktokenCodec:
         special_tokens: those of its special tokens that may be left out when decoding.
         bos, eos: what is put around a sequence.
         normalize: what is done to a text first.
+        in_runs: the text is cut first, as `_in_runs` does.
     """
 
     encoding: tiktoken.Encoding
@@ -114,6 +126,7 @@ class TiktokenCodec:
     bos: tuple[int, ...] = ()
     eos: tuple[int, ...] = ()
     normalize: Callable[[str], str] | None = None
+    in_runs: bool = False
     _special_ids: frozenset[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -129,10 +142,17 @@ class TiktokenCodec:
         text.encode()  # tiktoken would take a lone surrogate for U+FFFD
         if self.normalize is not None:
             text = self.normalize(text)
-        ids = self.encoding.encode_to_numpy(text, allowed_special="all")
-        if not add_special_tokens:
-            return ids
-        return np.concatenate((np.array(self.bos, np.uint32), ids, np.array(self.eos, np.uint32)))
+        parts = _in_runs(text) if self.in_runs else (text,)
+        try:
+            ids = [self.encoding.encode_to_numpy(part, allowed_special="all") for part in parts]
+        except ValueError as error:  # its expression goes back too far in a run of a million spaces
+            raise ValueError(
+                f"tiktoken {tiktoken.__version__} cannot cut this text of {len(text)} characters: "
+                f"{error}"
+            ) from error
+        if add_special_tokens:
+            ids = [np.array(self.bos, np.uint32), *ids, np.array(self.eos, np.uint32)]
+        return ids[0] if len(ids) == 1 else np.concatenate(ids)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """See `Codec.decode`."""
@@ -219,7 +239,8 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
     content = path.read_bytes()
     ranks = _ranks(content, path)
     config = files.object(_CONFIG)
-    rule = _CLASSES.get(str(config.get("tokenizer_class")))
+    declared = str(config.get("tokenizer_class"))
+    rule = _CLASSES.get(declared)
     rule = rule or _PUBLISHED.get(hashlib.sha256(content).hexdigest())
     notes = []
     if rule is None:
@@ -229,7 +250,13 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
             f"nor tokenizer_class {config.get('tokenizer_class')!r} is known: cl100k's is used, as "
             "transformers does; the engine may hold other IDs"
         )
-    specials = _specials(files, ranks, rule)
+    elif declared not in _CLASSES:
+        notes.append(
+            f"the publisher's IDs; an engine that converts {path.name} cuts text with cl100k's "
+            "expression, as transformers does, and may hold other IDs"
+        )
+    specials = _specials(files, ranks, rule, _first_special(ranks, rule, path))
+    _check_none_begins_another(specials, path)
     encoding = tiktoken.Encoding(
         path.name, pat_str=rule.pattern, mergeable_ranks=ranks, special_tokens=specials
     )
@@ -245,6 +272,7 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
         tuple(bos),
         tuple(eos),
         _nfc if rule.nfc else None,
+        rule.in_runs,
     )
     return _loaded(codec, notes)
 
@@ -258,21 +286,39 @@ def _nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
+def _in_runs(text: str) -> Iterator[str]:
+    """The parts that Kimi's class gives to tiktoken one by one.
+
+    Source: moonshotai/Kimi-K2-Instruct ``tokenization_kimi.py`` (`encode`).
+    """
+    for at in range(0, len(text) or 1, _LONGEST_TEXT):
+        part = text[at : at + _LONGEST_TEXT]
+        start = 0
+        for run in _RUN.finditer(part) if len(part) > _LONGEST_RUN else ():
+            for end in range(run.start() + _LONGEST_RUN, run.end(), _LONGEST_RUN):
+                yield part[start:end]
+                start = end
+        yield part[start:]
+
+
 def _ranks(content: bytes, path: Path) -> dict[bytes, int]:
-    ranks = {}
+    ranks: dict[bytes, int] = {}
     for number, line in enumerate(content.splitlines(), 1):
         if not line:
             continue
         try:
-            token, rank = line.split()
-            # Whisper's multilingual file writes an empty token so.
-            empty = token == b"="
-            ranks[b"" if empty else base64.b64decode(token, validate=True)] = int(rank)
+            token, rank = _token_and_rank(line)
         except (ValueError, binascii.Error) as error:
             raise ModelError(
                 Reason.MALFORMED_FILE,
                 f"{path}, line {number}: must be a base64 token and its rank: {error}.",
             ) from error
+        if token in ranks:
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{path}, line {number}: its token has the rank {ranks[token]} already.",
+            )
+        ranks[token] = rank
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing or len(set(ranks.values())) != len(ranks):
         what = f"has no token for byte {missing[0]}" if missing else "gives two tokens one rank"
@@ -280,9 +326,43 @@ def _ranks(content: bytes, path: Path) -> dict[bytes, int]:
     return ranks
 
 
-def _specials(files: ModelFiles, ranks: Mapping[bytes, int], rule: _Rule) -> dict[str, int]:
-    """Text -> ID: what the rule appends, replaced where the configuration names an ID."""
+def _token_and_rank(line: bytes) -> tuple[bytes, int]:
+    written, rank = line.split()
+    if not rank.isdigit() or int(rank) > MAX_TOKEN_ID:
+        raise ValueError(f"{rank!r} is no rank")
+    # Whisper's multilingual file writes an empty token so.
+    return b"" if written == b"=" else base64.b64decode(written, validate=True), int(rank)
+
+
+def _first_special(ranks: Mapping[bytes, int], rule: _Rule, path: Path) -> int:
+    """The first ID behind the ranks; a rule that appends tokens of its own needs all before it."""
     first = max(ranks.values()) + 1
+    expected = rule.first_special or first
+    if rule.specials and not len(ranks) == first == expected:
+        raise ModelError(
+            Reason.MALFORMED_FILE,
+            f"{path} has {len(ranks)} tokens with ranks up to {first - 1}; its class puts special "
+            f"tokens at {expected} and needs every rank below: it is cut short or broken.",
+        )
+    return first
+
+
+def _check_none_begins_another(specials: Collection[str], path: Path) -> None:
+    """Of two special tokens that match, tiktoken takes the one that its hash table gives first."""
+    for shorter, longer in pairwise(sorted(specials)):
+        if longer.startswith(shorter):
+            raise ModelError(
+                Reason.UNSUPPORTED_TOKENIZER,
+                f"{path}: of its special tokens {shorter!r} begins {longer!r}, and which of them "
+                "tiktoken finds in a text is not determined. Rename one of them, or load a "
+                "tokenizer.json of this model.",
+            )
+
+
+def _specials(
+    files: ModelFiles, ranks: Mapping[bytes, int], rule: _Rule, first: int
+) -> dict[str, int]:
+    """Text -> ID: what the rule appends, replaced where the configuration names an ID."""
     by_id = {first + i: text.format(id=first + i) for i, text in enumerate(rule.specials)}
     for token_id, token in tokens_with_ids(files):
         if token_id < first and ranks.get(token.content.encode()) != token_id:
