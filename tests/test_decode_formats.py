@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -46,15 +45,35 @@ OF_SENTENCEPIECE: Final[dict[str, Callable[[Path], Path | str]]] = {
 }
 
 
-@functools.cache
-def loaded(name: str) -> LoadedTokenizer:
-    directory = Path(tempfile.mkdtemp(prefix="mmroute-formats-"))
-    return mmroute.load_tokenizer((FORMATS | OF_SENTENCEPIECE)[name](directory))
+LOOKED_UP: Final = ("tokenizer.json of a known family", "vocab.json", "tiktoken", "tekken")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LoadedTokenizer]:
+    """Each format, loaded once."""
+
+    @functools.cache
+    def load(name: str) -> LoadedTokenizer:
+        directory = tmp_path_factory.mktemp("formats")
+        return mmroute.load_tokenizer((FORMATS | OF_SENTENCEPIECE)[name](directory))
+
+    return load
+
+
+@pytest.mark.parametrize("name", [*FORMATS, *OF_SENTENCEPIECE])
+def test_the_formats_that_are_looked_up_are_those_of_the_documentation(
+    name: str, loaded: Callable[[str], LoadedTokenizer]
+) -> None:
+    pieces = loaded(name).pieces
+    assert (pieces is not None) == (name in LOOKED_UP)
+    assert pieces is None or pieces.texts(skip_special_tokens=True) is not None
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data(), skip=st.booleans())
-def test_pieces_and_flush_are_the_batch_decode(name: str, data: st.DataObject, skip: bool) -> None:
+def test_pieces_and_flush_are_the_batch_decode(
+    name: str, data: st.DataObject, skip: bool, loaded: Callable[[str], LoadedTokenizer]
+) -> None:
     tokenizer = loaded(name)
     some = st.integers(0, min(tokenizer.max_token_id, 2000))
     ids = data.draw(st.lists(some, max_size=30), "ids")
@@ -66,7 +85,9 @@ def test_pieces_and_flush_are_the_batch_decode(name: str, data: st.DataObject, s
 
 @pytest.mark.parametrize("name", [*FORMATS, *OF_SENTENCEPIECE])
 @given(text=st.text(max_size=40), cut=st.integers(0, 40))
-def test_a_text_comes_back_behind_any_prompt(name: str, text: str, cut: int) -> None:
+def test_a_text_comes_back_behind_any_prompt(
+    name: str, text: str, cut: int, loaded: Callable[[str], LoadedTokenizer]
+) -> None:
     tokenizer = loaded(name)
     ids = tokenizer.encode(text).tolist()
     prompt, output = ids[:cut], ids[cut:]

@@ -178,6 +178,34 @@ def test_a_class_that_splits_in_another_way_is_refused(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.UNSUPPORTED_TOKENIZER
 
 
+def test_a_class_that_was_not_checked_with_a_field_is_noted(tmp_path: Path) -> None:
+    """A leading space: transformers 5.20.2 has Qwen2Tokenizer add one."""
+    transformers = pytest.importorskip("transformers", reason="a test dependency")
+    config = {"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True}
+    directory = write_vocab_and_merges(tmp_path, config)
+    ours = load_tokenizer(directory)
+    assert "with add_prefix_space True was not checked" in ours.notes[0]
+    reference = transformers.AutoTokenizer.from_pretrained(directory)
+    assert reference.encode("the") != ours.encode("the").tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"a": 0, "b": 0}', "the ID 0 to 'a' and to 'b'"),
+        ('{"a": 0, "a": 1}', "a token twice"),
+        ('{"a": []}', "no BPE"),
+        ("[1, 2", "is not JSON"),
+    ],
+)
+def test_a_vocab_json_that_is_not_one_is_refused(content: str, words: str, tmp_path: Path) -> None:
+    directory = write_vocab_and_merges(tmp_path, {"tokenizer_class": "Qwen2Tokenizer"})
+    (directory / "vocab.json").write_text(content, encoding="ascii")
+    with pytest.raises(ModelError, match=words) as caught:
+        load_tokenizer(directory)
+    assert caught.value.reason is Reason.MALFORMED_FILE
+
+
 # SentencePiece
 
 

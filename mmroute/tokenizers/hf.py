@@ -28,6 +28,7 @@ __all__ = [
     "configured_tokens",
     "load_hf_tokenizer",
     "named_special_tokens",
+    "outside_of",
     "pieces_of",
 ]
 
@@ -199,14 +200,19 @@ def _pipeline(
             f"{', '.join(sorted(pipelines))}",
         )
     pipeline = PIPELINES[chosen]
+    doubt = outside_of(pipeline, config)
+    if doubt is not None:
+        raise _unverified(files, f"{declared} {doubt}")
+    return pipeline
+
+
+def outside_of(pipeline: Pipeline, config: Mapping[str, JsonValue]) -> str | None:
+    """The field of tokenizer_config.json that the class may read otherwise, in words, or None."""
     for field, allowed in pipeline.assumes.items():
         if config.get(field) not in allowed:
-            raise _unverified(
-                files,
-                f"{declared} with {field} {config.get(field)!r} was not checked, only "
-                f"{' or '.join(map(repr, allowed))}",
-            )
-    return pipeline
+            values = " or ".join(map(repr, allowed))
+            return f"with {field} {config.get(field)!r} was not checked, only {values}"
+    return None
 
 
 def _unverified(files: ModelFiles, why: str) -> ModelError:

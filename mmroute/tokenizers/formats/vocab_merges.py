@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 
@@ -10,15 +11,17 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.model_files import ModelFiles
+from mmroute.model_files import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import FastCodec, add_configured_tokens, apply_bos_rule
-from mmroute.tokenizers.pipelines import PIPELINES
+from mmroute.tokenizers.hf import outside_of, pieces_of
+from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = ["load_vocab_and_merges"]
 
 _CONFIG: Final = "tokenizer_config.json"
 _CLASSES: Final = ("GPT2Tokenizer", "Qwen2Tokenizer")
+_DECODER: Final[JsonValue] = {"type": "ByteLevel"}
 _VERSION: Final = re.compile(r"#version\b")
 
 
@@ -45,8 +48,11 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
             "(`AutoTokenizer.from_pretrained(...).save_pretrained(...)`).",
         )
     backend = _bpe(files)
+    doubt = None
     if name == "Qwen2Tokenizer":
-        _overwrite(backend, "qwen2")
+        pipeline = PIPELINES["qwen2"]
+        doubt = outside_of(pipeline, config)
+        _overwrite(backend, pipeline)
     else:
         prefix = bool(config.get("add_prefix_space", False))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
@@ -55,11 +61,38 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
     apply_bos_rule(backend, files)
     if declared is None:
         notes.append("no tokenizer_class says how text is split: GPT-2's rule is used")
-    return Loaded("vocab.json", FastCodec.of(backend), tuple(notes))
+    if doubt is not None:
+        notes.append(f"{declared} {doubt}: the engine may hold other IDs")
+    codec = FastCodec.of(backend)
+    pieces = pieces_of(backend, _DECODER, codec.vocab_size - 1)
+    return Loaded("vocab.json", codec, tuple(notes), pieces=pieces)
+
+
+def _vocabulary(files: ModelFiles) -> Any:  # noqa: ANN401 - whatever the file holds
+    """Read anew: a token that the file has twice is one in what `ModelFiles` keeps."""
+    path = files.path("vocab.json")
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ModelError(Reason.MALFORMED_FILE, f"{path} has a token twice.")
+        return found
+
+    files.json("vocab.json")  # says what is wrong with a file that is no JSON
+    text = files.text("vocab.json").removeprefix("\ufeff")
+    vocabulary = json.loads(text, object_pairs_hook=object_of)
+    ids: dict[int, str] = {}
+    for token, token_id in vocabulary.items() if isinstance(vocabulary, dict) else ():
+        if type(token_id) is int and ids.setdefault(token_id, token) != token:
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{path} gives the ID {token_id} to {ids[token_id]!r} and to {token!r}.",
+            )
+    return vocabulary
 
 
 def _bpe(files: ModelFiles) -> tokenizers.Tokenizer:
-    vocabulary: Any = files.json("vocab.json")
+    vocabulary = _vocabulary(files)
     lines = files.text("merges.txt").split("\n")
     pairs: Any = [tuple(line.split(" ")) for line in lines if line and not _VERSION.match(line)]
     try:
@@ -71,9 +104,8 @@ def _bpe(files: ModelFiles) -> tokenizers.Tokenizer:
         ) from error
 
 
-def _overwrite(backend: tokenizers.Tokenizer, pipeline: str) -> None:
-    parts = PIPELINES[pipeline].overwrites
+def _overwrite(backend: tokenizers.Tokenizer, pipeline: Pipeline) -> None:
     empty = {"type": "BPE", "vocab": {}, "merges": []}
-    declared = msgspec.json.encode({"model": empty, **parts})
+    declared = msgspec.json.encode({"model": empty, **pipeline.overwrites})
     whole = tokenizers.Tokenizer.from_str(declared.decode())
     backend.normalizer, backend.pre_tokenizer = whole.normalizer, whole.pre_tokenizer
