@@ -127,6 +127,34 @@ def test_a_type_that_there_is_not_is_named(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.MALFORMED_FILE
 
 
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), 1e300])
+def test_a_score_that_is_no_number_is_named(score: float, tmp_path: Path) -> None:
+    """As numbers of 64 bits, which hold more than llama.cpp's."""
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "a"])
+    writer.add_key_value(
+        "tokenizer.ggml.scores", [0.0, score], gguf.GGUFValueType.ARRAY,
+        sub_type=gguf.GGUFValueType.FLOAT64,
+    )  # fmt: skip
+    writer.write_header_to_file(tmp_path / "a.gguf")
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(ModelError, match="scores has one that is not finite") as caught:
+        load_tokenizer(tmp_path / "a.gguf")
+    assert caught.value.reason is Reason.MALFORMED_FILE
+
+
+def test_a_merge_that_is_not_of_two_parts_is_named(tmp_path: Path) -> None:
+    path = write_gguf_bpe(tmp_path / "a.gguf", "qwen2")
+    content = path.read_bytes()
+    assert b"\x03\0\0\0\0\0\0\0a b" in content
+    path.write_bytes(content.replace(b"\x03\0\0\0\0\0\0\0a b", b"\x03\0\0\0\0\0\0\0aab"))
+    with pytest.raises(ModelError, match=r"merges has 'aab'") as caught:
+        load_tokenizer(path)
+    assert caught.value.reason is Reason.MALFORMED_FILE
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -265,6 +265,19 @@ def test_sentencepiece_decodes_what_is_between_added_tokens(tmp_path: Path) -> N
     assert ours.decode(ids) == "<s> Hello<s>  world</s>"
 
 
+@pytest.mark.parametrize(
+    ("token_id", "text", "words"),
+    [(300, "<image>", "the ID 300, which is "), (32000, "</s>", "not the model's, 2")],
+)
+def test_a_token_cannot_have_the_id_of_another(
+    token_id: int, text: str, words: str, tmp_path: Path
+) -> None:
+    config = {"added_tokens_decoder": {str(token_id): {"content": text, "special": True}}}
+    with pytest.raises(ModelError, match=words) as caught:
+        load_tokenizer(_spm_directory(tmp_path, config))
+    assert caught.value.reason is Reason.SPECIAL_TOKEN_SPLIT
+
+
 def test_what_a_configuration_puts_around_a_sequence(tmp_path: Path) -> None:
     config = {"add_bos_token": False, "add_eos_token": True}
     ours = load_tokenizer(_spm_directory(tmp_path, config))

@@ -8,12 +8,14 @@ BPE by scores), which sentencepiece encodes with a model made of the file's piec
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import tokenizers
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import decoders, models, pre_tokenizers
@@ -32,6 +34,7 @@ __all__ = ["load_gguf"]
 _FORMAT: Final = "gguf"
 _KINDS: Final = ("llama", "gpt2")
 _BYTES: Final = 256
+_LARGEST_SCORE: Final = float(np.finfo(np.float32).max)
 _MORE: Final = 0x80  # the bit of a protobuf number that says that it goes on
 _NOTE: Final = (
     "the IDs of llama.cpp for this GGUF file; vLLM has no tokenizer of its own for GGUF and takes "
@@ -118,6 +121,12 @@ def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
                 Reason.MALFORMED_FILE,
                 f"{path}: {prefix}{what} has {len(values)} values for {size} tokens.",
             )
+    largest = max(map(abs, vocabulary.scores or ()), default=0.0)
+    if not all(map(math.isfinite, vocabulary.scores or ())) or largest > _LARGEST_SCORE:
+        raise ModelError(
+            Reason.MALFORMED_FILE,
+            f"{path}: {prefix}scores has one that is not finite, or too large for 32 bits.",
+        )
     strange = set(vocabulary.types[:size]) - set(_TokenType)
     if strange:
         raise ModelError(
@@ -237,11 +246,12 @@ def _bpe(vocabulary: _Vocabulary, path: Path) -> FastCodec:
     if vocabulary.merges is None:
         raise ModelError(Reason.MALFORMED_FILE, f"{path}: tokenizer.ggml.merges is missing.")
     ids = {text: i for i, text in enumerate(vocabulary.tokens)}
+    merges = list(_pairs(vocabulary.merges, path))
     try:
         backend = tokenizers.Tokenizer(
             models.BPE(
                 vocab=ids,
-                merges=list(_pairs(vocabulary.merges)),
+                merges=merges,
                 ignore_merges=split.ignore_merges,
             )
         )
@@ -284,9 +294,14 @@ def _split(vocabulary: _Vocabulary, path: Path) -> Split:
     return SPLITS[name]
 
 
-def _pairs(merges: Iterable[str]) -> Iterable[tuple[str, str]]:
+def _pairs(merges: Iterable[str], path: Path) -> Iterable[tuple[str, str]]:
     for merge in merges:
         at = merge.find(" ", 1)  # a part may itself begin with a space
+        if at < 0:
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{path}: tokenizer.ggml.merges has {merge!r}, which are not two parts.",
+            )
         yield merge[:at], merge[at + 1 :]
 
 

@@ -145,7 +145,8 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
     BOS is added unless tokenizer_config.json says otherwise, and EOS only if it says so.
 
     Raises:
-        ModelError: `unsupported_tokenizer`, `malformed_file`.
+        ModelError: `unsupported_tokenizer`, `malformed_file`; `special_token_split` if a token of
+            the configuration cannot have its ID.
     """
     path = files.path("tokenizer.model")
     model = path.read_bytes()
@@ -173,6 +174,13 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
     return Loaded("sentencepiece", codec, (_NOTE, *notes))
 
 
+def _split(files: ModelFiles, text: str, token_id: int, why: str) -> ModelError:
+    return ModelError(
+        Reason.SPECIAL_TOKEN_SPLIT,
+        f"{files.name}: the configuration gives {text!r} the ID {token_id}, which {why}.",
+    )
+
+
 def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[str]]:  # noqa: ANN401 - as above
     """The model's own control tokens, then those of the configuration, which replace them."""
     size = native.vocab_size()
@@ -185,6 +193,13 @@ def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[
     taken = {token_id for token_id, _ in configured}
     added = {text: token for text, token in added.items() if token.token_id not in taken}
     for token_id, token in configured:
+        if token_id < size and native.id_to_piece(token_id) != token.content:
+            raise _split(
+                files, token.content, token_id, f"is {native.id_to_piece(token_id)!r} in the model"
+            )
+        known = native.piece_to_id(token.content)
+        if token_id >= size and native.id_to_piece(known) == token.content:
+            raise _split(files, token.content, token_id, f"is not the model's, {known}")
         added[token.content] = AddedToken(token_id, token.special, token.lstrip, token.rstrip)
     notes = []
     for text in special_texts(files):
