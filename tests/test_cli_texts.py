@@ -74,6 +74,12 @@ def test_notes_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["decode", "SOURCE", "1", "x"], 2, "found 'x'"),
         (["decode", "SOURCE", "999999"], 1, "999999 is not in 0"),
         (["tokens", "SOURCE", "--text", "a", "--input", "b"], 2, "--text stands for --input"),
+        (["tokens", "SOURCE", "--text", "a", "--backend", "sglang"], 2, "--backend would have no"),
+        (["tokens", "SOURCE", "--text", "a", "--model-id", "b"], 2, "--model-id would have no"),
+        (["tokens", "SOURCE", "--text", "a", "--encoder", "fastokens"], 2, "--encoder would have"),
+        (["tokens", "SOURCE", "--text", "a", "--image-host", "*"], 2, "--image-host would have"),
+        (["tokens", "SOURCE", "--text", "a", "--image-network", "10.0.0.0/8"], 2, "--image-net"),
+        (["tokens", "SOURCE", "--add-special-tokens"], 2, "is for --text"),
         (["tokens", "SOURCE", "--text", "a\udc80b"], 1, "cannot be encoded"),
     ],
 )
@@ -84,6 +90,33 @@ def test_the_exit_status_says_whose_fault_it_is(
     out, err = capsys.readouterr()
     assert words in err
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (b"1] [2", "found '1]'"),
+        (b"[1, 2] 3", "JSON list"),
+        (b"[1 2]", "JSON list"),
+        (b"[1, -2]", "found -2"),
+        (b"[1, true]", "found True"),
+    ],
+)
+def test_what_is_no_list_of_ids_is_bad_usage(source: str, ids: bytes, words: str) -> None:
+    ended = run("decode", source, "-", stdin=ids)
+    assert (ended.returncode, ended.stdout) == (2, b"")
+    assert words in ended.stderr.decode()
+
+
+def test_a_stdout_that_cannot_take_the_text_is_a_failure(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    ids = load_tokenizer(source).encode("é").tolist()
+    ended = run("decode", source, *map(str, ids))
+    assert ended.returncode == 1
+    assert b"PYTHONIOENCODING" in ended.stderr
+    assert b"Traceback" not in ended.stderr
 
 
 def test_a_file_that_is_not_utf_8_is_a_failure(

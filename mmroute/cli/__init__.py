@@ -50,8 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone; keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
-    except OSError as error:
-        print(f"mmroute: {error}", file=sys.stderr)
+    except (OSError, UnicodeEncodeError) as error:
+        for_text = isinstance(error, UnicodeEncodeError)
+        hint = "; set PYTHONIOENCODING=utf-8 if it is stdout that cannot take it" * for_text
+        print(f"mmroute: {error}{hint}", file=sys.stderr)
         return EXIT_FAILURE
     except KeyboardInterrupt:
         print("mmroute: interrupted", file=sys.stderr)

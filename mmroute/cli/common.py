@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from mmroute.fast_paths import EncoderChoice
 
 __all__ = [
+    "DEFAULT_BACKEND",
     "EXIT_FAILURE",
     "EXIT_USAGE",
     "Commands",
@@ -19,6 +20,7 @@ __all__ = [
     "print_table",
 ]
 
+DEFAULT_BACKEND: Final = "vllm"
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 _HIGHEST_PORT: Final = 65535
@@ -55,7 +57,9 @@ def add_command(
 def model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says which model is meant."""
     parser.add_argument("model", metavar="MODEL", help=_MODEL_HELP)
-    parser.add_argument("--backend", default="vllm", help="engine to match (default: vllm)")
+    parser.add_argument(
+        "--backend", default=DEFAULT_BACKEND, help="engine to match (default: %(default)s)"
+    )
     parser.add_argument(
         "--model-id",
         metavar="NAME",

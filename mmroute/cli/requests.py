@@ -9,11 +9,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Mapping
+from typing import IO, Final
 
 from mmroute.block_hashes import Algorithm, none_hash
 from mmroute.cli.common import (
+    DEFAULT_BACKEND,
     EXIT_FAILURE,
     EXIT_USAGE,
     Commands,
@@ -22,7 +23,7 @@ from mmroute.cli.common import (
     model_arguments,
 )
 from mmroute.cli.strip import print_strip
-from mmroute.fast_paths import FastPaths
+from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.images.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request_lines import Answer, answer_line, blocks_answer, tokens_answer
@@ -32,6 +33,17 @@ __all__ = ["add_blocks", "add_tokens"]
 
 _STANDARD = "-"
 _PROGRESS_EVERY = 1.0  # seconds
+
+# What only requests are answered with, and its default.
+_OF_REQUESTS: Final[Mapping[str, object]] = {
+    "--input": _STANDARD,
+    "--output": _STANDARD,
+    "--backend": DEFAULT_BACKEND,
+    "--model-id": None,
+    "--encoder": EncoderChoice.AUTO.value,
+    "--image-host": [],
+    "--image-network": [],
+}
 
 _REQUESTS_HELP = """\
 one request per input line:
@@ -94,9 +106,21 @@ def add_tokens(commands: Commands) -> None:
 
 def _tokens(arguments: argparse.Namespace) -> int:
     if arguments.text is None:
+        if arguments.add_special_tokens:
+            print(
+                "mmroute: --add-special-tokens is for --text; a request has a field for it, "
+                '"add_special_tokens"',
+                file=sys.stderr,
+            )
+            return EXIT_USAGE
         return _answer_requests(arguments, tokens_answer)
-    if (arguments.input, arguments.output) != (_STANDARD, _STANDARD):
-        print("mmroute: --text stands for --input, and is shown on stdout", file=sys.stderr)
+    wrong = [option for option, value in _OF_REQUESTS.items() if _given(arguments, option) != value]
+    if wrong:
+        print(
+            f"mmroute: --text stands for --input, and is shown on stdout; {', '.join(wrong)} "
+            "would have no meaning",
+            file=sys.stderr,
+        )
         return EXIT_USAGE
     tokenizer = load_tokenizer(arguments.model, revision=arguments.revision)
     try:
@@ -110,6 +134,10 @@ def _tokens(arguments: argparse.Namespace) -> int:
         print(f"mmroute: the text cannot be encoded: {error}", file=sys.stderr)
         return EXIT_FAILURE
     return 0
+
+
+def _given(arguments: argparse.Namespace, option: str) -> object:
+    return getattr(arguments, option.removeprefix("--").replace("-", "_"))
 
 
 def add_blocks(commands: Commands) -> None:

@@ -107,20 +107,14 @@ def _text_of(path: str) -> str:
 
 
 def _decode(arguments: argparse.Namespace) -> int:
-    if arguments.ids == [_STANDARD]:
-        read = sys.stdin.read()
-        arguments.ids = read.replace(",", " ").replace("[", " ").replace("]", " ").split()
-    wrong = next((text for text in arguments.ids if not text.isdecimal()), None)
-    if wrong is not None:
-        print(f"mmroute: a token ID must be a number of at least 0, found {wrong!r}",
-              file=sys.stderr)  # fmt: skip
+    try:
+        ids = _ids_of(arguments.ids)
+    except ValueError as error:
+        print(f"mmroute: {error}", file=sys.stderr)
         return EXIT_USAGE
     tokenizer = load_tokenizer(arguments.source, revision=arguments.revision)
     try:
-        text = tokenizer.decode(
-            [int(text) for text in arguments.ids],
-            skip_special_tokens=arguments.skip_special_tokens,
-        )
+        text = tokenizer.decode(ids, skip_special_tokens=arguments.skip_special_tokens)
     except ValueError as error:
         print(f"mmroute: {error}", file=sys.stderr)
         return EXIT_FAILURE
@@ -130,3 +124,24 @@ def _decode(arguments: argparse.Namespace) -> int:
     print_notes(tokenizer)
     print(text)
     return 0
+
+
+def _ids_of(given: list[str]) -> list[int]:
+    """Token IDs: arguments, or a JSON list or numbers between white space and commas on stdin."""
+    found: list[object] = list(given)
+    if given == [_STANDARD]:
+        read = sys.stdin.read().strip()
+        found = list(_json(read) if read.startswith("[") else read.replace(",", " ").split())
+    ids = [int(each) if isinstance(each, str) and each.isdecimal() else each for each in found]
+    wrong = next((each for each in ids if type(each) is not int or each < 0), None)
+    if wrong is not None:
+        raise ValueError(f"a token ID must be a number of at least 0, found {wrong!r}")
+    return [each for each in ids if isinstance(each, int)]
+
+
+def _json(text: str) -> list[object]:
+    try:
+        found: list[object] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"what begins with [ must be a JSON list of token IDs: {error}") from error
+    return found
