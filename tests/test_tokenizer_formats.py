@@ -265,15 +265,17 @@ def test_sentencepiece_decodes_what_is_between_added_tokens(tmp_path: Path) -> N
     assert ours.decode(ids) == "<s> Hello<s>  world</s>"
 
 
-@pytest.mark.parametrize(
-    ("token_id", "text", "words"),
-    [(300, "<image>", "the ID 300, which is "), (32000, "</s>", "not the model's, 2")],
-)
-def test_a_token_cannot_have_the_id_of_another(
-    token_id: int, text: str, words: str, tmp_path: Path
-) -> None:
-    config = {"added_tokens_decoder": {str(token_id): {"content": text, "special": True}}}
-    with pytest.raises(ModelError, match=words) as caught:
+def test_a_token_with_the_id_of_a_piece_is_noted(tmp_path: Path) -> None:
+    piece = sentencepiece.SentencePieceProcessor(model_file=str(SPM)).id_to_piece(22557)
+    config = {"added_tokens_decoder": {"22557": {"content": "<image>", "special": True}}}
+    ours = load_tokenizer(_spm_directory(tmp_path, config))
+    assert f"'<image>' of {piece!r}" in ours.notes[1]
+    assert ours.encode("Hello<image>").tolist() == [22557, 22557]
+
+
+def test_a_piece_cannot_get_another_id(tmp_path: Path) -> None:
+    config = {"added_tokens_decoder": {"32000": {"content": "</s>", "special": True}}}
+    with pytest.raises(ModelError, match="the ID 32000, and the model 2") as caught:
         load_tokenizer(_spm_directory(tmp_path, config))
     assert caught.value.reason is Reason.SPECIAL_TOKEN_SPLIT
 
@@ -512,6 +514,29 @@ def test_a_tokenizer_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(importlib.metadata, "entry_points", installed)
     assert load_tokenizer("acme").encode("ab").tolist() == [98, 97]
+
+
+def test_an_entry_point_is_loaded_as_packages_declare_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"acme": "own_tokenizers:Reversed [fast]", "broken": "own_tokenizers"}
+
+    def installed(group: str, name: str) -> list[importlib.metadata.EntryPoint]:
+        return [importlib.metadata.EntryPoint(name, values[name], group)]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", installed)
+    assert load_tokenizer("acme").encode("ab").tolist() == [98, 97]
+    with pytest.raises(ModelError, match="own_tokenizers could not be imported and called"):
+        load_tokenizer("broken")
+
+
+def test_the_highest_version_is_taken(tmp_path: Path) -> None:
+    shutil.copy(SPM, tmp_path / "tokenizer.model.v1")
+    shutil.copy(MISTRAL / "mistral_instruct_tokenizer_240323.model.v3", tmp_path)
+    (tmp_path / "mistral_instruct_tokenizer_240323.model.v3").rename(
+        tmp_path / "tokenizer.model.v3"
+    )
+    shutil.copy(tmp_path / "tokenizer.model.v3", tmp_path / "tokenizer.model.v11")
+    tokenizer = load_tokenizer(tmp_path)
+    assert "tokenizer.model.v11" in tokenizer.files
 
 
 def test_an_unknown_name_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import re
@@ -149,7 +148,7 @@ def _candidates(files: ModelFiles, family: FamilySpec | None) -> Iterator[str]:
     if family is not None and family.tokenizer.format == "mistral":
         order.reverse()
     yield from filter(files.has, order)
-    yield from sorted((path.name for path in files.root.glob(_MISTRAL)), reverse=True)
+    yield from sorted((path.name for path in files.root.glob(_MISTRAL)), key=_version, reverse=True)
     yield from filter(files.has, ("tokenizer.model", "tiktoken.model"))
     for several in ("*.tiktoken", "*.gguf"):
         names = sorted(path.name for path in files.root.glob(several))
@@ -162,6 +161,12 @@ def _candidates(files: ModelFiles, family: FamilySpec | None) -> Iterator[str]:
         yield from names
         if several == "*.tiktoken" and files.has("merges.txt") and files.has("vocab.json"):
             yield "vocab.json"
+
+
+def _version(name: str) -> tuple[int, str]:
+    """By which Mistral's files are sorted; ``.v3m1`` is a 3."""
+    number = re.match(r"\d+", name.removeprefix("tokenizer.model.v"))
+    return (int(number[0]) if number else 0, name)
 
 
 def _load(
@@ -235,16 +240,15 @@ _LOADERS: Final[dict[FileKind, Callable[[ModelFiles, str, FamilySpec | None], Lo
 
 def _of_ones_own(name: str) -> Codec | None:
     """What an entry point of this name, or ``module:Class``, makes; None if it is neither."""
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
-    target = next(iter(points)).value if points else name
-    if not _OWN.fullmatch(target):
-        return None
-    module, _, attribute = target.partition(":")
+    installed = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
+    point = next(iter(installed), None)
+    if point is None:
+        if not _OWN.fullmatch(name):
+            return None
+        point = importlib.metadata.EntryPoint(name, name, ENTRY_POINTS)
+    target = point.value
     try:
-        made: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            made = getattr(made, part)
-        made = made()
+        made: Any = point.load()()
     except Exception as error:  # code of others: whatever it raises
         raise ModelError(
             Reason.MODEL_NOT_FOUND, f"{target} could not be imported and called: {error!r}"

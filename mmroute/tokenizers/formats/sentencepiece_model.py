@@ -174,13 +174,6 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
     return Loaded("sentencepiece", codec, (_NOTE, *notes))
 
 
-def _split(files: ModelFiles, text: str, token_id: int, why: str) -> ModelError:
-    return ModelError(
-        Reason.SPECIAL_TOKEN_SPLIT,
-        f"{files.name}: the configuration gives {text!r} the ID {token_id}, which {why}.",
-    )
-
-
 def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[str]]:  # noqa: ANN401 - as above
     """The model's own control tokens, then those of the configuration, which replace them."""
     size = native.vocab_size()
@@ -192,16 +185,25 @@ def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[
     configured = tokens_with_ids(files)
     taken = {token_id for token_id, _ in configured}
     added = {text: token for text, token in added.items() if token.token_id not in taken}
+    replaced: list[tuple[str, str]] = []
     for token_id, token in configured:
         if token_id < size and native.id_to_piece(token_id) != token.content:
-            raise _split(
-                files, token.content, token_id, f"is {native.id_to_piece(token_id)!r} in the model"
-            )
+            replaced.append((token.content, native.id_to_piece(token_id)))
         known = native.piece_to_id(token.content)
         if token_id >= size and native.id_to_piece(known) == token.content:
-            raise _split(files, token.content, token_id, f"is not the model's, {known}")
+            raise ModelError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{files.name}: the configuration gives {token.content!r} the ID {token_id}, and "
+                f"the model {known}.",
+            )
         added[token.content] = AddedToken(token_id, token.special, token.lstrip, token.rstrip)
     notes = []
+    if replaced:  # InternLM2 does so with pieces that its model keeps free, but they are not marked
+        tokens = ", ".join(f"{text!r} of {piece!r}" for text, piece in replaced[:3])
+        notes.append(
+            f"{len(replaced)} tokens of the configuration have the IDs of other pieces ({tokens}"
+            f"{', …' if len(replaced) > 3 else ''}): such a piece in a text is read as the token"  # noqa: PLR2004 - enough to recognise them
+        )
     for text in special_texts(files):
         if text in added:
             continue

@@ -54,12 +54,12 @@ def _by_case(tail: str, without: str = "") -> str:
     )
 
 
+_O200K: Final = _by_case(r"\r\n/")
+_KIMI: Final = r"[\p{Han}]+|" + _by_case(r"\r\n", _NOT_HAN)
+# Where Kimi's class cuts a text first, in characters.
 _LONGEST_TEXT: Final = 400_000
 _LONGEST_RUN: Final = 25_000
 _RUN: Final = re.compile(r"\s+|\S+")
-
-_O200K: Final = _by_case(r"\r\n/")
-_KIMI: Final = r"[\p{Han}]+|" + _by_case(r"\r\n", _NOT_HAN)
 
 
 @dataclass(frozen=True, slots=True)
