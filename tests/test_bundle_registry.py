@@ -285,6 +285,67 @@ def test_a_fleet_that_disagrees_is_refused(load: Loader, tmp_path: Path, private
         registry.close()
 
 
+def test_a_worker_that_is_gone_before_all_answered_refuses_nothing(
+    load: Loader, tmp_path: Path, private: Path
+) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def fetch(address: str) -> Bundle:
+        if address == two:
+            began.set()
+            assert go.wait(10)
+        return fetch_bundle(address)
+
+    with (
+        fleet(tmp_path, OLD, NEW) as (one, two),
+        TokenizerRegistry(load, fetch=fetch) as registry,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        registry.add("m", workers=[one, two])
+        first = pool.submit(registry.get, "m")
+        assert began.wait(10)
+        registry.worker_stopped("m", one)
+        go.set()
+        assert first.result(10) == b"new"
+        assert registry.get("m") == b"new"
+        assert registry.status("m").workers == {two: registry.status("m").fingerprint}
+        assert len(list(private.iterdir())) == 1
+    assert list(private.iterdir()) == []
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_one_worker_whose_fetch_fails_in_any_way_is_passed_over(
+    position: int, load: Loader, tmp_path: Path
+) -> None:
+    def fetch(address: str) -> Bundle:
+        if address == "broken:1":
+            raise ValueError("what a caller's own fetch may raise")
+        return fetch_bundle(address)
+
+    with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(load, fetch=fetch) as registry:
+        workers = [address]
+        workers.insert(position, "broken:1")
+        registry.add("m", workers=workers)
+        assert registry.get("m") == b"old"
+        assert registry.status("m").workers["broken:1"] is None
+
+
+def test_an_interrupted_fetch_of_a_fleet_leaves_nothing(
+    load: Loader, tmp_path: Path, private: Path
+) -> None:
+    def fetch(address: str) -> Bundle:
+        if address == two:
+            raise KeyboardInterrupt
+        return fetch_bundle(address)
+
+    with fleet(tmp_path, OLD, OLD, NEW) as (one, two, three):
+        registry = TokenizerRegistry(load, fetch=fetch)
+        registry.add("m", workers=[one, two, three])
+        with pytest.raises(KeyboardInterrupt):
+            registry.get("m")
+    assert list(private.iterdir()) == []
+
+
 def test_equal_zips_with_other_times_are_one_fleet(load: Loader, private: Path) -> None:
     """Engines write times into their zips: equal files, another SHA-256."""
     other = zip_of(*(Entry(n.encode(), c, method=0) for n, c in reversed(OLD.items())))
@@ -437,6 +498,12 @@ def test_wrong_uses(load: Loader, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="did you mean 'qwen'") as caught:
         registry.get("qwem")
     assert caught.value.reason is Reason.MODEL_NOT_FOUND
+    for worker_of_no_form in ("10.0.0.7", "http://10.0.0.7:50051"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            registry.add("other", workers=["10.0.0.8:50051", worker_of_no_form])
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            registry.worker_started("qwen", worker_of_no_form)
+    assert registry.status("qwen").workers == {}
     registry.remove("qwen")
     with pytest.raises(ModelError, match="registered: none"):
         registry.get("qwen")

@@ -21,7 +21,7 @@ from mmroute.bundle.unpack import unpack
 from mmroute.errors import shown
 from mmroute.tokenizers.fingerprint import fingerprint
 
-__all__ = ["Bundle", "fetch_bundle"]
+__all__ = ["Bundle", "fetch_bundle", "grpc_address"]
 
 _REQUEST: Final = b""  # GetTokenizerRequest has no fields
 _OPTIONS: Final = (
@@ -89,7 +89,7 @@ def fetch_bundle(
         ValueError: `worker` is no address of the forms above.
     """
     limits, until = limits or Limits(), time.monotonic() + timeout
-    address = _address(worker)
+    address = grpc_address(worker)
     directory = tempfile.TemporaryDirectory(prefix="mmroute-bundle-")
     try:
         root = Path(directory.name)
@@ -163,8 +163,12 @@ def _told(error: grpc.RpcError, *, begun: bool) -> Exception:
     return BundleError(Fault.WORKER_REFUSED, f"The worker refuses: {code.name} {details}")
 
 
-def _address(worker: str) -> str:
-    """The address in gRPC's form."""
+def grpc_address(worker: str) -> str:
+    """A worker's address in gRPC's form.
+
+    Raises:
+        ValueError: it is none of the forms that `fetch_bundle` takes.
+    """
     address = worker.removeprefix("grpc://")
     if address.startswith("unix:") and len(address) > len("unix:"):
         return address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.bundle.client import Bundle
-from mmroute.bundle.faults import BundleError
 from mmroute.errors import MmrouteError, Reason
 
 __all__ = ["Fleet", "FleetError", "fetch_fleet"]
@@ -58,33 +58,33 @@ def fetch_fleet(model: str, workers: Sequence[str], fetch: Callable[[str], Bundl
         fetch: asks one of them.
 
     Raises:
-        FleetError: they disagree; nothing is kept.
+        FleetError: they disagree. Nothing is kept, whatever is raised.
     """
     fingerprints: dict[str, str] = {}
     failures: dict[str, Exception] = {}
     different: dict[str, Bundle] = {}
+    with contextlib.ExitStack() as fetched:
 
-    def attempt(worker: str) -> Bundle | Exception:
-        try:
-            return fetch(worker)
-        except (BundleError, OSError) as error:
-            return error
+        def attempt(worker: str) -> Bundle | Exception:
+            try:
+                bundle = fetch(worker)
+            except Exception as error:  # noqa: BLE001 - whatever `fetch` raises, others may answer
+                return error
+            fetched.callback(bundle.close)
+            return bundle
 
-    if workers:
-        with ThreadPoolExecutor(min(_AT_A_TIME, len(workers))) as pool:
-            for worker, bundle in zip(workers, pool.map(attempt, workers), strict=True):
-                if isinstance(bundle, Exception):
-                    failures[worker] = bundle
-                    continue
-                fingerprints[worker] = bundle.fingerprint
-                if different.setdefault(bundle.fingerprint, bundle) is not bundle:
-                    bundle.close()
-    if len(different) > 1:
-        try:
+        if workers:
+            with ThreadPoolExecutor(min(_AT_A_TIME, len(workers))) as pool:
+                for worker, bundle in zip(workers, pool.map(attempt, workers), strict=True):
+                    if isinstance(bundle, Exception):
+                        failures[worker] = bundle
+                        continue
+                    fingerprints[worker] = bundle.fingerprint
+                    if different.setdefault(bundle.fingerprint, bundle) is not bundle:
+                        bundle.close()
+        if len(different) > 1:
             raise _disagreement(model, different, fingerprints)
-        finally:
-            for bundle in different.values():
-                bundle.close()
+        fetched.pop_all()  # one bundle at most is still open, and that is the caller's now
     return Fleet(next(iter(different.values()), None), fingerprints, failures)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from mmroute.bundle.client import Bundle, fetch_bundle
+from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.bundle.files import files_of
-from mmroute.bundle.fleet import FleetError, fetch_fleet
+from mmroute.bundle.fleet import Fleet, FleetError, fetch_fleet
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.model_files import find_model
 from mmroute.tokenizers.fingerprint import fingerprint
@@ -102,10 +102,13 @@ class TokenizerRegistry(Generic[T]):
         """Register a model. Nothing is loaded yet.
 
         Raises:
-            ValueError: the name is taken, or there is neither a source nor a worker.
+            ValueError: the name is taken, there is neither a source nor a worker, or a worker has
+                no address that `fetch_bundle` takes.
         """
         if source is None and not workers:
             raise ValueError(f"{name!r} needs a source or at least one worker")
+        for worker in workers:
+            grpc_address(worker)
         with self._lock:
             if name in self._models:
                 raise ValueError(f"{name!r} is registered already; remove it first")
@@ -175,7 +178,9 @@ class TokenizerRegistry(Generic[T]):
             ModelError: as `get`.
             BundleError: the worker's files could not be had.
             FleetError: it holds other files than the rest.
+            ValueError: the worker's address is none that `fetch_bundle` takes.
         """
+        grpc_address(worker)
         model = self._registered(name)
         with model.busy:
             with self._lock:
@@ -285,13 +290,7 @@ class TokenizerRegistry(Generic[T]):
             except Exception as error:  # noqa: BLE001 - whatever the caller's `load` raises
                 failures.append(error)
                 told.append(f"{model.source}: {error}")
-        with self._lock:
-            workers = tuple(model.workers)
-        try:
-            fleet = fetch_fleet(model.name, workers, self._fetch)
-        except FleetError as error:
-            self._refuse(model, error)
-            raise
+        fleet = self._ask(model)
         failures += fleet.failures.values()
         told += [str(error) for error in fleet.failures.values()]
         if fleet.bundle is not None:
@@ -304,6 +303,17 @@ class TokenizerRegistry(Generic[T]):
             Reason.TOKENIZER_UNAVAILABLE,
             f"No tokenizer for {model.name}: {'; '.join(told) or 'no worker is left to ask'}",
         ) from (ExceptionGroup("what was tried", failures) if failures else None)
+
+    def _ask(self, model: _Model[T]) -> Fleet:
+        """Ask all workers; again, if they disagree and one of them was gone before all answered."""
+        while True:
+            with self._lock:
+                workers = tuple(model.workers)
+            try:
+                return fetch_fleet(model.name, workers, self._fetch)
+            except FleetError as error:
+                if self._refuse(model, workers, error):
+                    raise
 
     def _from_source(self, model: _Model[T], source: str) -> _Loaded[T]:
         files = find_model(source)
@@ -347,8 +357,12 @@ class TokenizerRegistry(Generic[T]):
             before.close()
         return loaded
 
-    def _refuse(self, model: _Model[T], error: FleetError) -> None:
+    def _refuse(self, model: _Model[T], asked: Sequence[str], error: FleetError) -> bool:
+        """Give no tokenizer from now on; nothing is done, and False, if it is out of date."""
         with self._lock:
+            if tuple(model.workers) != tuple(asked):
+                return False
             loaded, model.loaded, model.refused = model.loaded, None, error
         if loaded is not None:
             loaded.close()
+        return True
