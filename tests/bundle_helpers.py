@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import huggingface_hub
+import pytest
 
 from mmroute.bundle.archive import take_snapshot
 from mmroute.bundle.bundle_pb2 import (
@@ -199,3 +201,15 @@ def serving(files: Mapping[str, bytes], directory: Path, port: int = 0) -> Itera
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(None).wait()
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, snapshot: Path) -> list[str]:
+    """What the hub is asked for, by pattern; this directory is its answer for every name."""
+    asked: list[str] = []
+
+    def download(_name: str, *, allow_patterns: list[str], **_: object) -> str:
+        asked.extend(allow_patterns)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return asked

@@ -17,6 +17,7 @@ from bundle_helpers import (
     VLLM,
     Answer,
     Entry,
+    hub,
     metadata,
     piece,
     serving,
@@ -34,7 +35,9 @@ from mmroute.bundle import (
     TokenizerRegistry,
     fetch_bundle,
 )
+from mmroute.bundle.files import BUNDLE_FILES, BUNDLE_PATTERNS
 from mmroute.bundle.services import FILES_SERVICE
+from mmroute.model_files import MODEL_FILES, TOKENIZER_FILES
 from mmroute.tokenizers.fingerprint import fingerprint
 
 OLD = {"config.json": b"{}", "tokenizer.json": b"old"}
@@ -100,6 +103,53 @@ def test_a_changed_source_is_loaded_again(load: Loader, tmp_path: Path) -> None:
     assert registry.refresh("m")
     assert registry.get("m") == b"new"
     assert load.loaded == [("m", b"old"), ("m", b"new")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "additional_chat_templates/rag.jinja",
+        "tokenizer.model.v3",
+        "o200k_base.tiktoken",
+        "chat.jinja",
+        "video_preprocessor_config.json",
+        "params.json",
+    ],
+)
+def test_any_file_that_a_loader_reads_makes_a_source_another(name: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(b"the same")
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"old")
+    with TokenizerRegistry(lambda _, directory: (directory / name).read_bytes()) as registry:
+        registry.add("m", source=str(tmp_path))
+        assert registry.get("m") == b"old"
+        file.write_bytes(b"new")
+        assert registry.refresh("m")
+        assert registry.get("m") == b"new"
+
+
+def test_equal_files_have_one_fingerprint_wherever_they_are(load: Loader, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, content in OLD.items():
+        (source / name).write_bytes(content)
+    with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(load) as registry:
+        registry.add("m", source=str(source))
+        registry.add("of a worker", workers=[address])
+        assert registry.get("m") == registry.get("of a worker")
+        assert registry.status("m").fingerprint == registry.status("of a worker").fingerprint
+
+
+def test_of_a_hub_name_all_is_fetched_that_a_loader_reads(
+    load: Loader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = hub(monkeypatch, tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(b"old")
+    registry = TokenizerRegistry(load)
+    registry.add("m", source="org/m")
+    assert registry.get("m") == b"old"
+    assert {*MODEL_FILES, *TOKENIZER_FILES, *BUNDLE_FILES, *BUNDLE_PATTERNS} <= set(asked)
 
 
 def test_all_failures_are_told(load: Loader, tmp_path: Path, private: Path) -> None:

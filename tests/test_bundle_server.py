@@ -23,7 +23,7 @@ import grpc
 import grpc_tools
 import pytest
 import smg_grpc_proto.generated as smg_proto
-from bundle_helpers import REGULAR, serving, worker
+from bundle_helpers import REGULAR, hub, serving, worker
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
@@ -345,6 +345,17 @@ def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (nested / "rag.jinja").write_text("x", encoding="utf-8")
     assert main(["bundle", "serve", str(tmp_path)]) == 1
     assert "rag.jinja cannot be in it" in capsys.readouterr().err
+
+
+def test_of_a_hub_name_all_is_fetched_that_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else two workers of one name serve what their caches happen to hold."""
+    asked = hub(monkeypatch, tmp_path)
+    assert main(["bundle", "serve", "org/m"]) == 1
+    assert "missing_file" in capsys.readouterr().err
+    assert {*BUNDLE_FILES, *BUNDLE_PATTERNS} <= set(asked)
+    assert {name for name in MODEL_FILES if "/" in name} <= set(asked), "or they are not refused"
 
 
 def test_the_files_of_the_embedded_model() -> None:

@@ -11,9 +11,17 @@ from typing import Final
 
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.errors import ModelError, Reason, shown
-from mmroute.model_files import MODEL_FILES, ModelFiles
+from mmroute.model_files import MODEL_FILES, TOKENIZER_FILES, ModelFiles
 
-__all__ = ["BUNDLE_FILES", "BUNDLE_PATTERNS", "Limits", "check_flat", "check_names", "files_of"]
+__all__ = [
+    "BUNDLE_FILES",
+    "BUNDLE_PATTERNS",
+    "SOURCE_FILES",
+    "Limits",
+    "check_flat",
+    "check_names",
+    "files_of",
+]
 
 BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model")
 """Further files, by pattern: as the engines' servers have them."""
@@ -34,6 +42,14 @@ BUNDLE_FILES: Final = tuple(
 
 That is what mmroute reads, and what the engines' servers send (smg-grpc-servicer 0.14.1
 ``tokenizer_bundle.py``), which leave out params.json, tekken.json and added_tokens.json.
+"""
+
+SOURCE_FILES: Final = tuple(
+    dict.fromkeys((*BUNDLE_FILES, *BUNDLE_PATTERNS, *MODEL_FILES, *TOKENIZER_FILES))
+)
+"""What is fetched of a hub name, some by pattern: all that a bundle or a loader could take.
+
+Fewer, and what a hub cache happens to hold would decide what is served.
 """
 
 _NESTED: Final = tuple(name for name in MODEL_FILES if "/" in name)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
-from mmroute.bundle.files import files_of
+from mmroute.bundle.files import SOURCE_FILES
 from mmroute.bundle.fleet import Fleet, FleetError, fetch_fleet
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.model_files import find_model
@@ -316,13 +316,15 @@ class TokenizerRegistry(Generic[T]):
                     raise
 
     def _from_source(self, model: _Model[T], source: str) -> _Loaded[T]:
-        files = find_model(source)
+        files = find_model(source, patterns=SOURCE_FILES)
         if files.renamed:
             raise ModelError(
                 Reason.MODEL_NOT_FOUND,
                 f"{source} is part of a package and has no directory of its own to be loaded from.",
             )
-        return self._load_if_new(model, files.root, source, fingerprint(files_of(files)), None)
+        names = filter(files.has, files.names(SOURCE_FILES))
+        content = fingerprint({name: files.path(name) for name in names})
+        return self._load_if_new(model, files.root, source, content, None)
 
     def _from_workers(
         self, model: _Model[T], bundle: Bundle, fingerprints: Mapping[str, str]

@@ -94,7 +94,8 @@ def _missing() -> bool:
 def _serve(arguments: argparse.Namespace) -> int:
     if _missing():
         return EXIT_FAILURE
-    from mmroute.bundle.server import serve  # noqa: PLC0415 - an extra, and slow to import
+    from mmroute.bundle.files import SOURCE_FILES  # noqa: PLC0415 - an extra, and slow to import
+    from mmroute.bundle.server import serve  # noqa: PLC0415 - likewise
 
     def started(offer: Offer) -> None:
         snapshot = offer.snapshot
@@ -110,7 +111,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         print(f"serving {', '.join(snapshot.files)}", flush=True)
         print(f"fingerprint {snapshot.fingerprint}, on {offer.address}", flush=True)
 
-    serve(find_model(arguments.model), _address(arguments), started, arguments.grace_seconds)
+    model = find_model(arguments.model, patterns=SOURCE_FILES)
+    serve(model, _address(arguments), started, arguments.grace_seconds)
     return 0
 
 
