@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -231,53 +230,85 @@ def test_a_worker_killed_at_any_chunk_hands_over(
             assert list(private.iterdir()) == []
 
 
-def test_many_ask_and_one_loads(tmp_path: Path) -> None:
-    asked, loads = threading.Barrier(9), []
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Released by each thread that has found another one loading, and waits for it."""
+    found = threading.Semaphore(0)
 
-    def slow(name: str, _directory: Path) -> object:
-        time.sleep(0.2)
+    class Loading(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            found.release()
+            return super().result(timeout)
+
+    monkeypatch.setattr("mmroute.bundle.registry.Future", Loading)
+    return found
+
+
+def wait_for(others: int, waiting: threading.Semaphore) -> None:
+    for _ in range(others):
+        assert waiting.acquire(timeout=10), "a thread does not wait for the one that loads"
+
+
+def test_many_ask_and_one_loads(tmp_path: Path, waiting: threading.Semaphore) -> None:
+    loads: list[str] = []
+
+    def load(name: str, _directory: Path) -> object:
+        wait_for(8, waiting)
         loads.append(name)
         return object()
 
-    with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(slow) as registry:
+    with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(load) as registry:
         registry.add("m", workers=[address])
-
-        def ask() -> object:
-            asked.wait()
-            return registry.get("m")
-
         with ThreadPoolExecutor(9) as pool:
-            found = [each.result() for each in [pool.submit(ask) for _ in range(9)]]
+            found = [each.result(20) for each in [pool.submit(registry.get, "m") for _ in range(9)]]
         assert loads == ["m"]
         assert all(each is found[0] for each in found)
         assert registry.get("m") is found[0]
 
 
-def test_many_ask_and_all_get_the_one_error(tmp_path: Path) -> None:
+def test_many_ask_and_all_get_the_one_error(tmp_path: Path, waiting: threading.Semaphore) -> None:
     tries: list[str] = []
-    began, go = threading.Event(), threading.Event()
 
     def fails(name: str, _directory: Path) -> object:
+        if not tries:
+            wait_for(4, waiting)
         tries.append(name)
-        began.set()
-        assert go.wait(10)
         raise ValueError("broken")
 
     registry = TokenizerRegistry(fails)
     registry.add("m", source=str(tmp_path))
     (tmp_path / "config.json").write_bytes(b"{}")
     with ThreadPoolExecutor(5) as pool:
-        first = pool.submit(registry.get, "m")
-        assert began.wait(10)
-        others = [pool.submit(registry.get, "m") for _ in range(4)]
-        time.sleep(0.1)  # until they wait
-        go.set()
-        errors = [each.exception(10) for each in (first, *others)]
+        asked = [pool.submit(registry.get, "m") for _ in range(5)]
+        errors = [each.exception(20) for each in asked]
     assert tries == ["m"]
+    assert "broken" in str(errors[0])
     assert all(error is errors[0] for error in errors)
     with pytest.raises(ModelError, match="broken"):
         registry.get("m")
     assert tries == ["m", "m"], "the next call tries again"
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_load_is_done_by_one_that_waits(
+    interruption: type[BaseException], tmp_path: Path, waiting: threading.Semaphore
+) -> None:
+    tries: list[str] = []
+
+    def load(name: str, _directory: Path) -> str:
+        tries.append(name)
+        if len(tries) == 1:
+            wait_for(3, waiting)
+            raise interruption
+        return name
+
+    registry = TokenizerRegistry(load)
+    registry.add("m", source=str(tmp_path))
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(registry.get, "m") for _ in range(4)]
+        errors = [each.exception(20) for each in asked]
+    assert [type(error) for error in errors if error is not None] == [interruption]
+    assert tries == ["m", "m"]
 
 
 def test_other_names_need_not_wait(tmp_path: Path) -> None:
@@ -482,6 +513,62 @@ def test_a_worker_joins(load: Loader, tmp_path: Path) -> None:
             registry.worker_started("m", three)
         registry.worker_stopped("m", three)
         assert registry.get("m") == b"old"
+
+
+def test_a_worker_that_does_not_answer_delays_no_other(load: Loader, tmp_path: Path) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def fetch(address: str) -> Bundle:
+        if address == "silent:1":
+            began.set()
+            assert go.wait(10)
+            raise BundleError(Fault.DEADLINE_EXCEEDED, "silent")
+        return fetch_bundle(address)
+
+    with (
+        fleet(tmp_path, OLD, OLD) as (one, two),
+        TokenizerRegistry(load, fetch=fetch) as registry,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        registry.add("m", workers=[one])
+        assert registry.get("m") == b"old"
+        silent = pool.submit(registry.worker_started, "m", "silent:1")
+        assert began.wait(10)
+        try:
+            assert not pool.submit(registry.worker_started, "m", two).result(5)
+            assert not go.is_set()
+        finally:
+            go.set()
+        assert isinstance(silent.exception(10), BundleError)
+        equal = registry.status("m").fingerprint
+        assert registry.status("m").workers == {one: equal, "silent:1": None, two: equal}
+
+
+def test_a_worker_that_starts_while_the_fleet_is_asked_is_compared(
+    load: Loader, tmp_path: Path
+) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def fetch(address: str) -> Bundle:
+        if address == one and not began.is_set():
+            began.set()
+            assert go.wait(10)
+        return fetch_bundle(address)
+
+    with (
+        fleet(tmp_path, OLD, NEW) as (one, two),
+        TokenizerRegistry(load, fetch=fetch) as registry,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        registry.add("m", workers=[one])
+        first = pool.submit(registry.get, "m")
+        assert began.wait(10)
+        started = pool.submit(registry.worker_started, "m", two)
+        go.set()
+        assert isinstance(first.exception(10), FleetError | None)
+        assert isinstance(started.exception(10), FleetError | None)
+        with pytest.raises(FleetError):
+            registry.get("m")
 
 
 def test_a_refresh_without_anyone_keeps_what_is_loaded(load: Loader, tmp_path: Path) -> None:

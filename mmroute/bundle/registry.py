@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -125,23 +125,30 @@ class TokenizerRegistry(Generic[T]):
                 with what was tried, and how each failed. Of a call that was waited for, the same.
             FleetError: the workers disagree.
         """
-        with self._lock:
-            model = self._find(name)
-            if model.loaded is not None:
-                return model.loaded.value
-            if model.refused is not None:
-                raise model.refused.with_traceback(None)
-            waiting, future = model.loading, Future[T]()
-            if waiting is None:
-                model.loading = future
-        if waiting is not None:
-            return waiting.result()
+        while True:
+            with self._lock:
+                model = self._find(name)
+                if model.loaded is not None:
+                    return model.loaded.value
+                if model.refused is not None:
+                    raise model.refused.with_traceback(None)
+                waiting = model.loading
+                if waiting is None:
+                    future = model.loading = Future[T]()
+                    break
+            try:
+                return waiting.result()
+            except CancelledError:  # whoever loaded was interrupted, and that is not our error
+                continue
         try:
             with model.busy:
                 value = (model.loaded or self._update(model)).value  # a refresh may have loaded it
         except BaseException as error:
             self._end(model)
-            future.set_exception(error)
+            if isinstance(error, Exception):
+                future.set_exception(error)
+            else:
+                future.cancel()
             raise
         self._end(model)
         future.set_result(value)
@@ -190,12 +197,15 @@ class TokenizerRegistry(Generic[T]):
                 loaded = model.loaded
             if loaded is None and model.refused is None:
                 return False
-            if loaded is not None and loaded.bundle is not None:
-                with self._fetch(worker) as bundle:
-                    same = bundle.fingerprint == loaded.fingerprint
-                if same:
-                    with self._lock:
-                        model.fingerprints[worker] = loaded.fingerprint
+            if loaded is None or loaded.bundle is None:
+                return self._update(model) is not loaded
+        with self._fetch(worker) as bundle, model.busy:  # others need not wait for this worker
+            with self._lock:
+                loaded = model.loaded
+                if loaded is None and model.refused is None:
+                    return False
+                if loaded is not None and loaded.fingerprint == bundle.fingerprint:
+                    model.fingerprints[worker] = loaded.fingerprint
                     return False
             return self._update(model) is not loaded
 
