@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,25 @@ def test_as_many_characters_are_held_back_as_could_begin_a_stop(text: str, stop:
     decoder.process_tokens(text.encode())
     assert decoder.text == text[: max(len(text) - len(stop) + 1, 0)]
     assert decoder.flush().text == text[len(decoder.text) - len(text) :] or decoder.text == text
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    text=st.text("abé", max_size=9), one=st.text("abé", max_size=9), two=st.text("abé", max_size=9)
+)
+def test_a_copy_goes_on_by_itself(text: str, one: str, two: str) -> None:
+    def decoder() -> StopSequenceDecoder:
+        return StopSequenceDecoder.builder(tokenizer_of("tiktoken")).stop_strings("aéb").build()
+
+    original = decoder()
+    original.process_tokens(text.encode())
+    other = copy.copy(original)
+    for each, end in ((original, one), (other, two)):
+        alone = decoder()
+        alone.process_tokens(text.encode())
+        assert each.process_tokens(end.encode()) == alone.process_tokens(end.encode())
+        assert each.flush() == alone.flush()
+        assert (each.text, each.token_ids) == (alone.text, alone.token_ids)
 
 
 # Single rules

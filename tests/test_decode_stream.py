@@ -294,6 +294,18 @@ def test_a_copy_goes_on_by_itself(pieces: bool) -> None:
     assert stream.step_batch(rest) == "🎉"
 
 
+@BOTH
+def test_a_copy_of_a_sequence_goes_on_by_itself(pieces: bool) -> None:
+    first, *rest = ids_of_bytes("byte-level", "🎉".encode())
+    sequence = Sequence(tokenizer_of("byte-level", pieces=pieces))
+    sequence.append_tokens([A_BYTE, first])
+    other = copy.copy(sequence)
+    assert other.append_token(A_BYTE) == f"{REPLACEMENT}A"
+    assert sequence.append_tokens(rest) == "🎉"
+    assert (sequence.text, sequence.token_ids) == ("A🎉", [A_BYTE, first, *rest])
+    assert (other.text, other.token_ids) == (f"A{REPLACEMENT}A", [A_BYTE, first, A_BYTE])
+
+
 def test_what_the_decoder_takes_back() -> None:
     run = [3 + byte for byte in "🎉".encode()]
     ids = [*run, run[0], A]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import abc
 
 from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder
@@ -12,6 +13,8 @@ __all__ = ["Sequence"]
 
 class Sequence:
     """The token IDs and the text that a request has generated, one token after another.
+
+    `copy.copy` gives a sequence that goes on by itself.
 
     Args:
         tokenizer: who decodes.
@@ -33,6 +36,16 @@ class Sequence:
     ) -> None:
         self._arguments = tokenizer, prompt_token_ids, skip_special_tokens
         self.clear()
+
+    def __copy__(self) -> Sequence:
+        """A sequence of its own, for another continuation of the same tokens."""
+        other = object.__new__(Sequence)
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
+        other._stream = copy.copy(self._stream)
+        other._pieces = [*self._pieces]
+        other.token_ids = [*self.token_ids]
+        return other
 
     def clear(self) -> None:
         """Begin again behind the same prompt."""

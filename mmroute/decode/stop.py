@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -95,7 +96,8 @@ class StopSequenceDecoder:
     Text, stops and token IDs are vLLM 0.33.0's (``v1/engine/detokenizer.py``): stop strings are
     sought in the text of the output alone, also across tokens and inside one; the one that ends
     first wins. As long as a hidden stop string may still come, one character less than the longest
-    has is held back, whatever these characters are.
+    has is held back, whatever these characters are. `copy.copy` gives a decoder that goes on by
+    itself.
 
     Args:
         tokenizer: who decodes.
@@ -130,6 +132,16 @@ class StopSequenceDecoder:
         hidden = (overlap for stop, _, overlap in self._sought if not stop.visible)
         self._hold_back = max(hidden, default=0)
         self.reset()
+
+    def __copy__(self) -> StopSequenceDecoder:
+        """A decoder of its own, for another continuation of the same output."""
+        other = object.__new__(StopSequenceDecoder)
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
+        other._stream = copy.copy(self._stream)
+        other._pieces = [*self._pieces]
+        other.token_ids = [*self.token_ids]
+        return other
 
     @staticmethod
     def builder(tokenizer: TokenDecoder) -> StopSequenceDecoderBuilder:
