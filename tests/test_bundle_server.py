@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
@@ -282,6 +283,56 @@ def test_what_is_served_is_what_was_there_at_the_start(tmp_path: Path) -> None:
     with fetch_bundle(f"127.0.0.1:{port}") as bundle:
         assert bundle.files["config.json"].read_bytes() == b"old"
     server.stop(None).wait()
+
+
+@contextlib.contextmanager
+def stalled(address: str, count: int) -> Iterator[None]:
+    """Calls of clients that have read one message, and read no more."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            channel = stack.enter_context(grpc.insecure_channel(address, options=options))
+            ask: Any = channel.unary_stream(method(FILES_SERVICE))
+            call = ask(b"")
+            stack.callback(call.cancel)
+            next(call)
+        yield
+
+
+def test_clients_that_do_not_read_delay_others_for_a_limited_time(
+    tmp_path: Path, private: Path
+) -> None:
+    (tmp_path / "big.model").write_bytes(bytes(16 << 20))
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    snapshot = take_snapshot({"big.model": tmp_path / "big.model"}, copies)
+    server = create_server("m", snapshot, longest_stream=3.0)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with stalled(address, 16):
+            with pytest.raises(BundleError) as caught:
+                fetch_bundle(address, timeout=30)
+            assert caught.value.fault is Fault.WORKER_REFUSED, "at once, and not by the deadline"
+            assert "RESOURCE_EXHAUSTED" in str(caught.value)
+            for _ in range(200):
+                with contextlib.suppress(BundleError), fetch_bundle(address, timeout=30) as bundle:
+                    assert bundle.files["big.model"].stat().st_size == 16 << 20
+                    break
+                time.sleep(0.1)
+            else:
+                pytest.fail("streams that are not read go on for ever")
+    finally:
+        server.stop(None).wait()
+    assert list(private.iterdir()) == []
+
+
+def test_a_proxy_for_the_web_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with serving(CONTENTS, tmp_path / "w") as address, fetch_bundle(address, timeout=20) as bundle:
+        assert set(bundle.files) == set(CONTENTS)
 
 
 def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path, private: Path) -> None:

@@ -27,6 +27,8 @@ _REQUEST: Final = b""  # GetTokenizerRequest has no fields
 _OPTIONS: Final = (
     # A zip gains nothing, and what a few bytes of gzip are inflated to is not bounded everywhere.
     ("grpc.compression_enabled_algorithms_bitset", 1),
+    # Workers are in the router's own network, where a proxy for the web does not lead.
+    ("grpc.enable_http_proxy", 0),
 )
 
 

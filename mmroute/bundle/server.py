@@ -32,7 +32,8 @@ from mmroute.model_files import ModelFiles
 __all__ = ["Offer", "create_server", "serve"]
 
 _CHUNK: Final = 64 << 10  # as the engines' servers
-_THREADS: Final = 16  # a stream keeps one busy
+_STREAMS: Final = 16  # at once: each keeps a thread busy, and the next is refused
+_LONGEST_STREAM: Final = 300.0  # seconds: a client that does not read must not keep a thread
 _OPTIONS: Final = (("grpc.so_reuseport", 0),)  # a second server on a port is a mistake
 
 _Context: TypeAlias = grpc.ServicerContext
@@ -51,19 +52,26 @@ class Offer:
     snapshot: Snapshot
 
 
-def create_server(model: str, snapshot: Snapshot) -> grpc.Server:
+def create_server(
+    model: str, snapshot: Snapshot, *, longest_stream: float = _LONGEST_STREAM
+) -> grpc.Server:
     """A server that has no port yet and is not started.
 
     Args:
         model: what the metadata calls it.
         snapshot: what it streams; must stay on the disk as long as the server runs.
+        longest_stream: seconds after which a stream is broken off.
     """
-    server = grpc.server(ThreadPoolExecutor(_THREADS), options=_OPTIONS)
+    server = grpc.server(
+        ThreadPoolExecutor(_STREAMS), options=_OPTIONS, maximum_concurrent_rpcs=_STREAMS
+    )
 
-    def zipped(_request: GetTokenizerRequest, _context: _Context) -> Iterator[ZipChunk]:
+    def zipped(_request: GetTokenizerRequest, context: _Context) -> Iterator[ZipChunk]:
+        _end_after(longest_stream, context)
         return _zip_chunks(snapshot)
 
-    def plain(_request: GetTokenizerRequest, _context: _Context) -> Iterator[TokenizerChunk]:
+    def plain(_request: GetTokenizerRequest, context: _Context) -> Iterator[TokenizerChunk]:
+        _end_after(longest_stream, context)
         return _file_chunks(model, snapshot)
 
     server.add_generic_rpc_handlers(
@@ -137,6 +145,14 @@ def _handler(
             )
         },
     )
+
+
+def _end_after(seconds: float, context: _Context) -> None:
+    """Break a call off, unless it has ended by then: a client need not set a deadline."""
+    timer = threading.Timer(seconds, context.cancel)
+    timer.daemon = True
+    if context.add_callback(timer.cancel):
+        timer.start()
 
 
 def _zip_chunks(snapshot: Snapshot) -> Iterator[ZipChunk]:
