@@ -24,7 +24,7 @@ import grpc
 import grpc_tools
 import pytest
 import smg_grpc_proto.generated as smg_proto
-from bundle_helpers import REGULAR, hub, serving, worker
+from bundle_helpers import REGULAR, hub, metadata, piece, serving, worker
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
@@ -376,6 +376,38 @@ def test_serve_on_a_unix_socket(
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_fetch_that_is_told_to_stop_leaves_nothing(
+    number: signal.Signals, tmp_path: Path, private: Path
+) -> None:
+    go_on, streaming = threading.Event(), threading.Event()
+
+    def answer(_context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield metadata({"config.json": 2})
+        yield piece("config.json", b"{", 0, last=False)
+        streaming.set()
+        go_on.wait(20)
+
+    out = tmp_path / "out"
+    with worker({FILES_SERVICE: answer}) as address:
+        command = [sys.executable, "-m", "mmroute", "bundle", "fetch", address, "--out", str(out)]
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(private)}
+        ) as process:
+            try:
+                assert streaming.wait(20)
+                assert list(private.iterdir()) != []
+                process.send_signal(number)
+                assert process.wait(10) == 1
+                assert process.stderr is not None
+                assert process.stderr.read() == "mmroute: interrupted\n"
+            finally:
+                process.kill()
+                go_on.set()
+    assert list(private.iterdir()) == []
+    assert not out.exists()
+
+
 def test_fetch_that_fails_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -409,8 +441,11 @@ def test_of_a_hub_name_all_is_fetched_that_is_served(
     assert {name for name in MODEL_FILES if "/" in name} <= set(asked), "or they are not refused"
 
 
-def test_the_files_of_the_embedded_model() -> None:
-    assert list(files_of(find_model("pixtral-12b-2409"))) == ["tekken.json"]
+def test_the_embedded_model_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "serve", "pixtral-12b-2409"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("mmroute: model_not_found: pixtral-12b-2409 is part of a package")
+    assert "Serve a model directory" in told
 
 
 def test_links_of_a_hub_snapshot_are_followed(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
         ModelError: `missing_file` if there is none of them.
     """
     matched = (path for pattern in BUNDLE_PATTERNS for path in model.root.glob(pattern))
-    names = set(model.renamed) or {*BUNDLE_FILES, *(path.name for path in matched)}
+    names = {*BUNDLE_FILES, *(path.name for path in matched)}
     found = {name: model.path(name) for name in sorted(names) if model.has(name)}
     if not found:
         raise ModelError(

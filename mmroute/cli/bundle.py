@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import shutil
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command, port
 from mmroute.model_files import find_model
@@ -26,7 +29,7 @@ The files are read once, as an engine does; restart it when they change. docs/bu
 protocols.
 
   mmroute bundle serve /models/qwen2.5-vl-3b --host 0.0.0.0 --port 50051
-  mmroute bundle serve pixtral-12b-2409 --uds /run/mmroute/bundle.sock
+  mmroute bundle serve Qwen/Qwen2.5-VL-3B-Instruct --uds /run/mmroute/bundle.sock
 
 exit status: 0 told to stop (SIGTERM, SIGINT); 1 no files, or nothing to listen on; 2 bad usage
 """
@@ -134,15 +137,16 @@ def _fetch(arguments: argparse.Namespace) -> int:
         print(f"mmroute: --out {out} is there already; give a new directory", file=sys.stderr)
         return EXIT_USAGE
     progress = _Progress()
-    try:
-        bundle = fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress)
-    except ValueError as error:
-        print(f"mmroute: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    finally:
-        progress.end()
-    with bundle:
-        _copy(bundle.files, out)
+    with _sigterm_interrupts():
+        try:
+            bundle = fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress)
+        except ValueError as error:
+            print(f"mmroute: {error}", file=sys.stderr)
+            return EXIT_USAGE
+        finally:
+            progress.end()
+        with bundle:
+            _copy(bundle.files, out)
     sizes = {name: (out / name).stat().st_size for name in bundle.files}
     if arguments.json:
         told = {
@@ -158,6 +162,20 @@ def _fetch(arguments: argparse.Namespace) -> int:
         print(f"{size:12,} {name}")
     print(f"fingerprint {bundle.fingerprint}, from {bundle.service}, in {out}")
     return 0
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Or the process ends where it is, and what it has fetched stays on the disk."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _copy(files: Mapping[str, Path], out: Path) -> None:
