@@ -441,6 +441,24 @@ def test_of_a_hub_name_all_is_fetched_that_is_served(
     assert {name for name in MODEL_FILES if "/" in name} <= set(asked), "or they are not refused"
 
 
+def test_a_socket_in_a_directory_that_is_not_there(
+    small_model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, absent = str(small_model("small-gemma-3")), tmp_path / "absent"
+    for command in (["bundle", "serve", model], ["serve", model]):
+        assert main([*command, "--uds", str(absent / "s")]) == 1
+        assert f"there is no directory {absent}" in capsys.readouterr().err
+
+
+def test_what_nobody_answered_is_told_in_full(tmp_path: Path) -> None:
+    path = tmp_path / "nobody"
+    with pytest.raises(BundleError) as caught:
+        fetch_bundle(f"unix:{path}", timeout=10)
+    assert caught.value.fault is Fault.UNREACHABLE
+    assert "No such file or directory" in str(caught.value)
+    assert "..." not in str(caught.value)
+
+
 def test_the_embedded_model_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bundle", "serve", "pixtral-12b-2409"]) == 1
     told = capsys.readouterr().err

@@ -18,11 +18,11 @@ from mmroute.bundle.files import Limits
 from mmroute.bundle.services import FILES_SERVICE, SERVICES, method
 from mmroute.bundle.streams import Progress, receive_files, receive_zip
 from mmroute.bundle.unpack import unpack
-from mmroute.errors import shown
 from mmroute.tokenizers.fingerprint import fingerprint
 
 __all__ = ["Bundle", "fetch_bundle", "grpc_address"]
 
+_MOST_DETAILS: Final = 300  # characters: what and where, also of gRPC's own long sentences
 _REQUEST: Final = b""  # GetTokenizerRequest has no fields
 _OPTIONS: Final = (
     # A zip gains nothing, and what a few bytes of gzip are inflated to is not bounded everywhere.
@@ -153,7 +153,7 @@ class _Call:
 
 def _told(error: grpc.RpcError, *, begun: bool) -> Exception:
     """What a failed call means."""
-    code, details = error.code(), shown(error.details())
+    code, details = error.code(), repr((error.details() or "")[:_MOST_DETAILS])
     if code is grpc.StatusCode.UNIMPLEMENTED and not begun:
         return _NotOfferedError()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

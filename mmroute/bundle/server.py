@@ -99,6 +99,12 @@ def serve(
         BundleError: the files are more or larger than clients take.
         OSError: the address cannot be listened on.
     """
+    if address.startswith("unix:"):
+        directory_of_socket = Path(address.removeprefix("unix:")).parent
+        if not directory_of_socket.is_dir():
+            raise OSError(
+                f"{address} cannot be listened on: there is no directory {directory_of_socket}"
+            )
     check_flat(model)
     files = files_of(model)
     check_names(files, limits := Limits())

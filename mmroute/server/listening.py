@@ -80,6 +80,8 @@ def _internet(listen: Listen) -> list[socket.socket]:
 
 def _unix(path: Path) -> socket.socket:
     """Whoever may enter the directory may connect. What a server that is gone left there goes."""
+    if not path.parent.is_dir():
+        raise OSError(f"there is no directory {path.parent}")
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
             path.unlink()
