@@ -544,6 +544,8 @@ def test_an_unknown_name_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ModelError, match=r"OpenAI's; did you mean 'gpt-4o'\?") as caught:
         load_tokenizer("gtp-4o")
     assert caught.value.reason is Reason.MODEL_NOT_FOUND
+    with pytest.raises(ModelError, match=r"did you mean 'cl100k_base'\?"):
+        load_tokenizer("cl100k_bas")
     with pytest.raises(ModelError, match="There is no directory"):
         load_tokenizer("./nowhere/at/all")
 

@@ -273,10 +273,12 @@ def _openai_encoding(name: str) -> str | None:
 
 
 def _also_looked_for(name: str) -> str:
-    from tiktoken.model import MODEL_TO_ENCODING  # noqa: PLC0415 - only to word an error
+    import tiktoken  # noqa: PLC0415 - only to word an error
 
     own = [point.name for point in importlib.metadata.entry_points(group=ENTRY_POINTS)]
-    near = did_you_mean(name, [*MODEL_TO_ENCODING, *own], cutoff=0.7)
+    near = did_you_mean(
+        name, [*tiktoken.model.MODEL_TO_ENCODING, *tiktoken.list_encoding_names(), *own], cutoff=0.7
+    )
     return (
         "Nor is it a file, module:Class, a tokenizer of the entry point group "
         f"{ENTRY_POINTS} ({', '.join(own) or 'none installed'}), or a model name of OpenAI's{near}."
