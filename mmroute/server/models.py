@@ -202,9 +202,10 @@ class Models:
 
     def load(self) -> Sequence[Entry]:
         """Begin to load those that were there from the beginning."""
-        first = tuple(self._first)
-        for entry in first:
-            self._begin(entry)
+        with self._lock:
+            first = tuple(self._first)
+            for entry in first:
+                self._begin(entry)
         return first
 
     def add(self, source: ModelSource) -> Entry:
@@ -223,7 +224,7 @@ class Models:
                 for entry in known:
                     self._forget(entry)
             entry = self._enter(source)
-        self._begin(entry)
+            self._begin(entry)
         return entry
 
     def remove(self, name: str) -> Entry:
@@ -294,6 +295,8 @@ class Models:
             headers={} if failed else {"retry-after": "1"},
         )
 
+    # These three are called under the lock, or before anyone else knows of this.
+
     def _enter(self, source: ModelSource) -> Entry:
         if not source.names:
             raise ValueError(f"{source.model} must be served by at least one name")
@@ -315,10 +318,9 @@ class Models:
 
     def _begin(self, entry: Entry) -> None:
         key = _files(entry.source)
-        with self._lock:
-            loading = self._loads.get(key)
-            if loading is None or (loading.done() and loading.exception() is not None):
-                loading = self._loads[key] = self._pool.submit(self._load, entry.source)
+        loading = self._loads.get(key)
+        if loading is None or (loading.done() and loading.exception() is not None):
+            loading = self._loads[key] = self._pool.submit(self._load, entry.source)
         entry.wait_for(loading)
 
     def _load(self, source: ModelSource) -> _Loaded:
