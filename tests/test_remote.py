@@ -641,15 +641,15 @@ def test_a_slow_server(beginning: bytes, drips: bool) -> None:
                 connection.sendall(b" ")
 
     with answering(behave) as (url, count):
-        remote = Normalizer.from_pretrained("m", remote=Remote(url, timeout=0.4))
+        remote = Normalizer.from_pretrained("m", remote=Remote(url, timeout=1.0))
         began = time.monotonic()
         routing = remote.normalize(prompt="b")
         took = time.monotonic() - began
         done.set()
         remote.close()
     assert routing.reason is Reason.REMOTE_UNAVAILABLE
-    assert "within 0.4 s" in routing.message
-    assert 0.3 < took < 2
+    assert "within 1 s" in routing.message
+    assert 0.9 < took < 5
     assert len(count) == 1
 
 

@@ -508,20 +508,24 @@ def test_a_body_that_does_not_arrive(models: Models) -> None:
 
 
 def test_all_bodies_together_have_a_limit(models: Models) -> None:
-    settings = ServerSettings(max_body_bytes=1000, max_total_body_bytes=1500, request_timeout=1.0)
+    settings = ServerSettings(max_body_bytes=1000, max_total_body_bytes=1500)
 
-    async def half() -> Any:
+    async def half(counted: asyncio.Event, go_on: asyncio.Event) -> Any:
         yield b" " * 900
-        await asyncio.sleep(0.3)
+        counted.set()  # the server asks for more
+        await go_on.wait()
         yield b"{}"
 
     async def ask() -> None:
         async with _asgi(models, settings) as client:
             headers = {"content-type": "application/json"}
-            first = asyncio.create_task(client.post(TOKENIZE, content=half(), headers=headers))
-            await asyncio.sleep(0.1)
+            counted, go_on = asyncio.Event(), asyncio.Event()
+            content = half(counted, go_on)
+            first = asyncio.create_task(client.post(TOKENIZE, content=content, headers=headers))
+            await counted.wait()
             full = await client.post(TOKENIZE, json={"prompt": "a" * 900})
             assert error_of(full) == (503, "ServiceUnavailableError", None)
+            go_on.set()
             assert (await first).status_code == 400
             assert (await client.post(TOKENIZE, json={"prompt": "a" * 900})).status_code == 200
 

@@ -152,7 +152,8 @@ class _Caches(Collector):
             "mmroute_encoder_disagreements",
             "Texts for which the reference encoder had other IDs", labels=["model"],
         )  # fmt: skip
-        for served in self._models.all_loaded():
+        # Models with the same files share what they keep; it is counted once.
+        for served in {id(s.model): s for s in reversed(self._models.all_loaded())}.values():
             stats = served.normalizer.stats()
             caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes}
             if stats.encoder is not None:
