@@ -133,7 +133,9 @@ class Normalizer:
             others = (model_id, revision, token, links, fast_paths)
             if backend != "vllm" or self_check or any(other is not None for other in others):
                 raise TypeError("with `remote` the server decides: no argument but `model` goes")
-            return _connect(os.fspath(model), remote)
+            from mmroute.remote.normalizer import connect  # noqa: PLC0415 - httpcore
+
+            return connect(os.fspath(model), remote)
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):
@@ -398,16 +400,6 @@ class Normalizer:
             f"the {what} {length} tokens; the context of {self.model.max_model_len} must also "
             "hold one of the answer",
         )
-
-
-def _connect(model: str, remote: object) -> RemoteNormalizer:
-    if isinstance(remote, str):
-        remote = Remote(remote)
-    if not isinstance(remote, Remote):
-        raise TypeError(f"remote must be a URL or a Remote, found {shown(remote)}")
-    from mmroute.remote.normalizer import RemoteNormalizer  # noqa: PLC0415 - httpcore
-
-    return RemoteNormalizer(model, remote)
 
 
 def _load(loaded_with: Mapping[str, Any]) -> Normalizer:

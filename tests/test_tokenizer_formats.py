@@ -19,6 +19,7 @@ import pytest
 import sentencepiece
 import tiktoken
 import tokenizers
+import transformers
 from conftest import real_models
 from hostile_corpus import hostile_texts
 from hypothesis import given, settings
@@ -112,7 +113,6 @@ def _unusual_directory(root: Path, model_type: str, config: dict[str, Any]) -> P
 def test_a_model_type_that_may_not_keep_the_file_is_noted(
     declared: str | None, tmp_path: Path
 ) -> None:
-    transformers = pytest.importorskip("transformers", reason="a test dependency")
     config = {} if declared is None else {"tokenizer_class": declared}
     directory = _unusual_directory(tmp_path, "qwen2", config)
     ours = load_tokenizer(directory)
@@ -125,7 +125,6 @@ def test_a_model_type_that_may_not_keep_the_file_is_noted(
 
 @pytest.mark.parametrize("model_type", sorted(KEEPING_MODEL_TYPES))
 def test_a_model_type_that_keeps_the_file_is_not(model_type: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers", reason="a test dependency")
     config: dict[str, Any] = {"tokenizer_class": "Qwen2Tokenizer"}
     directory = _unusual_directory(tmp_path, model_type, config)
     ours = load_tokenizer(directory / "tokenizer.json")
@@ -154,7 +153,6 @@ def test_a_model_type_that_keeps_the_file_is_not(model_type: str, tmp_path: Path
 def test_vocab_and_merges_are_what_transformers_reads(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    transformers = pytest.importorskip("transformers", reason="a test dependency")
     # A class whose special tokens have their default names adds those; here all are named.
     named = {"unk_token": SPECIALS[0], "eos_token": SPECIALS[0], "pad_token": SPECIALS[0]}
     named |= {"bos_token": SPECIALS[1]}
@@ -180,7 +178,6 @@ def test_a_class_that_splits_in_another_way_is_refused(tmp_path: Path) -> None:
 
 def test_a_class_that_was_not_checked_with_a_field_is_noted(tmp_path: Path) -> None:
     """A leading space: transformers 5.20.2 has Qwen2Tokenizer add one."""
-    transformers = pytest.importorskip("transformers", reason="a test dependency")
     config = {"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True}
     directory = write_vocab_and_merges(tmp_path, config)
     ours = load_tokenizer(directory)
@@ -694,7 +691,6 @@ if (MODELS := real_models()) is not None:
     def test_real_models_are_what_transformers_loads(
         name: str, without: str | None, tmp_path: Path
     ) -> None:
-        transformers = pytest.importorskip("transformers", reason="a test dependency")
         source = ROOT / name
         if without is not None:
             if not (source / "merges.txt").is_file():

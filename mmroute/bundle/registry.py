@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
@@ -262,12 +261,7 @@ class TokenizerRegistry(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _find(self, name: str) -> _Model[T]:

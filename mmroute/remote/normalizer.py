@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from mmroute.batch import Request, normalize_many
 from mmroute.block_hashes.reuse import HashReuse
-from mmroute.errors import InexactError, ModelError, Reason, did_you_mean
+from mmroute.errors import InexactError, ModelError, Reason, did_you_mean, shown
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.remote.answers import read_answer
 from mmroute.remote.questions import chat_question, prompt_question
@@ -24,7 +24,7 @@ from mmroute.request import (
 )
 from mmroute.routing import Routing
 
-__all__ = ["RemoteNormalizer"]
+__all__ = ["RemoteNormalizer", "connect"]
 
 
 class RemoteNormalizer:
@@ -166,3 +166,18 @@ class RemoteNormalizer:
                 f"{self.model!r} is an adapter of {models[self.model]!r}, and block hashes cover "
                 "it: ask for that model, and give `lora` with each request",
             )
+
+
+def connect(model: str, remote: object) -> RemoteNormalizer:
+    """Ask for a model at a server, given by its URL or as `Remote`.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: the URL is malformed.
+        ModelError: as `RemoteNormalizer`.
+    """
+    if isinstance(remote, str):
+        remote = Remote(remote)
+    if not isinstance(remote, Remote):
+        raise TypeError(f"remote must be a URL or a Remote, found {shown(remote)}")
+    return RemoteNormalizer(model, remote)

@@ -36,6 +36,10 @@ class Upstream:
     headers: dict[str, str]
 
 
+class _TooMuchError(Exception):
+    """An answer is larger than any that is handed back."""
+
+
 class Fallback:
     """Hands requests on, as they were sent, over connections that are kept.
 
@@ -83,7 +87,7 @@ class Fallback:
             raise self._failed(f"did not answer within {self._timeout:g} s", reason) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             raise self._failed(f"failed: {type(error).__name__}", reason) from error
-        except OverflowError:
+        except _TooMuchError:
             raise self._failed(f"answered with more than {_MAX_ANSWER} bytes", reason) from None
 
     async def close(self) -> None:
@@ -103,7 +107,7 @@ class Fallback:
             async for chunk in response.aiter_stream():
                 size += len(chunk)
                 if size > _MAX_ANSWER:
-                    raise OverflowError
+                    raise _TooMuchError
                 chunks.append(chunk)
             handed_back = {
                 name.decode("latin-1").lower(): value.decode("latin-1")
