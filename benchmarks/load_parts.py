@@ -18,7 +18,7 @@ from mmroute.bench.mixes import MIXES, Mix, chat_request
 from mmroute.bench.startup import Startup, measure_startup
 from mmroute.bench.throughput import cores, measure_throughput
 from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.model.files import EMBEDDED_MODEL
 
 __all__ = ["others_part", "startup_part", "throughput_part"]
 

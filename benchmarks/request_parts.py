@@ -14,7 +14,7 @@ from mmroute.batch import Request
 from mmroute.bench.latency import Hashing, Latency, measure_latency
 from mmroute.bench.mixes import MIXES, Mix, chat_request
 from mmroute.bench.summary import Summary, summarize
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.request import RequestOptions
 from mmroute.stages import Stage
 from mmroute.tokenizers.hf import HfTokenizer

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from mmroute.block_hashes import (
+from mmroute.hashing import (
     BlockHashes,
     BlockKeys,
     HashedItem,

@@ -24,7 +24,7 @@ import pytest
 from mmroute import Normalizer
 from mmroute.batch import Request
 from mmroute.bench.mixes import MIXES, chat_request, conversation
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.request import RequestOptions
 from mmroute.tokenizers.hf import HfTokenizer

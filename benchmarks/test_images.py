@@ -16,7 +16,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from mmroute import ImageSize, read_image, read_image_size
-from mmroute.images.identity import image_identity
+from mmroute.engines.vllm.identity import image_identity
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type
 

@@ -20,7 +20,7 @@ from PIL import Image
 from mmroute import Normalizer
 from mmroute.batch import Request
 from mmroute.bench.mixes import MIXES
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.request import RequestOptions
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type

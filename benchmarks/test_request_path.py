@@ -21,7 +21,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from mmroute import ImageSize, Normalizer
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.geometry import TokenIds
 from mmroute.placement import Expansion
 from mmroute.request import RequestOptions

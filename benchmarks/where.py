@@ -17,12 +17,12 @@ from benchmarks.page import micro, table
 from mmroute import Normalizer
 from mmroute.batch import Request
 from mmroute.bench.summary import Summary, summarize
-from mmroute.block_hashes import HashedItem, extra_keys, hash_blocks
-from mmroute.block_hashes.pickle_encoding import encode_blocks
-from mmroute.block_hashes.vllm import Algorithm
-from mmroute.chat.messages import parse_chat
-from mmroute.images.identity import image_identity
-from mmroute.prefix_index import PrefixIndex
+from mmroute.engines.vllm.identity import image_identity
+from mmroute.engines.vllm.messages import parse_chat
+from mmroute.hashing import HashedItem, extra_keys, hash_blocks
+from mmroute.hashing.pickle_encoding import encode_blocks
+from mmroute.hashing.vllm import Algorithm
+from mmroute.prefix_cache import PrefixIndex
 from mmroute.request import RequestOptions, checked_images, size_of
 from mmroute.request_images import images_of_parts
 from mmroute.stages import Stage, Stopwatch, encoding_watched

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, shown
 from mmroute.request import RequestOptions
 from mmroute.request_images import url_of, uuid_of

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mmroute.batch import Request, normalize_many
-from mmroute.block_hashes.reuse import HashReuse
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.identity import ImageIdentity, image_identity
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, ModelError, Reason, invalid, shown
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.geometry import TokenIds
-from mmroute.images.identity import ImageIdentity, image_identity
-from mmroute.images.links import ImageLinks
+from mmroute.hashing.reuse import HashReuse
+from mmroute.model.resolved import ResolvedModel
+from mmroute.net.links import ImageLinks
 from mmroute.placement import Expansion
 from mmroute.remote.settings import Remote
 from mmroute.request import (
@@ -33,7 +34,6 @@ from mmroute.request import (
     stored_size_of,
 )
 from mmroute.request_images import admit, images_of_parts
-from mmroute.resolved_model import ResolvedModel
 from mmroute.routing import Routing
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Normalizer:
 
         Args:
             model: directory, hub name, or ``pixtral-12b-2409``, which needs no download.
-            backend: the engine whose behaviour is matched; see `mmroute.backends`.
+            backend: the engine whose behaviour is matched; see `mmroute.engines.profile`.
             model_id: the engine's own model string, which its image identities cover; only
                 needed if it is another than `model`.
             revision: hub branch, tag or commit.
@@ -140,7 +140,7 @@ class Normalizer:
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):
             raise TypeError(f"fast_paths must be a FastPaths, found {shown(fast_paths)}")
-        from mmroute.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic, tokenizers
+        from mmroute.model.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic, tokenizers
 
         fast_paths = fast_paths or FastPaths()
         source: dict[str, Any] = {
@@ -158,7 +158,7 @@ class Normalizer:
             {**source, "links": links},
         )
         if self_check:
-            from mmroute.parity.self_check import check_model  # noqa: PLC0415 - it imports this
+            from mmroute.health.self_check import check_model  # noqa: PLC0415 - it imports this
 
             report = check_model(normalizer)
             for warning in report.warnings:

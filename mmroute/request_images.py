@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.backends import BackendProfile
+from mmroute.engines.profile import BackendProfile
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.images.data_url import is_data_url
-from mmroute.images.links import ImageLinks
 from mmroute.images.reading import read_image
+from mmroute.net.links import ImageLinks
 from mmroute.request import Image, ImageFile, ImageSize, checked_uuid, size_of
 
 if TYPE_CHECKING:
-    from mmroute.images.fetching import LinkFetcher
+    from mmroute.net.fetching import LinkFetcher
 
 __all__ = ["admit", "images_of_parts", "left_over", "url_of", "uuid_of", "with_uuid"]
 
@@ -110,7 +110,7 @@ def _images(
 
 
 def _fetcher(links: ImageLinks) -> LinkFetcher:
-    from mmroute.images.fetching import LinkFetcher  # noqa: PLC0415 - httpcore is rarely needed
+    from mmroute.net.fetching import LinkFetcher  # noqa: PLC0415 - httpcore is rarely needed
 
     return LinkFetcher(links)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmroute.block_hashes import (
+from mmroute.engines.vllm.identity import ImageIdentity
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import TokenIds
+from mmroute.hashing import (
     BlockHashes,
     ExtraKey,
     ExtraKeys,
@@ -15,11 +18,8 @@ from mmroute.block_hashes import (
     image_hash,
     pad_value_ids,
 )
-from mmroute.block_hashes.extra_keys import check_block_size
-from mmroute.block_hashes.reuse import HashReuse
-from mmroute.errors import InexactError, Reason
-from mmroute.geometry import TokenIds
-from mmroute.images.identity import ImageIdentity
+from mmroute.hashing.extra_keys import check_block_size
+from mmroute.hashing.reuse import HashReuse
 from mmroute.placement import PlaceholderRange
 from mmroute.request import Lora
 

@@ -15,10 +15,10 @@ from enum import StrEnum
 from typing import Any, ParamSpec, TypeVar, cast
 
 from mmroute.geometry import Geometry, Replacement, TokenIds
+from mmroute.model.resolved import ImageRules
 from mmroute.normalizer import Normalizer
 from mmroute.placement import Expansion, Placement
 from mmroute.request import ImageSize, RequestOptions
-from mmroute.resolved_model import ImageRules
 
 __all__ = ["Stage", "Stopwatch", "encoding_watched", "watched"]
 

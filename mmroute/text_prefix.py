@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
+from mmroute.model.resolved import ResolvedModel
 from mmroute.placement.single_token import SingleToken
 from mmroute.request import Message, RequestOptions
-from mmroute.resolved_model import ResolvedModel
 
 __all__ = ["text_prefix"]
 

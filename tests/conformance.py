@@ -11,7 +11,7 @@ from typing import Any
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import Normalizer
-from mmroute.model_files import EMBEDDED_MODEL, find_model
+from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.request_lines import answer_line, tokens_answer
 
 REQUEST_FIELDS = (

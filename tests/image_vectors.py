@@ -11,7 +11,7 @@ from conformance import REQUEST_FIELDS, difference
 from image_cases import resolve
 
 from mmroute import Normalizer
-from mmroute.block_hashes import event_extra_keys
+from mmroute.hashing import event_extra_keys
 from mmroute.request_lines import RequestLine
 
 DIRECTORY = Path(__file__).parent / "vectors" / "images"

@@ -14,7 +14,7 @@ import pytest
 from mmroute import ImageSize, Normalizer, Routing, batch
 from mmroute.errors import Reason
 from mmroute.fast_paths import FastPaths
-from mmroute.images.links import ImageLinks
+from mmroute.net.links import ImageLinks
 
 MODEL = "small-qwen2.5-vl"
 THREADS = (1, 2, 4)

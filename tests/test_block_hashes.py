@@ -14,7 +14,8 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmroute.block_hashes import (
+from mmroute.geometry import TokenIds
+from mmroute.hashing import (
     Algorithm,
     BlockHashes,
     BlockKeys,
@@ -28,7 +29,6 @@ from mmroute.block_hashes import (
     none_hash,
     pickle_encoding,
 )
-from mmroute.geometry import TokenIds
 from mmroute.request import Lora
 
 SEED = "7"

@@ -53,7 +53,7 @@ from mmroute.bundle.server import create_server
 from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE, SERVICES, method
 from mmroute.cli import main
 from mmroute.errors import ModelError, Reason
-from mmroute.model_files import MODEL_FILES, find_model
+from mmroute.model.files import MODEL_FILES, find_model
 
 ROOT = Path(__file__).parents[1]
 STUBS: dict[str, Callable[[grpc.Channel], Any]] = {

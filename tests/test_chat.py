@@ -11,8 +11,8 @@ from small_models import Files
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from mmroute import ImageSize, Normalizer, Reason
-from mmroute.chat.messages import parse_chat
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.request import RequestOptions
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"

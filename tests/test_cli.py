@@ -13,7 +13,7 @@ import pytest
 
 from mmroute import Normalizer
 from mmroute.cli import main
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.request_lines import answer_line, tokens_answer
 
 IMAGES = Path(__file__).parents[1] / "examples" / "images.jsonl"

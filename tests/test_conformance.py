@@ -20,7 +20,7 @@ from image_vectors import IMAGE_VECTORS, block_difference
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.model.files import EMBEDDED_MODEL
 
 MATRIX = Path(__file__).parents[1] / "docs" / "conformance.md"
 OWN_VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))

@@ -18,13 +18,13 @@ from small_models import SMALL_MODELS, Files
 
 from mmroute import Normalizer
 from mmroute.geometry import Replacement, TokenIds
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.health.self_check import HealthReport, check_model, load_and_check
+from mmroute.health.tested_versions import TESTED
+from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model.resolved import ImageRules
 from mmroute.parity.oracles import OracleError
-from mmroute.parity.self_check import HealthReport, check_model, load_and_check
-from mmroute.parity.tested_versions import TESTED
 from mmroute.placement import Expansion, Placement
 from mmroute.request import ImageSize
-from mmroute.resolved_model import ImageRules
 
 VECTORS = Path(__file__).parent / "vectors"
 QWEN = "small-qwen2.5-vl"

@@ -20,10 +20,10 @@ from small_models import SMALL_MODELS
 from test_conformance import OWN_VECTORS, REAL_VECTORS, vector_name
 
 from mmroute import Normalizer
-from mmroute.block_hashes import reuse
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import FastPaths
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.hashing import reuse
+from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.tokenizers import choice
 
 OFF = FastPaths(encoder="tokenizers", text_cache_bytes=0, hash_cache_bytes=0)

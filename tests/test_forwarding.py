@@ -16,7 +16,7 @@ from server_helpers import CHAT, COMPLETION, HI, error_of, serving
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing, forwarding
-from mmroute.block_hashes import pad_value
+from mmroute.hashing import pad_value
 from mmroute.server import ModelSource
 
 VECTORS: Final = sorted((Path(__file__).parent / "vectors" / "forwarding").glob("*.jsonl"))

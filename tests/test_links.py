@@ -16,7 +16,7 @@ import pytest
 from image_cases import data_url, image_files
 
 from mmroute import ImageLinks, ImageSize, InexactError, Normalizer, Reason
-from mmroute.images.fetching import LinkFetcher
+from mmroute.net.fetching import LinkFetcher
 
 FILES = image_files()
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -310,7 +310,7 @@ def secure_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(
-        "mmroute.images.fetching._ssl_context",
+        "mmroute.net.fetching._ssl_context",
         lambda: ssl.create_default_context(cafile=str(directory / "localhost.pem")),
     )
     yield f"localhost:{server.server_port}"

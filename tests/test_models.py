@@ -15,10 +15,10 @@ from conftest import real_models
 from small_models import SMALL_MODELS, Files
 
 from mmroute import ModelError, Normalizer, Reason, SpecError
-from mmroute.backends import BACKENDS
-from mmroute.family import known_families, load_spec
-from mmroute.model_files import EMBEDDED_MODEL, find_model
-from mmroute.resolve import resolve_model
+from mmroute.engines.profile import BACKENDS
+from mmroute.model.files import EMBEDDED_MODEL, find_model
+from mmroute.model.resolve import resolve_model
+from mmroute.model.spec import known_families, load_spec
 
 SUPPORTED = {
     "gemma-3-4b-it": "gemma-3",

@@ -14,10 +14,10 @@ import pytest
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.chat.hf import HfChat
+from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
 from mmroute.geometry import Replacement, TokenIds
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives, total
 from mmroute.parity.answers import Answer, Case
 from mmroute.parity.boundaries import boundary_sizes

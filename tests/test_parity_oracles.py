@@ -14,8 +14,9 @@ from PIL import Image
 from scripted_server import ScriptedServer
 
 from mmroute.errors import ModelError, Reason
-from mmroute.family import known_families
-from mmroute.model_files import find_model
+from mmroute.model.files import find_model
+from mmroute.model.spec import known_families
+from mmroute.net.transport import Transport
 from mmroute.parity.answers import Case, Oracle, Undecided
 from mmroute.parity.oracles import OracleError, find_oracle
 from mmroute.parity.oracles.http import HttpOracle
@@ -33,7 +34,6 @@ from mmroute.parity.oracles.transformers import (
 )
 from mmroute.parity.oracles.vectors import VectorsOracle
 from mmroute.remote.settings import Remote
-from mmroute.remote.transport import Transport
 
 VECTORS = Path(__file__).parent / "vectors"
 IMAGE = {"type": "image"}

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from reuse_helpers import marks_from
 
 from mmroute import Lora, Normalizer
-from mmroute.block_hashes import Algorithm, HashedItem, extra_keys, hash_blocks, reuse
-from mmroute.block_hashes.reuse import HashReuse
 from mmroute.fast_paths import FastPaths
-from mmroute.prefix_index import PrefixIndex
+from mmroute.hashing import Algorithm, HashedItem, extra_keys, hash_blocks, reuse
+from mmroute.hashing.reuse import HashReuse
+from mmroute.prefix_cache import PrefixIndex
 
 FIRST: Final = 8
 EMPTY: Final = 512  # bytes that an entry takes beside what it holds

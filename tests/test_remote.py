@@ -28,7 +28,7 @@ from mmroute import ImageSize, InexactError, Lora, ModelError, Normalizer, Reaso
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.forwarding import vllm_generate, vllm_generate_cached
 from mmroute.images import read_image
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.parity.oracles.pictures import data_url
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.normalizer import RemoteNormalizer

@@ -10,7 +10,7 @@ import pytest
 from image_cases import data_url, image_files
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, read_image
-from mmroute.block_hashes import hash_blocks, pad_value
+from mmroute.hashing import hash_blocks, pad_value
 from mmroute.images import IdentitySource
 from mmroute.request import Image
 

@@ -16,8 +16,8 @@ from image_cases import data_url, image_files
 from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason
-from mmroute.block_hashes import Algorithm
 from mmroute.geometry import Replacement
+from mmroute.hashing import Algorithm
 from mmroute.placement.expansion import Match, find_sequence, splice
 from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.request_lines import answer_line, blocks_answer, tokens_answer

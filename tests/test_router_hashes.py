@@ -15,7 +15,8 @@ from conformance import read_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmroute.block_hashes import (
+from mmroute.geometry import TokenIds
+from mmroute.hashing import (
     HashedItem,
     image_hash,
     local_block_hashes,
@@ -25,7 +26,6 @@ from mmroute.block_hashes import (
     wide_pad_value_ids,
     wide_pad_values,
 )
-from mmroute.geometry import TokenIds
 from mmroute.placement import PlaceholderRange
 
 DYNAMO_VECTORS = Path(__file__).parent / "vectors" / "block_hashes" / "dynamo.jsonl"

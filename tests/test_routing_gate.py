@@ -22,7 +22,7 @@ from image_vectors import IMAGE_VECTORS, file_urls
 from kv_aware_routing import BLOCK_SIZE, hit_rate, shuffled_repeats
 
 from mmroute import Normalizer, Routing
-from mmroute.block_hashes import hash_blocks
+from mmroute.hashing import hash_blocks
 from mmroute.request_lines import RequestLine
 
 REPEATS = 4

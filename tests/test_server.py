@@ -31,8 +31,8 @@ from server_helpers import (
 from starlette.testclient import TestClient
 
 from mmroute import ImageSize, MmrouteError, ModelError, Normalizer, Reason
-from mmroute.chat.messages import parse_chat
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.engines.vllm.messages import parse_chat
+from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings, create_app
 from mmroute.server.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.server.fallback import Fallback

@@ -34,7 +34,7 @@ from server_helpers import (
 
 from mmroute import Normalizer
 from mmroute.cli import main
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.model.files import EMBEDDED_MODEL
 
 CLIENTS: Final = 6
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mmroute import SpecError
-from mmroute.family import load_spec
-from mmroute.parity.spec_check import SpecReport, check_spec
+from mmroute.model.spec import load_spec
+from mmroute.specs.check import SpecReport, check_spec
 
 SPECS = sorted((Path(__file__).parents[1] / "model_specs").glob("*.toml"))
 OWN = (
@@ -202,7 +202,7 @@ def test_a_broken_installed_spec_is_told(
     def fail() -> None:
         raise SpecError("other.toml: title: must be given")
 
-    monkeypatch.setattr("mmroute.parity.spec_check.known_families", fail)
+    monkeypatch.setattr("mmroute.specs.check.known_families", fail)
     (found,) = check(OWN).problems
     assert "other.toml" in found.message
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmroute import Normalizer
-from mmroute.chat.messages import parse_chat, to_conversation
-from mmroute.chat.schema import _is_plain
 from mmroute.chat.template import _Environment
+from mmroute.engines.vllm.message_schema import _is_plain
+from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.errors import InexactError
 from mmroute.request import RequestOptions
 

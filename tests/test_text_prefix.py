@@ -14,7 +14,7 @@ from server_helpers import CHAT, TOKENIZE, error_of, metric, serving
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.model_files import EMBEDDED_MODEL
+from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.placement.single_token import SingleToken
 from mmroute.request import RequestOptions
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings

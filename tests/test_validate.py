@@ -13,12 +13,12 @@ from small_models import Files
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
-from mmroute.family import load_spec
-from mmroute.model_files import EMBEDDED_MODEL, find_model
+from mmroute.model.files import EMBEDDED_MODEL, find_model
+from mmroute.model.spec import load_spec
 from mmroute.parity.answers import Answer, Case
 from mmroute.parity.comparison import compare, our_answer
 from mmroute.parity.diagnosis import Cause
-from mmroute.parity.spec_proposal import propose, size_cases
+from mmroute.specs.proposal import propose, size_cases
 
 VECTORS = Path(__file__).parent / "vectors"
 SPECS = Path(__file__).parents[1] / "model_specs"
@@ -161,7 +161,7 @@ def test_a_router_may_check_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments: Any) -> list[str]:
         return ["<image> is two tokens"]
 
-    monkeypatch.setattr("mmroute.parity.self_check._split_tokens", broken)
+    monkeypatch.setattr("mmroute.health.self_check._split_tokens", broken)
     with pytest.raises(ModelError, match="<image> is two tokens") as caught:
         Normalizer.from_pretrained(EMBEDDED_MODEL, self_check=True)
     assert caught.value.reason is Reason.SELF_CHECK_FAILED

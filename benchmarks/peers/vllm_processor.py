@@ -18,7 +18,7 @@ from pathlib import Path
 from vllm.multimodal.media.image import ImageMediaIO
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from mmroute.model_files import find_model
+from mmroute.model.files import find_model
 from mmroute.parity.oracles.vllm import VllmEngine
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mmroute.chat.messages import ParsedChat
+from mmroute.engines.vllm.messages import ParsedChat
 from mmroute.geometry import TokenIds
 from mmroute.request import ImageSize, RequestOptions
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import ModelError, Reason
-from mmroute.model_files import ModelFiles
+from mmroute.model.files import ModelFiles
 
 __all__ = ["chat_templates"]
 

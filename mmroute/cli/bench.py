@@ -15,7 +15,6 @@ from mmroute.bench.mixes import MIXES, Inexact, Mix, read_mix
 from mmroute.bench.report import Bench, as_json, as_lines, check_plot, plot
 from mmroute.bench.startup import Startup, measure_startup
 from mmroute.bench.throughput import Throughput, cores, measure_throughput
-from mmroute.block_hashes import Algorithm
 from mmroute.cli.common import (
     EXIT_FAILURE,
     EXIT_USAGE,
@@ -25,6 +24,7 @@ from mmroute.cli.common import (
     model_arguments,
 )
 from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
+from mmroute.hashing import Algorithm
 from mmroute.normalizer import Normalizer
 
 __all__ = ["add_bench"]

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.cli.common import Commands, add_command, model_arguments, print_table
-from mmroute.model_files import find_model
+from mmroute.health.self_check import load_and_check
+from mmroute.model.files import find_model
 from mmroute.parity.oracles import find_oracle
-from mmroute.parity.self_check import load_and_check
-from mmroute.parity.spec_check import check_spec
-from mmroute.parity.spec_proposal import propose, size_cases
+from mmroute.specs.check import check_spec
+from mmroute.specs.proposal import propose, size_cases
 
 __all__ = ["add_doctor", "add_spec"]
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 
 from mmroute.cli.common import Commands, add_command, model_arguments, print_table
-from mmroute.family import known_families
+from mmroute.model.spec import known_families
 from mmroute.normalizer import Normalizer
 
 __all__ = ["add_families", "add_resolve"]

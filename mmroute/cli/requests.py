@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import IO, Final
 
-from mmroute.block_hashes import Algorithm, none_hash
 from mmroute.cli.common import (
     DEFAULT_BACKEND,
     EXIT_FAILURE,
@@ -24,7 +23,8 @@ from mmroute.cli.common import (
 )
 from mmroute.cli.strip import print_strip
 from mmroute.fast_paths import EncoderChoice, FastPaths
-from mmroute.images.links import ImageLinks
+from mmroute.hashing import Algorithm, none_hash
+from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request_lines import Answer, answer_line, blocks_answer, tokens_answer
 from mmroute.tokenizers.loading import load_tokenizer

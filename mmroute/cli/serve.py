@@ -19,7 +19,7 @@ from mmroute.cli.common import (
     port,
 )
 from mmroute.fast_paths import FastPaths
-from mmroute.images.links import ImageLinks
+from mmroute.net.links import ImageLinks
 
 if TYPE_CHECKING:
     from mmroute.server.listening import Listen

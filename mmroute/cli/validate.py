@@ -13,6 +13,7 @@ from typing import Final
 
 from mmroute.cli.common import EXIT_USAGE, Commands, add_command, model_arguments
 from mmroute.errors import MmrouteError
+from mmroute.health.self_check import check_model
 from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Case, Oracle
 from mmroute.parity.comparison import Finding, compare
@@ -21,7 +22,6 @@ from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle
 from mmroute.parity.page import as_page
 from mmroute.parity.report import Report, as_json, as_lines, title_of
-from mmroute.parity.self_check import check_model
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.parity.vector_files import write_vectors
 

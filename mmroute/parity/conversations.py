@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.chat.hf import HfChat
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.hf_chat import HfChat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError
 from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Case

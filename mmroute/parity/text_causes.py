@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.chat.hf import HfChat
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import MmrouteError
 from mmroute.geometry import TokenIds
-from mmroute.model_files import ModelFiles, find_model
+from mmroute.model.files import ModelFiles, find_model
 from mmroute.parity.causes import Cause, Diagnosis, Difference
 
 __all__ = ["bos", "decode_round_trip", "special_token_split", "template", "wrong_fill"]

@@ -14,12 +14,12 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 import numpy as np
 
+from mmroute.engines.vllm.identity import IdentitySource, ImageIdentity
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import EmbedRuns, TokenIds
-from mmroute.images.identity import IdentitySource, ImageIdentity
+from mmroute.net.transport import Reply
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.questions import COMPLETION, Question
-from mmroute.remote.transport import Reply
 
 __all__ = ["Rendered", "read_answer"]
 

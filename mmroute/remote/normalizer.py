@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from mmroute.batch import Request, normalize_many
-from mmroute.block_hashes.reuse import HashReuse
 from mmroute.errors import InexactError, ModelError, Reason, did_you_mean, shown
 from mmroute.fast_paths import FastPaths, Stats
+from mmroute.hashing.reuse import HashReuse
+from mmroute.net.transport import Transport
 from mmroute.remote.answers import read_answer
 from mmroute.remote.questions import chat_question, prompt_question
 from mmroute.remote.served import served_models
 from mmroute.remote.settings import Remote
-from mmroute.remote.transport import Transport
 from mmroute.request import (
     Image,
     Lora,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pybase64
 
-from mmroute.chat.messages import parse_chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.images.data_url import is_data_url
 from mmroute.request import (

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.remote.transport import Transport
+from mmroute.net.transport import Transport
 
 __all__ = ["served_models"]
 

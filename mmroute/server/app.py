@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mmroute.parity.tested_versions import version_of
+from mmroute.health.tested_versions import version_of
 from mmroute.server.admin import ADMIN_PREFIX, admin_routes
 from mmroute.server.admission import Admission
 from mmroute.server.endpoints import Endpoints, Handler, error_response, json_response

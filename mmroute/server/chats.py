@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from mmroute.chat.hf import HfChat
-from mmroute.chat.tools import normalize_tools
+from mmroute.engines.vllm.hf_chat import HfChat
+from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.normalizer import Normalizer
 from mmroute.request import RequestOptions

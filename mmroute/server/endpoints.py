@@ -15,8 +15,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from mmroute.block_hashes import Algorithm, none_hash
 from mmroute.errors import shown
+from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.admission import Admission, Ticket, read_body
 from mmroute.server.answers import BlockForm
 from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request

@@ -14,14 +14,14 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final
 
-from mmroute.backends import BackendProfile, find_backend
+from mmroute.engines.profile import BackendProfile, find_backend
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.fast_paths import FastPaths
-from mmroute.images.links import ImageLinks
-from mmroute.model_files import find_model
+from mmroute.health.self_check import check_model
+from mmroute.model.files import find_model
+from mmroute.model.resolved import ResolvedModel
+from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
-from mmroute.parity.self_check import check_model
-from mmroute.resolved_model import ResolvedModel
 from mmroute.server.errors import ApiError
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.stages import Stopwatch, watched

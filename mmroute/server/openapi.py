@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any, Final
 
-from mmroute.block_hashes import Algorithm
+from mmroute.hashing import Algorithm
 from mmroute.server.settings import ServerSettings
 
 __all__ = ["openapi"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.chat.hf import HfChat
-from mmroute.chat.tools import normalize_tools
+from mmroute.engines.vllm.hf_chat import HfChat
+from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, did_you_mean, shown
 from mmroute.forwarding import OUTPUT_MODES
 from mmroute.request import RequestOptions

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from mmroute.errors import shown
-from mmroute.images.links import ImageLinks
+from mmroute.net.links import ImageLinks
 
 __all__ = ["AccessLog", "InexactPolicy", "ServerSettings"]
 

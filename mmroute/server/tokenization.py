@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.model_files import find_model
+from mmroute.model.files import find_model
 from mmroute.routing import Routing
 from mmroute.server.chats import ChatFields, read_chat, route_chat
 from mmroute.server.errors import ApiError, bad_request, wrong_field

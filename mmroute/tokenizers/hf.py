@@ -13,7 +13,7 @@ import tokenizers
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderStats, FastPaths
 from mmroute.geometry import TokenIds
-from mmroute.model_files import JsonValue, ModelFiles
+from mmroute.model.files import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import EncoderLoading
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.pieces import Pieces, joins_pieces

@@ -23,7 +23,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.model_files import ModelFiles
+from mmroute.model.files import ModelFiles
 from mmroute.request import ImageSize
 from mmroute.tokenizers.pieces import Pieces
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mmroute.model_files import JsonValue
+from mmroute.model.files import JsonValue
 
 __all__ = ["PIPELINES", "Pipeline"]
 

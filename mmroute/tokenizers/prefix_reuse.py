@@ -24,7 +24,7 @@ import tokenizers
 
 from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
-from mmroute.prefix_index import PrefixIndex
+from mmroute.prefix_cache import PrefixIndex
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.probe_texts import probe_texts
 

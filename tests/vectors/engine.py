@@ -98,7 +98,7 @@ class Engine:
     """One model, served up to the scheduler."""
 
     def __init__(self, directory: Path, *, model_id: str) -> None:
-        from mmroute.model_files import find_model
+        from mmroute.model.files import find_model
         from mmroute.parity.oracles.vllm import VllmEngine
 
         self._engine = VllmEngine(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from replayed import Posted
 
-from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD
+from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
 from mmroute.parity.oracles.pictures import has_images
 
 __all__ = ["DELIBERATE", "Deliberate"]

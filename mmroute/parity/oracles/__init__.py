@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, did_you_mean, nearest
-from mmroute.family import match_family
-from mmroute.model_files import ModelFiles, find_model
+from mmroute.model.files import ModelFiles, find_model
+from mmroute.model.spec import match_family
 from mmroute.parity.answers import Oracle
 from mmroute.parity.oracles.common import OracleError
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.errors import InexactError
+from mmroute.net.transport import Reply, Transport
 from mmroute.parity.answers import Answer, Case, Range, Undecided
 from mmroute.parity.oracles.common import (
     OracleError,
@@ -24,7 +25,6 @@ from mmroute.parity.oracles.common import (
 from mmroute.parity.oracles.pictures import has_images, with_pictures
 from mmroute.remote.served import served_models
 from mmroute.remote.settings import Remote
-from mmroute.remote.transport import Reply, Transport
 
 __all__ = ["HttpOracle"]
 

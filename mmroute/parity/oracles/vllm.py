@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mmroute.errors import MmrouteError
-from mmroute.model_files import ModelFiles
+from mmroute.model.files import ModelFiles
 from mmroute.parity.answers import Answer, Case
 from mmroute.parity.oracles.common import (
     OracleError,

@@ -11,7 +11,7 @@ from tokenizers import processors
 
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.model_files import ModelFiles
+from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.hf import (
     MATCHING_FLAGS,

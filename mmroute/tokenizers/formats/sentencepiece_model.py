@@ -17,7 +17,7 @@ import numpy as np
 
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.model_files import ModelFiles
+from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
 from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids

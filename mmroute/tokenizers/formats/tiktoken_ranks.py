@@ -24,7 +24,7 @@ import tiktoken
 
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.model_files import ModelFiles
+from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids
 from mmroute.tokenizers.hf import MAX_TOKEN_ID, named_special_tokens

@@ -8,9 +8,9 @@ import msgspec
 import tokenizers
 
 from mmroute.errors import ModelError, Reason
-from mmroute.family import FamilySpec
 from mmroute.fast_paths import EncoderChoice, FastPaths
-from mmroute.model_files import ModelFiles
+from mmroute.model.files import ModelFiles
+from mmroute.model.spec import FamilySpec
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import FastCodec, add_configured_tokens, apply_bos_rule
 from mmroute.tokenizers.hf import load_hf_tokenizer, pieces_of

@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.model_files import JsonValue, ModelFiles
+from mmroute.model.files import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import FastCodec, add_configured_tokens, apply_bos_rule
 from mmroute.tokenizers.hf import outside_of, pieces_of

@@ -10,10 +10,10 @@ import numpy as np
 
 from mmroute.errors import Reason
 from mmroute.geometry import Replacement
+from mmroute.model.resolved import ResolvedModel
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
 from mmroute.request import ImageSize
-from mmroute.resolved_model import ResolvedModel
 from mmroute.routing import Routing
 
 __all__ = ["Probe", "ask", "probes", "token_ids_of_spec"]

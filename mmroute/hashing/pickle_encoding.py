@@ -18,9 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.block_hashes.cells import Cells, Half, Widths, pack
-from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKey, ExtraKeys, Run
 from mmroute.geometry import TokenIds
+from mmroute.hashing.cells import Cells, Half, Widths, pack
+from mmroute.hashing.extra_keys import BlockKeys, ExtraKey, ExtraKeys, Run
 
 __all__ = ["encode_blocks", "encode_text"]
 

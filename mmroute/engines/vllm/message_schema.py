@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from mmroute.chat.tools import check_tool_calls, normalize_tools
+from mmroute.engines.vllm.tools import check_tool_calls, normalize_tools
 from mmroute.errors import invalid, shown
 from mmroute.request import RequestOptions
 

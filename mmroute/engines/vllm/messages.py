@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from mmroute.chat.schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
-from mmroute.chat.tools import with_parsed_arguments
+from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
+from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.request import RequestOptions
 

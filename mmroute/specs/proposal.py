@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.backends import find_backend
+from mmroute.engines.profile import find_backend
 from mmroute.errors import MmrouteError, Reason, shown
-from mmroute.family import load_spec, spec_files
 from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.model_files import FieldRef, ModelFiles
+from mmroute.model.files import FieldRef, ModelFiles
+from mmroute.model.resolve import resolve_files
+from mmroute.model.spec import load_spec, spec_files
 from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Answer, Case, Oracle, Undecided
 from mmroute.parity.comparison import our_answer
-from mmroute.resolve import resolve_files
 
 __all__ = ["Candidate", "propose", "size_cases", "spec_text"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mmroute.backends import BackendProfile
 from mmroute.chat import Chat
+from mmroute.engines.profile import BackendProfile
 from mmroute.geometry import Geometry
 from mmroute.placement import Placement
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from mmroute.family import FamilySpec
-    from mmroute.model_files import JsonValue
+    from mmroute.model.files import JsonValue
+    from mmroute.model.spec import FamilySpec
 
 __all__ = ["ImageRules", "Origin", "ResolvedModel"]
 

@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mmroute.resolved_model import ResolvedModel
+from mmroute.model.resolved import ResolvedModel
 
 __all__ = ["TESTED", "deciding_versions", "untested", "version_of"]
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKeys
-from mmroute.block_hashes.vllm import BlockHashes, hash_blocks
 from mmroute.fast_paths import ReuseStats
 from mmroute.geometry import TokenIds
-from mmroute.prefix_index import PrefixIndex
+from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
+from mmroute.hashing.vllm import BlockHashes, hash_blocks
+from mmroute.prefix_cache import PrefixIndex
 
 __all__ = ["HashReuse"]
 
@@ -39,7 +39,7 @@ class HashReuse:
         block_size: int,
         seed: str | None,
     ) -> BlockHashes:
-        """See `mmroute.block_hashes.hash_blocks`, whose `previous` is found here."""
+        """See `mmroute.hashing.hash_blocks`, whose `previous` is found here."""
         if len(token_ids) < _WORTH_KEEPING:
             return hash_blocks(
                 token_ids, extra_keys, algorithm=algorithm, block_size=block_size, seed=seed

@@ -16,9 +16,9 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore
 
-from mmroute.deadlines import DeadlineStream, left_until
 from mmroute.errors import InexactError, Reason, shown
-from mmroute.images.links import ImageLinks
+from mmroute.net.deadlines import DeadlineStream, left_until
+from mmroute.net.links import ImageLinks
 
 __all__ = ["LinkFetcher"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.errors import MmrouteError, ModelError, Reason
-from mmroute.model_files import EMBEDDED_MODEL, ModelFiles, find_model
+from mmroute.health.probes import ask, token_ids_of_spec
+from mmroute.health.tested_versions import deciding_versions, untested, version_of
+from mmroute.model.files import EMBEDDED_MODEL, ModelFiles, find_model
+from mmroute.model.resolved import ResolvedModel
 from mmroute.normalizer import Normalizer
-from mmroute.parity.probes import ask, token_ids_of_spec
-from mmroute.parity.tested_versions import deciding_versions, untested, version_of
-from mmroute.resolved_model import ResolvedModel
 
 __all__ = ["Check", "HealthReport", "check_model", "load_and_check"]
 

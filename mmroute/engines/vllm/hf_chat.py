@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ParsedChat, to_conversation
 from mmroute.chat.template import ChatTemplate
-from mmroute.chat.tools import normalize_tools
+from mmroute.engines.vllm.messages import ParsedChat, to_conversation
+from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.request import ImageSize, RequestOptions
 

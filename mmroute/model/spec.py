@@ -24,7 +24,7 @@ from pydantic import (
 
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import GEOMETRIES
-from mmroute.model_files import FieldRef, JsonValue, ModelFiles
+from mmroute.model.files import FieldRef, JsonValue, ModelFiles
 from mmroute.tokenizers.pipelines import PIPELINES
 
 __all__ = [
@@ -241,7 +241,7 @@ def spec_files() -> Iterator[Traversable]:
     """
     packaged = importlib.resources.files("mmroute") / "model_specs"
     # In a source checkout the specs stand beside the package, and a wheel takes them in.
-    root = packaged if packaged.is_dir() else Path(__file__).parents[1] / "model_specs"
+    root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
     yield from _toml_files(root)
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:

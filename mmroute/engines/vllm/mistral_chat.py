@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.messages import ParsedChat, to_conversation
-from mmroute.chat.tools import normalize_tools
+from mmroute.engines.vllm.messages import ParsedChat, to_conversation
+from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, shown
 from mmroute.geometry import TokenIds
 from mmroute.request import ImageSize, RequestOptions

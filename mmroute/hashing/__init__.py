@@ -1,7 +1,7 @@
 """Token IDs and images to the hashes engines publish: one module per engine's hash."""
 
-from mmroute.block_hashes.dynamo import local_block_hashes, sequence_hashes
-from mmroute.block_hashes.extra_keys import (
+from mmroute.hashing.dynamo import local_block_hashes, sequence_hashes
+from mmroute.hashing.extra_keys import (
     BlockKeys,
     EventKeys,
     ExtraKey,
@@ -10,14 +10,14 @@ from mmroute.block_hashes.extra_keys import (
     event_extra_keys,
     extra_keys,
 )
-from mmroute.block_hashes.pad_values import (
+from mmroute.hashing.pad_values import (
     image_hash,
     pad_value,
     pad_value_ids,
     wide_pad_value_ids,
     wide_pad_values,
 )
-from mmroute.block_hashes.vllm import Algorithm, BlockHashes, hash_blocks, none_hash
+from mmroute.hashing.vllm import Algorithm, BlockHashes, hash_blocks, none_hash
 
 __all__ = [
     "Algorithm",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, shown
-from mmroute.model_files import JsonValue, ModelFiles
+from mmroute.model.files import JsonValue, ModelFiles
 
 __all__ = ["longest_context"]
 

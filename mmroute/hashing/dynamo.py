@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from mmroute.block_hashes.extra_keys import HashedItem, check_block_size, check_token_ids
-from mmroute.block_hashes.pad_values import image_hash
 from mmroute.geometry import TokenIds
+from mmroute.hashing.extra_keys import HashedItem, check_block_size, check_token_ids
+from mmroute.hashing.pad_values import image_hash
 
 __all__ = ["local_block_hashes", "sequence_hashes"]
 
@@ -39,7 +39,7 @@ def local_block_hashes(
 
     It covers the block's token IDs and the hashes of the images that have a token in it, not
     where they stand. Dynamo's router gives either `items`, or token IDs that hold pad values
-    (`mmroute.block_hashes.pad_value_ids`) and no items: never both.
+    (`mmroute.hashing.pad_value_ids`) and no items: never both.
 
     Args:
         token_ids: the expanded prompt, shape (n,).

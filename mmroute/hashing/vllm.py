@@ -17,11 +17,11 @@ from typing import Final, Never, Protocol, TypeAlias, overload
 import numpy as np
 import xxhash
 
-from mmroute.block_hashes import cbor_encoding, pickle_encoding
-from mmroute.block_hashes.cells import Half
-from mmroute.block_hashes.extra_keys import BlockKeys, ExtraKeys, check_block_size, check_token_ids
 from mmroute.errors import nearest, shown
 from mmroute.geometry import TokenIds
+from mmroute.hashing import cbor_encoding, pickle_encoding
+from mmroute.hashing.cells import Half
+from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys, check_block_size, check_token_ids
 
 __all__ = ["Algorithm", "BlockHashes", "hash_blocks", "none_hash"]
 

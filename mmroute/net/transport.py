@@ -16,8 +16,8 @@ from typing import Any, Final
 import httpcore
 import msgspec
 
-from mmroute.deadlines import DeadlineStream, left_until
 from mmroute.errors import InexactError, Reason
+from mmroute.net.deadlines import DeadlineStream, left_until
 from mmroute.remote.settings import Remote
 
 __all__ = ["Reply", "Transport"]

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.block_hashes.cells import Half, pack
-from mmroute.block_hashes.extra_keys import ExtraKey, ExtraKeys
 from mmroute.geometry import TokenIds
+from mmroute.hashing.cells import Half, pack
+from mmroute.hashing.extra_keys import ExtraKey, ExtraKeys
 
 __all__ = ["encode_blocks", "encode_text"]
 

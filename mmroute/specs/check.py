@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from mmroute.backends import find_backend
+from mmroute.engines.profile import find_backend
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, shown
-from mmroute.family import FamilySpec, GeometrySpec, Lookup, known_families, match_family
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.geometry.algorithms import GEOMETRIES
-from mmroute.model_files import MODEL_FILES, FieldRef, ModelFiles, find_model
-from mmroute.resolve import resolve_files
-from mmroute.resolved_model import ResolvedModel
+from mmroute.model.files import MODEL_FILES, FieldRef, ModelFiles, find_model
+from mmroute.model.resolve import resolve_files
+from mmroute.model.resolved import ResolvedModel
+from mmroute.model.spec import FamilySpec, GeometrySpec, Lookup, known_families, match_family
 
 __all__ = ["SpecProblem", "SpecReport", "check_spec"]
 

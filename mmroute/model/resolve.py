@@ -8,13 +8,18 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmroute.backends import BackendProfile, find_backend
 from mmroute.chat import Chat
-from mmroute.chat.hf import HfChat
 from mmroute.chat.template_files import chat_templates
-from mmroute.context_length import longest_context
+from mmroute.engines.profile import BackendProfile, find_backend
+from mmroute.engines.vllm.context import longest_context
+from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, shown
-from mmroute.family import (
+from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.geometry import Geometry
+from mmroute.geometry.algorithms import GEOMETRIES
+from mmroute.model.files import JsonValue, ModelFiles, find_model
+from mmroute.model.resolved import ImageRules, Origin, ResolvedModel
+from mmroute.model.spec import (
     FamilySpec,
     GeometrySpec,
     Lookup,
@@ -22,17 +27,12 @@ from mmroute.family import (
     TokenLookup,
     match_family,
 )
-from mmroute.fast_paths import EncoderChoice, FastPaths
-from mmroute.geometry import Geometry
-from mmroute.geometry.algorithms import GEOMETRIES
-from mmroute.model_files import JsonValue, ModelFiles, find_model
 from mmroute.placement import Placement
 from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.placement.numbered_tags import NumberedTags
 from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.placement.single_token import SingleToken
 from mmroute.request import ImageSize
-from mmroute.resolved_model import ImageRules, Origin, ResolvedModel
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
 
@@ -326,7 +326,7 @@ class _Resolver:
 
 
 def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
-    from mmroute.chat.mistral import MistralChat  # noqa: PLC0415 - imports mistral-common
+    from mmroute.engines.vllm.mistral_chat import MistralChat  # noqa: PLC0415 - imports mistral-common
     from mmroute.tokenizers.mistral import MistralCommonTokenizer  # noqa: PLC0415
 
     if not isinstance(tokenizer, MistralCommonTokenizer) or images is None:

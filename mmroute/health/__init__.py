@@ -1,0 +1,1 @@
+"""Whether a loaded model does what it must, before it serves."""

@@ -1,0 +1,1 @@
+"""Connections as a client: deadlines, allowed addresses, fetching."""

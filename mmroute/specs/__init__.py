@@ -1,0 +1,1 @@
+"""New family specs: proposing one, and checking it before it is used."""
