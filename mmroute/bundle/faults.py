@@ -62,19 +62,7 @@ class Fault(StrEnum):
     """The files' fingerprint is not the one the metadata gives."""
 
     NOT_A_ZIP = "not_a_zip"
-    """The bytes are no zip, or its headers cannot be read."""
-    TRAILING_DATA = "trailing_data"
-    """Bytes, or a comment, follow the end of the zip."""
-    HIDDEN_DATA = "hidden_data"
-    """There are bytes in the zip that belong to no file."""
-    OVERLAPPING_ENTRIES = "overlapping_entries"
-    """Two files of the zip share bytes, or one reaches into the directory."""
-    HEADERS_DISAGREE = "headers_disagree"
-    """A file's own header says something else than the directory of the zip."""
-    ZIP64 = "zip64"
-    """The zip uses the extension for large files, which none of this size needs."""
-    UNSUPPORTED_FEATURE = "unsupported_feature"
-    """The zip has several volumes, or sizes behind the data."""
+    """The bytes are no zip that ends with its directory, or the directory cannot be read."""
     ENCRYPTED = "encrypted"
     """A file is encrypted."""
     UNSUPPORTED_COMPRESSION = "unsupported_compression"
@@ -120,7 +108,7 @@ class Fault(StrEnum):
     SIZE_MISMATCH = "size_mismatch"
     """A file is longer or shorter than it was said to be."""
     CORRUPT_DATA = "corrupt_data"
-    """A file cannot be inflated, or its checksum is another one."""
+    """A file cannot be read or inflated, or its checksum is another one."""
 
 
 _OF_THE_CALL: Final = frozenset(

@@ -137,26 +137,20 @@ def check_names(names: Iterable[str], limits: Limits) -> None:
         raise BundleError(Fault.NO_FILES, "The bundle has no files.")
 
 
-def _fault_of_name(name: str) -> Fault | None:  # noqa: PLR0911 - a table of questions
-    if not name:
-        return Fault.NAME_EMPTY
-    if len(name) > _LONGEST_NAME:
-        return Fault.NAME_TOO_LONG
-    if any(character < " " or character == "\x7f" for character in name):
-        return Fault.CONTROL_CHARACTER
-    if not name.isascii():
-        return Fault.NAME_NOT_ASCII
-    if "\\" in name:
-        return Fault.BACKSLASH
-    if ":" in name:
-        return Fault.DRIVE_PREFIX
-    if name.startswith("/"):
-        return Fault.ABSOLUTE_PATH
-    if any(part in ("..", ".") for part in name.split("/")):
-        return Fault.TRAVERSAL
-    if "/" in name:
-        return Fault.NESTED_DIRECTORY
-    return None if _is_tokenizer_file(name) else Fault.NOT_A_TOKENIZER_FILE
+def _fault_of_name(name: str) -> Fault | None:
+    unsafe = {
+        Fault.NAME_EMPTY: not name,
+        Fault.NAME_TOO_LONG: len(name) > _LONGEST_NAME,
+        Fault.CONTROL_CHARACTER: any(letter < " " or letter == "\x7f" for letter in name),
+        Fault.NAME_NOT_ASCII: not name.isascii(),
+        Fault.BACKSLASH: "\\" in name,
+        Fault.DRIVE_PREFIX: ":" in name,
+        Fault.ABSOLUTE_PATH: name.startswith("/"),
+        Fault.TRAVERSAL: any(part in ("..", ".") for part in name.split("/")),
+        Fault.NESTED_DIRECTORY: "/" in name,
+        Fault.NOT_A_TOKENIZER_FILE: not _is_tokenizer_file(name),
+    }
+    return next((fault for fault, is_so in unsafe.items() if is_so), None)
 
 
 def _is_tokenizer_file(name: str) -> bool:

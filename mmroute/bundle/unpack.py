@@ -1,22 +1,35 @@
-"""The files of a zip onto the disk, with every byte counted."""
+"""Unpack the zip of a bundle, with a limit on everything that a worker could make large.
+
+`zipfile` reads it by its central directory: bytes that the directory does not mention are not
+read, and what a file's second header says of its size and method is not believed.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
+import struct
+import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
 
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits, check_names
-from mmroute.bundle.zip_layout import STORED, ZipEntry, read_layout
+from mmroute.errors import shown
 
 __all__ = ["create", "unpack"]
 
 _BLOCK: Final = 64 << 10
 _RATIO_FROM: Final = 1 << 20  # small files repeat themselves more than large ones
-_RAW: Final = -zlib.MAX_WBITS
+_END: Final = struct.Struct("<4s4H2LH")
+"""The end of central directory record. Source: APPNOTE.TXT 6.3.10, section 4.3.16."""
+_ZIP64_LOCATOR: Final = 20
+_LARGEST_DIRECTORY: Final = 1 << 20  # bytes: 50 names and what may stand beside them
+_ENCRYPTED: Final = 1 << 0 | 1 << 6 | 1 << 13  # files, "strong", and the directory itself
+_DOS_DIRECTORY: Final = 1 << 4
+_DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, OverflowError)
+"""What `zipfile` raises for a file that is none, that is damaged, or that it cannot read."""
 
 
 def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str, Path]:
@@ -34,19 +47,24 @@ def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str,
     Raises:
         BundleError: the zip is refused. What was written stays: remove the directory.
     """
-    entries = read_layout(file, length, limits.files)
-    check_names((entry.name for entry in entries), limits)
-    claimed = sum(entry.size for entry in entries)
-    if claimed > limits.unpacked_bytes:
-        raise BundleError(
-            Fault.UNPACKED_TOO_LARGE,
-            f"The bundle's files have {claimed} bytes, {limits.unpacked_bytes} are allowed.",
-        )
-    files = {}
-    for entry in entries:
-        files[entry.name] = into / entry.name
-        with create(files[entry.name]) as out:
-            _write(file, entry, out, limits)
+    count = _check_end(file, length, limits)
+    try:
+        archive = zipfile.ZipFile(file)
+    except _DAMAGED as error:
+        _refuse(Fault.NOT_A_ZIP, str(error))
+    with archive:
+        entries = archive.infolist()
+        if len(entries) != count:
+            _refuse(Fault.NOT_A_ZIP, f"{len(entries)} files are listed and {count} are counted")
+        for entry in entries:
+            _check_kind(entry)
+        # Not `filename`, which zipfile cuts off at a NUL.
+        files = {entry.orig_filename: into / entry.orig_filename for entry in entries}
+        check_names((entry.orig_filename for entry in entries), limits)
+        _check_sizes(entries, length, limits)
+        for entry in entries:
+            with create(files[entry.orig_filename]) as out:
+                _write(archive, entry, out)
     return files
 
 
@@ -56,52 +74,83 @@ def create(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
-def _write(file: BinaryIO, entry: ZipEntry, out: BinaryIO, limits: Limits) -> None:
-    """Write one file. Its size is at most what was claimed, and with it the sum of all sizes."""
-    file.seek(entry.start)
-    content = _stored(file, entry) if entry.method == STORED else _inflated(file, entry)
-    written, crc = 0, 0
-    for block in content:
-        written += len(block)
-        crc = zlib.crc32(block, crc)
-        if written > entry.size:
-            _refuse(Fault.SIZE_MISMATCH, entry, f"it has more than the {entry.size} bytes claimed")
-        if written > max(_RATIO_FROM, entry.packed * limits.ratio):
-            _refuse(Fault.RATIO_TOO_HIGH, entry, f"{entry.packed} bytes are inflated to more "
-                    f"than {limits.ratio} times as many")  # fmt: skip
-        out.write(block)
-    if written < entry.size:
-        _refuse(Fault.SIZE_MISMATCH, entry, f"it has {written} bytes, and {entry.size} are claimed")
-    if crc != entry.crc:
-        _refuse(Fault.CORRUPT_DATA, entry, "its checksum is another one")
+def _check_end(file: BinaryIO, length: int, limits: Limits) -> int:
+    """Limit the central directory before `zipfile` reads all of it; the number of its files."""
+    end = length - _END.size
+    if end < 0:
+        _refuse(Fault.NOT_A_ZIP, f"it has {length} bytes")
+    file.seek(max(0, end - _ZIP64_LOCATOR))
+    if end >= _ZIP64_LOCATOR and file.read(_ZIP64_LOCATOR).startswith(b"PK\x06\x07"):
+        _refuse(Fault.NOT_A_ZIP, "it is a zip64, which no bundle needs")
+    file.seek(end)
+    signature, _, _, _, count, size, offset, comment = _END.unpack(file.read(_END.size))
+    if signature != b"PK\x05\x06" or comment or offset + size != end:
+        _refuse(Fault.NOT_A_ZIP, "it does not end with its central directory")
+    if count > limits.files:
+        _refuse(Fault.TOO_MANY_FILES, f"it has {count} files, {limits.files} are allowed")
+    if size > _LARGEST_DIRECTORY:
+        _refuse(Fault.NOT_A_ZIP, f"its central directory has {size} bytes")
+    return int(count)
 
 
-def _stored(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
-    left = entry.packed
-    while block := file.read(min(_BLOCK, left)):
-        left -= len(block)
-        yield block
+def _check_sizes(entries: list[zipfile.ZipInfo], length: int, limits: Limits) -> None:
+    """Limit what the files claim to be. `zipfile` inflates no more of a file than it claims."""
+    packed = sum(entry.compress_size for entry in entries)
+    if packed > length or any(entry.header_offset >= length for entry in entries):
+        _refuse(Fault.NOT_A_ZIP, "its files claim bytes that it does not have")
+    size = sum(entry.file_size for entry in entries)
+    if size > limits.unpacked_bytes:
+        raise BundleError(
+            Fault.UNPACKED_TOO_LARGE,
+            f"The bundle's files have {size} bytes, {limits.unpacked_bytes} are allowed.",
+        )
+    for entry in entries:
+        if entry.file_size > max(_RATIO_FROM, entry.compress_size * limits.ratio):
+            _refuse_file(
+                Fault.RATIO_TOO_HIGH,
+                entry,
+                f"{entry.compress_size} bytes claim to be more than {limits.ratio} times as many",
+            )
 
 
-def _inflated(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
-    """The content, in blocks that are small whatever they are inflated from."""
-    inflate = zlib.decompressobj(_RAW)
-    left = entry.packed
-    while not inflate.eof:
-        packed = inflate.unconsumed_tail
-        if not packed:
-            packed = file.read(min(_BLOCK, left))
-            left -= len(packed)
-        try:
-            block = inflate.decompress(packed, _BLOCK)
-        except zlib.error as error:
-            _refuse(Fault.CORRUPT_DATA, entry, str(error))
-        if not (block or packed or inflate.eof):
-            _refuse(Fault.CORRUPT_DATA, entry, "its data ends too early")
-        yield block
-    if left or inflate.unused_data:
-        _refuse(Fault.HIDDEN_DATA, entry, "something stands behind its data")
+def _check_kind(entry: zipfile.ZipInfo) -> None:
+    """Take only plain files, stored or deflated.
+
+    The upper half of the attributes is a Unix mode, whatever system the zip says it was made on.
+    An entry that does not say what it is, is a file.
+    """
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if kind == stat.S_IFLNK:
+        _refuse_file(Fault.SYMLINK, entry, "it is a symbolic link")
+    if kind not in (0, stat.S_IFREG) or entry.external_attr & _DOS_DIRECTORY:
+        _refuse_file(Fault.NOT_A_FILE, entry, "it is not a regular file")
+    if entry.flag_bits & _ENCRYPTED:
+        _refuse_file(Fault.ENCRYPTED, entry, "it is encrypted")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        _refuse_file(
+            Fault.UNSUPPORTED_COMPRESSION, entry, f"its compression is {entry.compress_type}"
+        )
 
 
-def _refuse(fault: Fault, entry: ZipEntry, why: str) -> NoReturn:
-    raise BundleError(fault, f"{entry.name} in the bundle is refused ({fault}): {why}.")
+def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, out: BinaryIO) -> None:
+    written = 0
+    try:
+        with archive.open(entry) as content:
+            while block := content.read(_BLOCK):
+                written += len(block)
+                out.write(block)
+    except (*_DAMAGED, zlib.error) as error:
+        _refuse_file(Fault.CORRUPT_DATA, entry, str(error) or "its data ends too early")
+    if written != entry.file_size:
+        _refuse_file(
+            Fault.SIZE_MISMATCH, entry, f"{written} bytes came, {entry.file_size} are claimed"
+        )
+
+
+def _refuse(fault: Fault, why: str) -> NoReturn:
+    raise BundleError(fault, f"The zip is refused ({fault}): {why}.")
+
+
+def _refuse_file(fault: Fault, entry: zipfile.ZipInfo, why: str) -> NoReturn:
+    name = shown(entry.orig_filename)
+    raise BundleError(fault, f"{name} in the bundle is refused ({fault}): {why}.")
