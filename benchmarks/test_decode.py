@@ -26,7 +26,7 @@ from mmroute import Normalizer
 from mmroute.decode import DecodeStream, StopSequenceDecoder
 from mmroute.tokenizers.hf import HfTokenizer
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from small_models import SMALL_MODELS, write_model
 
 try:

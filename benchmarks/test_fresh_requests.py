@@ -29,7 +29,7 @@ from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.request import RequestOptions
 from mmroute.tokenizers.hf import HfTokenizer
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from small_models import SMALL_MODELS, write_model
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type

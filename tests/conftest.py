@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,14 +60,3 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(directory))
     return directory
-
-
-def real_models() -> Path | None:
-    """Real model directories, where there are any; then every one that is used must exist."""
-    root = os.environ.get("MMROUTE_MODELS")
-    if not root:
-        return None
-    path = Path(root)
-    if not path.is_dir():
-        pytest.exit(f"MMROUTE_MODELS is {root}, which is not a directory", returncode=2)
-    return path

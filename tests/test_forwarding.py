@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import paths
 import pytest
 from conformance import read_vectors
 from server_helpers import CHAT, COMPLETION, HI, error_of, serving
@@ -19,7 +20,7 @@ from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing, forwar
 from mmroute.hashing import pad_value
 from mmroute.server import ModelSource
 
-VECTORS: Final = sorted((Path(__file__).parent / "vectors" / "forwarding").glob("*.jsonl"))
+VECTORS: Final = sorted((paths.VECTORS / "forwarding").glob("*.jsonl"))
 SAMPLING: Final = {"temperature": 0.0, "max_tokens": 5}
 Load = Callable[[str], Normalizer]
 

@@ -7,10 +7,10 @@ import time
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import msgspec
+import paths
 import pytest
 from conformance import read_vectors
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ from mmroute.kv_events import (
     decode_events,
 )
 
-META, VECTORS = read_vectors(Path(__file__).parent / "vectors" / "kv_events" / "batches.jsonl")
+META, VECTORS = read_vectors(paths.VECTORS / "kv_events" / "batches.jsonl")
 POOL_STREAMS = sorted({case["stream"] for case in VECTORS if "stream" in case})
 HASHES = [bytes([i]) * 24 + bytes([255 - i]) * 8 for i in range(12)]
 

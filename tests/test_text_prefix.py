@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conformance import read_vectors
+from paths import VECTORS
 from server_helpers import CHAT, TOKENIZE, error_of, metric, serving
 from small_models import SMALL_MODELS
 
@@ -20,7 +21,6 @@ from mmroute.request import RequestOptions
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
 from mmroute.text_prefix import text_prefix
 
-VECTORS = Path(__file__).parent / "vectors"
 OPTIONS = ("add_special_tokens", "add_generation_prompt", "continue_final_message",
            "chat_template_kwargs", "tools")  # fmt: skip
 LINK = {"type": "image_url", "image_url": {"url": "https://example.com/x.png"}}

@@ -1,0 +1,224 @@
+"""The command line as checks and routers call it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT
+
+from mmroute import Normalizer
+from mmroute.cli import main
+from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.request_lines import answer_line, tokens_answer
+
+IMAGES = ROOT / "examples" / "images.jsonl"
+EXAMPLES = ROOT / "examples" / "requests.jsonl"
+
+
+def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mmroute", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
+def answers(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def test_every_line_is_answered_in_order() -> None:
+    lines = [
+        '{"id": "a", "prompt": "x"}',
+        "not JSON",
+        '{"id": 5, "messages": [{"role": "user", "content": "hi"}]}',
+        '["a list"]',
+        '{"id": "c", "images": [{"width": -1, "height": 2}], "prompt": "x"}',
+        '{"id": "d", "add_special_tokens": "yes", "prompt": "x"}',
+        '{"id": "e", "prompt": "x", "cache_salt": "a/b"}',
+        "",
+        '{"id": "\u2028", "prompt": "a\u2028b\u0085c", "unknown": 1}',
+    ]
+    result = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines))
+    assert result.returncode == 0
+    assert result.stderr == ""
+    found = answers(result.stdout)
+    assert [a["id"] for a in found] == ["a", None, 5, None, "c", "d", "e", "\u2028"]
+    assert [a["exact"] for a in found] == [True, False, True, False, False, False, False, True]
+    reasons = {a["reason"] for a in found if not a["exact"]}
+    assert reasons == {"invalid_request"}
+    assert "width must be a positive int" in found[4]["message"]
+    assert "add_special_tokens" in found[5]["message"]
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    output = tmp_path / "answers.jsonl"
+    status = main(["tokens", EMBEDDED_MODEL, "--input", str(EXAMPLES), "--output", str(output)])
+    assert status == 0
+    one, two, text, forgotten = answers(output.read_text(encoding="utf-8"))
+    assert one["placeholders"][0]["length"] == 15
+    assert len(two["placeholders"]) == 2
+    assert text["placeholders"] == []
+    assert forgotten["reason"] == "image_count_mismatch"
+    readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
+    for shown in (one, forgotten):
+        assert json.dumps(shown) in readme, "the README shows another answer"
+
+
+def test_resolve_shows_values_and_places(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(small_model("small-gemma-3"))
+    assert main(["resolve", model, "--json"]) == 0
+    resolved = json.loads(capsys.readouterr().out)
+    assert resolved["family"] == "gemma-3"
+    values = {v["name"]: v for v in resolved["values"]}
+    assert values["tokens_per_image"]["source"] == "processor_config.json:image_seq_length"
+    assert main(["resolve", model, "--model-id", "org/name"]) == 0
+    shown = capsys.readouterr().out
+    assert "org/name" in shown
+    assert "processor_config.json:image_seq_length" in shown
+
+
+def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["families", "--json"]) == 0
+    listed = {f["family"]: f for f in json.loads(capsys.readouterr().out)}
+    assert listed["qwen3-vl"]["checked"]["vllm"] == ["0.33.0"]
+    assert listed["llava-next-video"]["images"] is False
+    assert main(["families"]) == 0
+    assert "qwen3-vl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["tokns"], 2, "Did you mean 'tokens'?"),
+        ([], 2, "COMMAND"),
+        (["tokens"], 2, "MODEL"),
+        (["tokens", EMBEDDED_MODEL, "--input", "/nowhere/x.jsonl"], 2, "/nowhere/x.jsonl"),
+        (["resolve", "/nowhere/model"], 1, "model_not_found"),
+        (["tokens", EMBEDDED_MODEL, "--backend", "vlm"], 1, "Did you mean 'vllm'?"),
+    ],
+)
+def test_mistakes_are_told(arguments: list[str], status: int, words: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == status
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_input_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes(b'{"prompt": "\xe9"}\n{"prompt": "e"}\n')
+    result = run("tokens", EMBEDDED_MODEL, "--input", str(path))
+    assert result.returncode == 0
+    first, second = answers(result.stdout)
+    assert "not UTF-8" in first["message"]
+    assert second["exact"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_request(tmp_path: Path) -> None:
+    path = tmp_path / "bom.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"id": 7, "prompt": "a"}\n')
+    (answer,) = answers(run("tokens", EMBEDDED_MODEL, "--input", str(path)).stdout)
+    assert (answer["id"], answer["exact"]) == (7, True)
+
+
+def test_requests_are_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "same.jsonl"
+    path.write_text('{"prompt": "a"}\n', encoding="utf-8")
+    result = run("tokens", EMBEDDED_MODEL, "--input", str(path), "--output", str(path))
+    assert result.returncode == 2
+    assert path.read_text(encoding="utf-8") == '{"prompt": "a"}\n'
+
+
+def test_each_answer_comes_at_once() -> None:
+    """A router may keep mmroute beside itself and wait for one answer before the next request."""
+    command = [sys.executable, "-m", "mmroute", "tokens", EMBEDDED_MODEL]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        for _ in range(2):
+            process.stdin.write(b'{"prompt": "a"}\n')
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["exact"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "words"),
+    [
+        ({"message": []}, "invalid_request", "did you mean 'messages'"),
+        ({"prompt": "a", "image": []}, "invalid_request", "did you mean 'images'"),
+        ({"prompt": "a", "chat_template": "x"}, "unsupported_field", "chat_template"),
+        ({"prompt": "a", "truncate_prompt_tokens": 3}, "unsupported_field", "truncate"),
+    ],
+)
+def test_fields_that_would_change_the_answer(
+    line: dict[str, Any], reason: str, words: str, normalizer: Callable[[str], Normalizer]
+) -> None:
+    answer = answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL), tokens_answer)
+    assert answer["reason"] == reason
+    assert words in answer["message"]
+
+
+def test_fields_without_influence_are_ignored(normalizer: Callable[[str], Normalizer]) -> None:
+    line = {"prompt": "a", "model": "m", "max_tokens": 5, "tool_choice": "auto", "documents": None}
+    assert answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL), tokens_answer)["exact"]
+
+
+def test_version() -> None:
+    assert run("--version").stdout.startswith("mmroute ")
+
+
+def test_blocks_answers_what_the_readme_shows(tmp_path: Path) -> None:
+    output = tmp_path / "answers.jsonl"
+    status = main(["blocks", EMBEDDED_MODEL, "--input", str(IMAGES), "--output", str(output)])
+    assert status == 0
+    readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
+    first, *_, unknown = output.read_text(encoding="utf-8").splitlines()
+    assert first in readme
+    assert json.loads(unknown)["reason"] == "image_identity_unknown"
+
+
+def test_blocks_covers_the_model_string_and_the_settings(tmp_path: Path) -> None:
+    def hashes(*options: str) -> list[str]:
+        output = tmp_path / "answers.jsonl"
+        arguments = ["blocks", EMBEDDED_MODEL, "--input", str(IMAGES), "--output", str(output)]
+        assert main([*arguments, *options]) == 0
+        found: list[str] = answers(output.read_text(encoding="utf-8"))[0]["block_hashes"]
+        return found
+
+    plain = hashes()
+    assert hashes("--model-id", EMBEDDED_MODEL) == hashes("--algorithm", "sha256") == plain
+    others = [
+        hashes("--model-id", "org/other"),
+        hashes("--algorithm", "sha256_cbor"),
+        hashes("--algorithm", "xxhash", "--hash-seed", "0"),
+        hashes("--hash-seed", "0"),
+        hashes("--block-size", "8"),
+    ]
+    assert not {*plain} & {digest for digests in others for digest in digests}
+    assert len(hashes("--block-size", "8")) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--algorithm", "xxhash"], "PYTHONHASHSEED"),
+        (["--algorithm", "sha265"], "sha256_cbor"),
+        (["--block-size", "0"], "must be an integer of at least 1"),
+        (["--block-size", "x"], "must be an integer of at least 1"),
+        (["--image-host", "localhost:80"], "without scheme, port or path"),
+        (["--image-host", ""], "--image-host"),
+        (["--image-network", "10.0.0.0/8"], "no host of links is allowed"),
+        (["--image-host", "*", "--image-network", "x"], "--image-network"),
+    ],
+)
+def test_bad_settings_of_blocks(options: list[str], words: str) -> None:
+    result = run("blocks", EMBEDDED_MODEL, *options)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr

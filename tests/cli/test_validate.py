@@ -1,0 +1,241 @@
+"""``mmroute validate``, ``doctor`` and ``spec check`` as someone uses them who adds a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT, VECTORS
+from small_models import Files
+
+from mmroute import ModelError, Normalizer, Reason
+from mmroute.cli import main
+from mmroute.model.files import EMBEDDED_MODEL, find_model
+from mmroute.model.spec import load_spec
+from mmroute.parity.answers import Answer, Case
+from mmroute.parity.comparison import compare, our_answer
+from mmroute.parity.diagnosis import Cause
+from mmroute.specs.proposal import propose, size_cases
+
+SPECS = ROOT / "model_specs"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main(list(map(str, arguments)))
+    return status, capsys.readouterr().out
+
+
+def test_parity_with_vectors(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "small-qwen2.5-vl"
+    against = ("--against", VECTORS / f"{name}.jsonl")
+    status, text = run(capsys, "validate", small_model(name), *against)
+    assert status == 0
+    assert text.splitlines()[-1] == "parity: 108 of 108 decided answers are equal"
+    status, text = run(capsys, "validate", small_model(name), *against, "--json")
+    report = json.loads(text)
+    assert (report["parity"], report["verdicts"]["equal"], report["findings"]) == (True, 108, [])
+
+
+@pytest.fixture
+def wrong_limit(changed_model: Callable[..., Path]) -> Path:
+    def change(files: Files) -> None:
+        files["preprocessor_config.json"]["max_pixels"] = 200_704
+
+    return changed_model("small-qwen2.5-vl", change)
+
+
+class _Strips(HTMLParser):
+    """The tokens of a report's page that are marked as the first difference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marked = self.scripts = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag in ("script", "link", "img")
+        self.marked += "first" in (dict(attributes).get("class") or "").split()
+
+
+def test_a_wrong_limit_is_named(
+    wrong_limit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, kept = tmp_path / "report.html", tmp_path / "kept.jsonl"
+    status, text = run(
+        capsys, "validate", wrong_limit, "--against", VECTORS / "small-qwen2.5-vl.jsonl",
+        "--html", page, "--write-vectors", kept,
+    )  # fmt: skip
+    assert status == 1
+    assert "wrong, wrong_count" in text
+    assert "max_pixels" in text
+    strips = _Strips()
+    strips.feed(page.read_text(encoding="utf-8"))
+    assert strips.marked > 2
+    assert strips.scripts == 0, "the page must need nothing but itself"
+    status, text = run(capsys, "validate", wrong_limit, "--against", kept, "--json")
+    report = json.loads(text)
+    assert status == 1
+    assert report["verdicts"]["silent"] > 0
+    assert {f["cause"] for f in report["findings"] if "cause" in f} == {"wrong_count"}
+
+
+class _Engine:
+    """An engine of which all is known: another normalizer."""
+
+    name, version = "engine", "1"
+
+    def __init__(self, normalizer: Normalizer) -> None:
+        self._normalizer = normalizer
+
+    def answer(self, case: Case) -> Answer:
+        return our_answer(self._normalizer, case)
+
+
+def test_a_count_beyond_our_own_limits_is_explained(
+    wrong_limit: Path, normalizer: Callable[[str], Normalizer]
+) -> None:
+    """The engine's limit is not ours, so ours must not keep the right one from being found."""
+    engine = _Engine(normalizer("small-qwen2.5-vl"))
+    image = {"width": 3585, "height": 3584}
+    message = {"role": "user", "content": [{"type": "image"}]}
+    case = Case("large", "limits", {"messages": [message], "images": [image]})
+    (finding,) = compare(Normalizer.from_pretrained(wrong_limit), engine, [case])
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.cause is Cause.WRONG_COUNT
+    limit = engine._normalizer.model.images
+    assert limit is not None
+    assert f"max_pixels={limit.geometry.max_pixels}" in finding.diagnosis.alternatives  # type: ignore[attr-defined]  # of SmartResize
+
+
+def test_an_oracle_that_is_not_to_be_had(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_model("small-qwen2.5-vl")
+    assert main(["validate", str(model), "--against", "http://127.0.0.1:1"]) == 3
+    assert main(["validate", str(model), "--against", "transformer"]) == 3
+    assert "did you mean 'transformers'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (("--against", "vectors.jsonl"), 3),
+        (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--random", 3), 2),
+        (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--cases", "x.jsonl"), 2),
+        (("--against", "transformers", "--random", -1), 2),
+        (("--against", "transformers", "--cases", "nowhere.jsonl"), 3),
+        (("--against", "transformers", "--html", "/nowhere/report.html"), 2),
+    ],
+)
+def test_what_is_no_mismatch_does_not_look_like_one(
+    options: tuple[object, ...], status: int
+) -> None:
+    assert main(["validate", EMBEDDED_MODEL, *map(str, options)]) == status
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    vectors = VECTORS / f"{EMBEDDED_MODEL}.jsonl"
+    status, text = run(capsys, "doctor", EMBEDDED_MODEL, "--vectors", vectors, "--json")
+    report = json.loads(text)
+    assert (status, report["healthy"], report["model"]) == (0, True, EMBEDDED_MODEL)
+    assert "vectors" in {check["name"] for check in report["checks"]}
+    status, text = run(capsys, "doctor", EMBEDDED_MODEL)
+    assert (status, text.splitlines()[-1]) == (0, "healthy")
+
+
+def test_doctor_of_what_cannot_be_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = run(capsys, "doctor", tmp_path, "--json")
+    assert (status, json.loads(text)["healthy"]) == (1, False)
+
+
+def test_a_router_may_check_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Normalizer.from_pretrained(EMBEDDED_MODEL, self_check=True).model.name == EMBEDDED_MODEL
+
+    def broken(*_arguments: Any) -> list[str]:
+        return ["<image> is two tokens"]
+
+    monkeypatch.setattr("mmroute.health.self_check._split_tokens", broken)
+    with pytest.raises(ModelError, match="<image> is two tokens") as caught:
+        Normalizer.from_pretrained(EMBEDDED_MODEL, self_check=True)
+    assert caught.value.reason is Reason.SELF_CHECK_FAILED
+
+
+def test_spec_check(
+    small_model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = SPECS / "qwen2_5_vl.toml"
+    model = small_model("small-qwen2.5-vl")
+    status, text = run(capsys, "spec", "check", spec, "--model", model)
+    assert status == 0
+    assert "max_pixels" in text
+    wrong = tmp_path / "wrong.toml"
+    source = spec.read_text(encoding="utf-8")
+    wrong.write_text(source.replace('"smart_resize"', '"smart_resise"'), encoding="utf-8")
+    status, text = run(capsys, "spec", "check", wrong)
+    assert status == 1
+    assert "smart_resize" in text
+    status, text = run(capsys, "spec", "check", wrong, "--json")
+    assert (status, json.loads(text)["valid"]) == (1, False)
+
+
+NEW_MODELS = {
+    "small-qwen3-vl": "smart_resize",
+    "small-llava-next": "anyres",
+    "small-mistral3": "patch_rows",
+    "small-phi-3.5-vision": "hd_transform",
+}
+
+
+@pytest.mark.parametrize("name", NEW_MODELS)
+def test_a_spec_is_proposed_for_a_model_nobody_knows(
+    name: str,
+    changed_model: Callable[..., Path],
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    """The engine's part is played by the normalizer of the model as it is known."""
+
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+
+    path = changed_model(name, rename)
+    with pytest.raises(ModelError) as caught:
+        Normalizer.from_pretrained(path)
+    assert caught.value.reason is Reason.UNKNOWN_FAMILY
+    cases = size_cases()
+    best, *others = propose(find_model(str(path)), _Engine(normalizer(name)), cases)
+    assert (best.geometry, best.problem) == (NEW_MODELS[name], "")
+    assert best.equal == best.decided == len(cases)
+    assert all(other.equal <= best.equal for other in others)
+    spec = load_spec(best.text, "proposed")
+    assert spec.family == "newcomer"
+    assert spec.checked == {}
+    assert spec.matches(find_model(str(path)))
+
+
+def test_a_tokenizer_nobody_checked_is_left_to_decide(
+    changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
+) -> None:
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+        files["tokenizer_config.json"]["tokenizer_class"] = "NewcomerTokenizer"
+
+    path = changed_model("small-qwen3-vl", rename)
+    engine = _Engine(normalizer("small-qwen3-vl"))
+    best = propose(find_model(str(path)), engine, size_cases())[0]
+    assert (best.geometry, best.equal) == ("smart_resize", best.decided)
+    assert "to be decided" in best.text
+
+
+def test_spec_new_without_an_oracle(
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_model("small-qwen3-vl")
+    assert main(["spec", "new", str(model), "--against", "http://127.0.0.1:1"]) == 1
+    assert "oracle_unavailable" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+"""vLLM's own answers, case by case.
+
+``vectors`` holds answers for small models that this repository builds itself, and for the embedded
+model. Vectors of real models run where MMROUTE_VECTORS names their directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from conformance import matrix, own_fingerprint, read_vectors
+from image_vectors import IMAGE_VECTORS, block_difference
+from paths import ROOT, VECTORS, real_models
+from small_models import SMALL_MODELS
+
+from mmroute import Normalizer
+from mmroute.model.files import EMBEDDED_MODEL
+
+MATRIX = ROOT / "docs" / "conformance.md"
+OWN_VECTORS = sorted(VECTORS.glob("*.jsonl"))
+
+
+def vector_name(path: Path) -> str:
+    return f"images-{path.stem}" if path in IMAGE_VECTORS else path.stem
+
+
+def test_every_small_model_has_vectors() -> None:
+    assert {path.stem for path in OWN_VECTORS} == {*SMALL_MODELS, EMBEDDED_MODEL}
+
+
+@pytest.fixture(scope="session")
+def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[str, str | None]]:
+    """What is wrong with the answer to each case of a file, or None; computed once."""
+    known: dict[Path, dict[str, str | None]] = {}
+
+    def of(path: Path) -> dict[str, str | None]:
+        if path not in known:
+            meta, cases = read_vectors(path)
+            assert meta["fingerprint"] == own_fingerprint(path.stem), (
+                "the vectors are of other files"
+            )
+            model = normalizer(path.stem)
+            assert model.model.model_id == meta.get("model_id", model.model.model_id)
+            assert meta["backend_version"] in model.model.family.checked["vllm"]
+            known[path] = {case["id"]: block_difference(model, case) for case in cases}
+        return known[path]
+
+    return of
+
+
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+def test_own_vectors(path: Path, results: Callable[[Path], dict[str, str | None]]) -> None:
+    """IDs and ranges; for requests with files also identities, extra keys and block hashes."""
+    wrong = {case_id: found for case_id, found in results(path).items() if found is not None}
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_the_matrix_in_the_documentation(
+    results: Callable[[Path], dict[str, str | None]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is printed here is what belongs there."""
+    table = matrix({path: results(path) for path in (*OWN_VECTORS, *IMAGE_VECTORS)})
+    with capsys.disabled():
+        print(f"\n{table}")
+    assert table in MATRIX.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+def test_vectors_follow_their_schema(path: Path) -> None:
+    schema = json.loads((path.parents[path.parent.name == "images"] / "schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        validator.validate(json.loads(line))
+
+
+def test_every_small_model_has_image_vectors() -> None:
+    assert {path.stem for path in IMAGE_VECTORS} == {*SMALL_MODELS, EMBEDDED_MODEL}
+
+
+def test_vectors_cover_exact_answers_and_refusals() -> None:
+    """A set of vectors that is all of one kind would prove little."""
+    for path in OWN_VECTORS:
+        _, cases = read_vectors(path)
+        refused = sum("refused" in case["expect"] for case in cases)
+        assert refused > 10, path.stem
+        assert len(cases) - refused > 50, path.stem
+
+
+def _real_vectors(variable: str) -> list[Path]:
+    root = os.environ.get(variable)
+    if not root:
+        return []
+    found = sorted(Path(root).glob("*.jsonl"))
+    assert found, f"{variable} is {root}, which holds no vectors"
+    return found
+
+
+REAL_VECTORS = [*_real_vectors("MMROUTE_VECTORS"), *_real_vectors("MMROUTE_IMAGE_VECTORS")]
+
+if REAL_VECTORS:
+
+    @pytest.mark.parametrize(
+        "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
+    )
+    def test_real_vectors(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        models = real_models()
+        assert models is not None, "vectors of real models need MMROUTE_MODELS"
+        directory = models / path.stem
+        assert directory.is_dir(), directory
+        meta, cases = read_vectors(path)
+        model = Normalizer.from_pretrained(str(directory), model_id=meta.get("model_id"))
+        wrong = {c["id"]: d for c in cases if (d := block_difference(model, c)) is not None}
+        kinds: dict[str, list[bool]] = defaultdict(list)
+        for case in cases:
+            for tag in case["tags"]:
+                kinds[tag].append(case["id"] not in wrong)
+        with capsys.disabled():
+            shown = ", ".join(f"{k} {sum(v)}/{len(v)}" for k, v in sorted(kinds.items()))
+            print(f"\n{path.stem}: {len(cases) - len(wrong)}/{len(cases)} ({shown})")
+        assert not wrong, json.dumps(wrong, indent=1)

@@ -1,0 +1,127 @@
+"""vLLM's own answers again, with every fast path off, and with every one on for every text.
+
+In use a cache keeps only what is long; here it keeps everything, and each request comes twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance import read_vectors
+from image_vectors import IMAGE_VECTORS, block_difference
+from paths import real_models
+from reuse_helpers import marks_from
+from small_models import SMALL_MODELS
+from test_conformance import OWN_VECTORS, REAL_VECTORS, vector_name
+
+from mmroute import Normalizer
+from mmroute.errors import ModelError, Reason
+from mmroute.fast_paths import FastPaths
+from mmroute.hashing import reuse
+from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.tokenizers import choice
+
+OFF = FastPaths(encoder="tokenizers", text_cache_bytes=0, hash_cache_bytes=0)
+ON = FastPaths(encoder="fastokens")
+
+
+@pytest.fixture(scope="module")
+def everything_is_kept() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, marks_from(16):
+        patch.setattr(choice, "_WORTH_KEEPING", 1)
+        patch.setattr(choice, "_WORTH_KEEPING_FAST", 1)
+        patch.setattr(reuse, "_WORTH_KEEPING", 1)
+        yield
+
+
+def load(model: str, model_id: str | None, fast_paths: FastPaths) -> Normalizer:
+    """A model whose encoder is chosen: with fastokens, or where that does not fit without."""
+    try:
+        normalizer = Normalizer.from_pretrained(model, model_id=model_id, fast_paths=fast_paths)
+    except ModelError as error:
+        if error.reason != Reason.FAST_ENCODER_UNAVAILABLE:
+            raise
+        without = FastPaths(
+            encoder="auto",
+            text_cache_bytes=fast_paths.text_cache_bytes,
+            hash_cache_bytes=fast_paths.hash_cache_bytes,
+        )
+        normalizer = Normalizer.from_pretrained(model, model_id=model_id, fast_paths=without)
+    normalizer.stats()  # waits for the choice
+    return normalizer
+
+
+@dataclass(frozen=True)
+class Small:
+    """Loads small models, and the embedded one, with the model strings of their vectors."""
+
+    directory: Callable[[str], Path]
+
+    def load(self, name: str, fast_paths: FastPaths) -> Normalizer:
+        model = str(self.directory(name)) if name in SMALL_MODELS else name
+        return load(model, f"org/{name}", fast_paths)
+
+
+@pytest.fixture
+def small(small_model: Callable[[str], Path]) -> Small:
+    return Small(small_model)
+
+
+def differences(normalizer: Normalizer, cases: list[dict[str, Any]]) -> str:
+    """What is wrong with the answers, the first and the second time."""
+    # One right after the other: the next image of the same size has the same token IDs, and what
+    # was kept of the last one gives way to it.
+    wrong = [
+        (time, case["id"], found)
+        for case in cases
+        for time in (1, 2)
+        if (found := block_difference(normalizer, case)) is not None
+    ]
+    return json.dumps(wrong, indent=1) if wrong else ""
+
+
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+def test_without_any_fast_path(path: Path, small: Small) -> None:
+    normalizer = small.load(path.stem, OFF)
+    assert not differences(normalizer, read_vectors(path)[1])
+    stats = normalizer.stats()
+    assert stats.hashes is None
+    if stats.encoder is not None:
+        assert stats.encoder.engine.startswith("tokenizers")
+        assert stats.encoder.reuse is None
+
+
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+@pytest.mark.usefixtures("everything_is_kept")
+def test_with_every_fast_path(path: Path, small: Small) -> None:
+    normalizer = small.load(path.stem, ON)
+    cases = read_vectors(path)[1]
+    assert not differences(normalizer, cases)
+    stats = normalizer.stats()
+    if path.stem != EMBEDDED_MODEL:  # it encodes chats by itself
+        assert stats.encoder is not None
+        assert stats.encoder.engine.startswith("fastokens")
+        assert stats.encoder.reuse is not None
+        assert stats.encoder.reuse.hits > len(cases) / 2
+    if path in IMAGE_VECTORS:
+        assert stats.hashes is not None
+        assert stats.hashes.hits > len(cases)
+
+
+if REAL_VECTORS:
+
+    @pytest.mark.parametrize(
+        "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
+    )
+    @pytest.mark.usefixtures("everything_is_kept")
+    def test_real_vectors_with_every_fast_path(path: Path) -> None:
+        models = real_models()
+        assert models is not None, "vectors of real models need MMROUTE_MODELS"
+        meta, cases = read_vectors(path)
+        normalizer = load(str(models / path.stem), meta.get("model_id"), ON)
+        assert not differences(normalizer, cases)

@@ -1,0 +1,45 @@
+"""Compute the expected answers in this directory with vLLM's own code.
+
+Run it where vLLM is installed (a CPU is enough), from the repository's root:
+
+    python tests/generators/generate.py [MODEL ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parent / "conformance" / "vectors"
+TESTS = HERE.parent
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+
+
+def main() -> None:
+    """Write one file for each model named, or for all."""
+    from cases import PLACEHOLDERS, cases
+    from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(PLACEHOLDERS))
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    refuse_other_versions()
+    for model in arguments.models:
+        with tempfile.TemporaryDirectory() as directory:
+            engine, fingerprint = build_engine(model, Path(directory), arguments)
+            lines = [meta(model, fingerprint=fingerprint)]
+            for case in cases(model):
+                if not case.get("images"):
+                    case.pop("images", None)
+                lines.append(case | {"expect": engine.answer(case)})
+        write_lines(VECTORS / f"{model}.jsonl", lines)
+        refused = sum("refused" in line.get("expect", {}) for line in lines)
+        print(f"{model}: {len(lines) - 1} cases, {refused} refused")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Compute what vLLM's detokenizer and stop checks make of outputs, step by step.
+
+Run it where vLLM is installed (a CPU is enough), from the repository's root:
+
+    python tests/generators/generate_decode.py [MODEL ...]
+    python tests/generators/generate_decode.py --directory DIR [--count 2000] [--seed 1]
+
+The first form writes ``decode/MODEL.jsonl``. The second asks about a real model directory, compares
+the answers with mmroute's, which must be installed beside vLLM, and exits with 1 if any differ.
+
+Two kinds of cases are left out, and counted: prompts that end inside a character, and outputs at
+which vLLM's stream starts anew because its decoder took back what it had given. There vLLM repeats
+or loses text (``docs/decoding.md``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parent / "conformance" / "vectors"
+TESTS = HERE.parent
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+
+MODELS = ("small-qwen2.5-vl", "small-llava-1.5", "small-gemma-3", "pixtral-12b-2409")
+COUNT = 250
+LONGEST_MODEL = 1 << 20
+
+
+def main() -> None:
+    """Write the files, or compare."""
+    from decode_cases import draw_cases
+    from engine import meta, refuse_other_versions, write_lines
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--directory", type=Path, help="a real model directory instead")
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    refuse_other_versions()
+    if arguments.directory is not None:
+        sys.exit(_compare(arguments.directory, arguments.count, arguments.seed))
+    (VECTORS / "decode").mkdir(exist_ok=True)
+    for model in arguments.models:
+        with tempfile.TemporaryDirectory() as directory:
+            fingerprint = _write(model, Path(directory))
+            detokenizer = Detokenizer(Path(directory))
+        cases = draw_cases(detokenizer.vocabulary(), arguments.count, arguments.seed)
+        lines = list(detokenizer.answers(cases))
+        write_lines(
+            VECTORS / "decode" / f"{model}.jsonl", [meta(model, fingerprint=fingerprint), *lines]
+        )
+        print(f"{model}: {len(lines)} cases; left out: {dict(detokenizer.left_out)}")
+
+
+def _write(model: str, directory: Path) -> str:
+    """The tokenizer's files; their fingerprint."""
+    from engine import EMBEDDED
+    from small_models import SMALL_MODELS, fingerprint, write_model
+
+    if model == EMBEDDED:
+        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+        tekken = Path(MistralTokenizer._data_path()) / "tekken_240911.json"
+        shutil.copy(tekken, directory / "tekken.json")
+        return hashlib.sha256(tekken.read_bytes()).hexdigest()
+    files = SMALL_MODELS[model]()
+    write_model(files, directory)
+    return fingerprint(files)
+
+
+class Detokenizer:
+    """vLLM's own: the classes its output processor and its scheduler use."""
+
+    def __init__(self, directory: Path) -> None:
+        from vllm.tokenizers import get_tokenizer
+
+        # A repository with both is read in the Hugging Face mode here.
+        self.is_mistral = not (directory / "tokenizer.json").is_file()
+        mode = "mistral" if self.is_mistral else "auto"
+        self.tokenizer: Any = get_tokenizer(str(directory), tokenizer_mode=mode)
+        self.left_out: Counter[str] = Counter()
+
+    def vocabulary(self) -> Any:
+        """What cases are drawn from."""
+        from decode_cases import Vocabulary
+
+        tokenizer, size = self.tokenizer, len(self.tokenizer)
+        texts = (tokenizer.decode([i], skip_special_tokens=False) for i in range(min(size, 3000)))
+        return Vocabulary(
+            size=size,
+            encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
+            decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
+            special=sorted(set(tokenizer.all_special_ids)),
+            parts=[i for i, text in enumerate(texts) if "\ufffd" in text],
+        )
+
+    def answers(self, cases: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The cases with what vLLM makes of them."""
+        for case in cases:
+            if self.is_mistral:
+                # Not skipping, vLLM 0.33.0 leaves out special tokens of Mistral's all the same,
+                # and loses characters of several tokens.
+                case["skip_special_tokens"] = True
+            prompt = self.tokenizer.decode(
+                case["prompt_token_ids"], skip_special_tokens=case["skip_special_tokens"]
+            )
+            if prompt.endswith("\ufffd"):
+                self.left_out["prompt ends inside a character"] += 1
+                continue
+            expect = self._answer(case)
+            if expect is not None:
+                yield {**case, "expect": expect}
+
+    def _answer(self, case: dict[str, Any]) -> dict[str, Any] | None:
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.engine import FinishReason
+        from vllm.v1.engine.detokenizer import IncrementalDetokenizer
+        from vllm.v1.request import Request
+
+        core_request = _core_request(case)
+        request = Request.from_engine_core_request(core_request, None)
+        detokenizer: Any = IncrementalDetokenizer.from_new_request(self.tokenizer, core_request)
+        stream = getattr(detokenizer, "stream", None)
+        scheduler: Any = SimpleNamespace(max_model_len=LONGEST_MODEL)
+        deltas, reason = [], None
+        for step in case["steps"]:
+            ids, _ = Scheduler._update_request_with_output(scheduler, request, list(step))
+            finish = request.get_finished_reason()
+            stop_string = detokenizer.update(ids, finish == FinishReason.STOP)
+            if getattr(detokenizer, "stream", None) is not stream:
+                self.left_out["stream started anew"] += 1
+                return None
+            reason = stop_string or request.stop_reason
+            finish = FinishReason.STOP if stop_string else finish
+            deltas.append(detokenizer.get_next_output_text(finish is not None, delta=True))
+            if finish is not None:
+                break
+        return {
+            "deltas": deltas,
+            "text": detokenizer.get_next_output_text(True, delta=False),
+            "token_ids": list(detokenizer.output_token_ids),
+            "finish_reason": str(finish),
+            "stop_reason": reason,
+        }
+
+
+def _core_request(case: dict[str, Any]) -> Any:
+    from vllm import SamplingParams
+    from vllm.v1.engine import EngineCoreRequest
+
+    params = SamplingParams(
+        stop=case["stop"],
+        stop_token_ids=case["stop_token_ids"],
+        include_stop_str_in_output=case["include_stop_str_in_output"],
+        min_tokens=case["min_tokens"],
+        max_tokens=sum(map(len, case["steps"])),
+        skip_special_tokens=case["skip_special_tokens"],
+    )
+    params.update_from_generation_config({}, case["eos_token_id"])
+    return EngineCoreRequest(
+        request_id="0",
+        prompt_token_ids=case["prompt_token_ids"],
+        mm_features=None,
+        sampling_params=params,
+        pooling_params=None,
+        arrival_time=0.0,
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+    )
+
+
+def _compare(directory: Path, count: int, seed: int) -> int:
+    """Ask vLLM and mmroute; the number of differences, 1 at most."""
+    from decode_cases import draw_cases, output_of
+
+    from mmroute import Normalizer
+
+    tokenizer = Normalizer.from_pretrained(str(directory)).model.tokenizer
+    detokenizer = Detokenizer(directory)
+    compared = different = 0
+    for case in detokenizer.answers(draw_cases(detokenizer.vocabulary(), count, seed)):
+        compared += 1
+        found = output_of(tokenizer, case)
+        if found != case["expect"]:
+            different += 1
+            if different < 4:
+                print(f"{case}\nmmroute: {found}")
+    left_out = dict(detokenizer.left_out)
+    print(f"{directory.name}: {compared} compared, {different} differ; left out: {left_out}")
+    return min(different, 1)
+
+
+if __name__ == "__main__":
+    main()

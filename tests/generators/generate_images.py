@@ -1,0 +1,98 @@
+"""Compute what vLLM's own code answers to requests with image files in them.
+
+Run it where vLLM is installed (a CPU is enough), from the repository's root:
+
+    python tests/generators/generate_images.py [MODEL ...]
+    python tests/generators/generate_images.py --directory DIR [--out FILE]
+
+The first form writes ``images/MODEL.jsonl`` for the small models. The second asks a real model
+directory, compares the answers with mmroute's, which must be installed beside vLLM, and exits
+with 1 if any differ. FILE gets the whole requests and answers, for MMROUTE_IMAGE_VECTORS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parent / "conformance" / "vectors"
+TESTS = HERE.parent
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+
+
+def main() -> None:
+    """Write the image files and one file for each model named, or for all."""
+    from cases import PLACEHOLDERS
+    from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
+    from image_cases import data_url, image_cases, image_files
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(PLACEHOLDERS))
+    parser.add_argument("--directory", type=Path, help="a real model directory instead")
+    parser.add_argument("--out", type=Path, help="where vLLM's answers for it go")
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    refuse_other_versions()
+    files = image_files()
+    urls = {name: data_url(data) for name, data in files.items()}
+    cases = list(image_cases(files))
+    if arguments.directory is not None:
+        sys.exit(_compare(arguments.directory, arguments.out, cases, urls))
+    (VECTORS / "images").mkdir(exist_ok=True)
+    write_lines(
+        VECTORS / "images" / "files.jsonl",
+        [{"name": name, "url": url} for name, url in urls.items()],
+    )
+    for model in arguments.models:
+        with tempfile.TemporaryDirectory() as directory:
+            engine, fingerprint = build_engine(model, Path(directory), arguments)
+            lines = _answers(engine, cases, urls, whole=False)
+        first = meta(model, model_id=f"org/{model}", fingerprint=fingerprint)
+        write_lines(VECTORS / "images" / f"{model}.jsonl", [first, *lines])
+
+
+def _compare(
+    directory: Path, out: Path | None, cases: list[dict[str, Any]], urls: dict[str, str]
+) -> int:
+    """Ask vLLM and mmroute; the number of differences, 1 at most."""
+    from engine import Engine, meta, write_lines
+    from image_vectors import block_difference
+
+    from mmroute import Normalizer
+
+    model_id = f"org/{directory.name}"
+    engine = Engine(directory, model_id=model_id)
+    # As JSON has them: the engine's own keys are tuples.
+    lines = json.loads(json.dumps(_answers(engine, cases, urls, whole=True)))
+    if out is not None:
+        write_lines(out, [meta(directory.name, model_id=model_id), *lines])
+    normalizer = Normalizer.from_pretrained(str(directory), model_id=model_id)
+    wrong = {line["id"]: d for line in lines if (d := block_difference(normalizer, line))}
+    for name, difference in wrong.items():
+        print(f"{name}: {difference[:300]}")
+    print(f"{directory.name}: {len(lines) - len(wrong)} of {len(lines)} answers are equal")
+    return min(1, len(wrong))
+
+
+def _answers(
+    engine: Any, cases: list[dict[str, Any]], urls: dict[str, str], *, whole: bool
+) -> list[dict[str, Any]]:
+    from image_cases import resolve
+
+    lines = []
+    for case in cases:
+        request = resolve(case, urls)
+        kept = request if whole else case
+        lines.append({**kept, "expect": engine.block_answer(request)})
+    refused = sum("refused" in line["expect"] for line in lines)
+    print(f"{len(lines)} cases, {refused} refused", flush=True)
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Ask a running vLLM the requests of ``server_cases.py``, and keep its answers in ``server/``.
+
+Run it where vLLM is installed (a CPU is enough), from the repository's root; VLLM is its command:
+
+    python tests/generators/generate_server.py VLLM MODEL [MODEL ...]
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parent / "conformance" / "vectors"
+TESTS = HERE.parent
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+
+
+def main() -> None:
+    """Write one file for each model named."""
+    from small_models import SMALL_MODELS, write_model
+
+    command, *models = sys.argv[1:]
+    for model in models:
+        # The same path for everyone: image hashes cover it.
+        root = Path(tempfile.gettempdir()) / "mmroute-server-vectors"
+        directory = write_model(SMALL_MODELS[model](), root / model)
+        try:
+            lines = _ask(command, model, directory)
+        finally:
+            shutil.rmtree(root)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (VECTORS / "server" / f"{model}.jsonl").write_text(text, encoding="ascii")
+        print(f"{model}: {len(lines) - 1} requests")
+
+
+def _ask(command: str, model: str, directory: Path) -> list[dict[str, Any]]:
+    from cases import PLACEHOLDERS
+    from server_cases import SERVED_NAMES, server_cases
+    from small_models import SMALL_MODELS, fingerprint
+    from two_servers import request, vllm_render
+
+    log = directory.with_suffix(".log")
+    options = ("--served-model-name", *SERVED_NAMES, "--enable-tokenizer-info-endpoint")
+    with vllm_render(command, str(directory), *options, log=log) as server:
+        version = request(server, "GET", "/version", None, {}).body["version"]
+        meta = {"meta": {"model": model, "model_id": str(directory), "vllm": version,
+                         "fingerprint": fingerprint(SMALL_MODELS[model]())}}  # fmt: skip
+        lines: list[dict[str, Any]] = [meta]
+        for case in server_cases(PLACEHOLDERS[model]):
+            reply = request(server, case.method, case.path, case.raw, case.headers)
+            lines.append({"name": case.name, "status": reply.status, "body": reply.body})
+        return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""The self-check: what is healthy, what is not, and what is only worth a warning."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import VECTORS, real_models
+from small_models import SMALL_MODELS, Files
+
+from mmroute import Normalizer
+from mmroute.geometry import Replacement, TokenIds
+from mmroute.health.self_check import HealthReport, check_model, load_and_check
+from mmroute.health.tested_versions import TESTED
+from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model.resolved import ImageRules
+from mmroute.parity.oracles import OracleError
+from mmroute.placement import Expansion, Placement
+from mmroute.request import ImageSize
+
+QWEN = "small-qwen2.5-vl"
+
+
+def detail(report: HealthReport, name: str) -> str:
+    """What a check found, which must be the only one that failed."""
+    assert [check.name for check in report.checks if not check.ok] == [name], report.failures
+    return next(check.detail for check in report.checks if check.name == name)
+
+
+@pytest.mark.parametrize("name", [*SMALL_MODELS, EMBEDDED_MODEL])
+def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) -> None:
+    report = check_model(normalizer(name), vectors=VECTORS / f"{name}.jsonl")
+    assert report.healthy, report.failures
+    assert report.failures == ""
+    assert not [warning for warning in report.warnings if "is inexact" in warning]
+    assert [check.name for check in report.checks] == [
+        "files", "versions", "encoder", "special_tokens", "text", "requests", "vectors",
+    ]  # fmt: skip
+
+
+if (ROOT := real_models()) is not None:
+
+    @pytest.mark.parametrize("path", [p for p in sorted(ROOT.iterdir()) if p.is_dir()])
+    def test_real_models_are_healthy_or_not_loaded(path: Path) -> None:
+        report = load_and_check(path)
+        assert report.healthy or report.failures.startswith("load: unknown_family"), report.failures
+
+
+def test_the_report_as_json(
+    small_model: Callable[[str], Path], normalizer: Callable[[str], Normalizer]
+) -> None:
+    report = json.loads(json.dumps(check_model(normalizer(QWEN)).as_json()))
+    assert list(report) == [
+        "healthy", "model", "family", "backend", "mmroute", "checks", "warnings", "fingerprints",
+    ]  # fmt: skip
+    assert (report["healthy"], report["family"]) == (True, "qwen2.5-vl")
+    assert (report["backend"], report["mmroute"]) == ("vllm 0.33.0", TESTED["mmroute"][0])
+    assert report["checks"][0].keys() == {"name", "ok", "detail"}
+    tokenizer = small_model(QWEN) / "tokenizer.json"
+    assert (
+        report["fingerprints"]["tokenizer.json"]
+        == hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    )
+    assert report["fingerprints"].keys() == {path.name for path in small_model(QWEN).iterdir()}
+
+
+def test_the_embedded_model_has_a_fingerprint(normalizer: Callable[[str], Normalizer]) -> None:
+    assert check_model(normalizer(EMBEDDED_MODEL)).fingerprints.keys() == {"tekken.json"}
+
+
+def test_a_tokenizer_of_the_other_format_is_not_read(changed_model: Callable[..., Path]) -> None:
+    path = changed_model("small-mistral3", lambda files: files.update({"tekken.json": {}}))
+    assert "tekken.json" not in load_and_check(path).fingerprints
+
+
+def test_a_split_image_token_is_reported(changed_model: Callable[..., Path]) -> None:
+    def change(files: Files) -> None:
+        files["tokenizer_config.json"]["added_tokens_decoder"] = {}
+
+    report = load_and_check(changed_model("small-qwen2-vl", change))
+    assert "special_token_split: " in detail(report, "load")
+    assert "<|image_pad|>" in report.failures
+    assert (report.as_json()["healthy"], report.family, report.fingerprints) == (False, None, {})
+
+
+def test_a_model_that_is_nowhere_is_reported() -> None:
+    assert "model_not_found" in detail(load_and_check("/nowhere/model"), "load")
+    assert "unknown_backend" in detail(load_and_check(EMBEDDED_MODEL, backend="vlm"), "load")
+
+
+def test_a_special_token_that_nothing_makes_one_is_found(
+    changed_model: Callable[..., Path],
+) -> None:
+    """The vocabulary has it; the engine would make it special, and the file does not."""
+
+    def change(files: Files) -> None:
+        tokenizer, config = files["tokenizer.json"], files["tokenizer_config.json"]
+        token = next(t for t in tokenizer["added_tokens"] if t["content"] == "<|endoftext|>")
+        tokenizer["added_tokens"].remove(token)
+        del config["added_tokens_decoder"][str(token["id"])]
+        tokenizer["model"]["vocab"]["<|endoftext|>"] = token["id"]
+        config["additional_special_tokens"] = ["<|endoftext|>"]
+
+    found = detail(load_and_check(changed_model(QWEN, change)), "load")
+    assert found.startswith("tokenizer_unverified: ")
+    assert "'<|endoftext|>', which is not among the added_tokens" in found
+
+
+def test_a_hole_in_the_vocabulary_is_found(changed_model: Callable[..., Path]) -> None:
+    def change(files: Files) -> None:
+        vocabulary = files["tokenizer.json"]["model"]["vocab"]
+        vocabulary["\u0394"] = vocabulary.pop("z")
+
+    assert "boxing wiards" in detail(load_and_check(changed_model(QWEN, change)), "text")
+
+
+def test_other_ids_are_found_by_vectors_and_show_in_fingerprints(
+    changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
+) -> None:
+    def change(files: Files) -> None:
+        vocabulary = files["tokenizer.json"]["model"]["vocab"]
+        vocabulary["e"], vocabulary["t"] = vocabulary["t"], vocabulary["e"]
+
+    path = changed_model(QWEN, change)
+    report = load_and_check(path)
+    assert report.healthy
+    original = check_model(normalizer(QWEN)).fingerprints
+    assert dict(original.items() - report.fingerprints.items()).keys() == {"tokenizer.json"}
+    report = load_and_check(path, vectors=VECTORS / f"{QWEN}.jsonl")
+    assert "not vllm 0.33.0's answer" in detail(report, "vectors")
+
+
+def test_vectors_that_are_none(normalizer: Callable[[str], Normalizer], tmp_path: Path) -> None:
+    with pytest.raises(OracleError):
+        check_model(normalizer(QWEN), vectors=tmp_path / "none.jsonl")
+    empty = tmp_path / "empty.jsonl"
+    meta = {"kind": "meta", "model": QWEN, "backend": "vllm", "backend_version": "0.33.0"}
+    empty.write_text(json.dumps(meta), encoding="utf-8")
+    assert "no request" in detail(check_model(normalizer(QWEN), vectors=empty), "vectors")
+
+
+def test_what_was_tested_is_this_version() -> None:
+    assert importlib.metadata.version("mmroute") in TESTED["mmroute"]
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (QWEN, ["mmroute", "tokenizers", "jinja2", "pillow"]),
+        (EMBEDDED_MODEL, ["mmroute", "mistral-common", "pillow"]),
+    ],
+)
+def test_other_versions_are_warned_of(
+    model: str,
+    named: list[str],
+    normalizer: Callable[[str], Normalizer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = normalizer(model)
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "99.1")
+    report = check_model(loaded)
+    assert report.healthy
+    assert list(report.warnings) == [
+        f"{name} 99.1 is installed; tested was {TESTED[name][0]}" for name in named
+    ]
+    assert report.as_json()["mmroute"] == "99.1"
+
+
+def test_versions_nobody_recorded(
+    normalizer: Callable[[str], Normalizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    loaded = normalizer(QWEN)
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    report = check_model(loaded)
+    assert report.as_json()["mmroute"] == "unknown"
+    assert any(warning.startswith("jinja2 unknown") for warning in report.warnings)
+
+
+def test_what_the_family_was_checked_on_wins(normalizer: Callable[[str], Normalizer]) -> None:
+    model = normalizer(QWEN).model
+    family = model.family.model_copy(update={"checked": {"tokenizers": ("0.1.0",)}})
+    report = check_model(Normalizer(dataclasses.replace(model, family=family)))
+    assert any(warning.endswith("tested was 0.1.0") for warning in report.warnings)
+    assert any(warning.endswith("checked on no version of it") for warning in report.warnings)
+    backend = dataclasses.replace(model.backend, version="0.99.0")
+    report = check_model(Normalizer(dataclasses.replace(model, backend=backend)))
+    assert any("vllm 0.99.0" in warning for warning in report.warnings)
+    assert report.healthy
+
+
+def test_a_model_without_chat_template_is_healthy(changed_model: Callable[..., Path]) -> None:
+    report = load_and_check(changed_model(QWEN, lambda files: files.pop("chat_template.json")))
+    assert report.healthy, report.failures
+    inexact = [warning for warning in report.warnings if "chat_template_missing" in warning]
+    assert len(inexact) == 3
+
+
+def test_a_template_that_drops_images_is_not(changed_model: Callable[..., Path]) -> None:
+    def change(files: Files) -> None:
+        text = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+        files["chat_template.json"] = {"chat_template": text}
+
+    found = detail(load_and_check(changed_model(QWEN, change)), "requests")
+    assert found.startswith("chat with 1 image is inexact: placeholder_count_mismatch")
+
+
+def test_a_directory_that_has_gone(changed_model: Callable[..., Path]) -> None:
+    path = changed_model(QWEN, lambda _: None)
+    loaded = Normalizer.from_pretrained(path)
+    shutil.rmtree(path)
+    assert "no longer" in detail(check_model(loaded), "files")
+
+
+def test_files_of_the_hub_are_found_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed_model: Callable[..., Path]
+) -> None:
+    commit = "0" * 40
+    repo = tmp_path / "models--someone--small"
+    shutil.copytree(changed_model(QWEN, lambda _: None), repo / "snapshots" / commit)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    report = load_and_check("someone/small")
+    assert report.healthy, report.failures
+    assert "tokenizer.json" in report.fingerprints
+
+
+def broken(normalizer: Normalizer, **parts: Any) -> HealthReport:
+    """The report on a model with another geometry or placement."""
+    rules = normalizer.model.images
+    assert rules is not None
+    changed = dataclasses.replace(rules, **parts)
+    return check_model(Normalizer(dataclasses.replace(normalizer.model, images=changed)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """A placement whose ranges are not those of its IDs."""
+
+    placement: Placement
+    change: Callable[[Any], Any]
+
+    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
+        found = self.placement.expand(ids, replacements)
+        return Expansion(found.token_ids, tuple(map(self.change, found.placeholders)))
+
+
+def rules_of(normalizer: Normalizer) -> ImageRules:
+    assert normalizer.model.images is not None
+    return normalizer.model.images
+
+
+@pytest.mark.parametrize(
+    ("field", "by", "words"),
+    [
+        ("offset", 1, "not the same ones"),
+        ("offset", 10**6, "end of the prompt"),
+        ("length", -1, "the geometry counts"),
+        ("item", 1, "2 ranges for 2 images"),
+    ],
+)
+def test_wrong_ranges_are_found(
+    field: str, by: int, words: str, normalizer: Callable[[str], Normalizer]
+) -> None:
+    def change(placed: Any) -> Any:
+        return dataclasses.replace(placed, **{field: getattr(placed, field) + by})
+
+    loaded = normalizer(QWEN)
+    report = broken(loaded, placement=Changed(rules_of(loaded).placement, change))
+    assert words in detail(report, "requests")
+
+
+def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]) -> None:
+    """A geometry that counts one more each time."""
+    loaded = normalizer(QWEN)
+    geometry = rules_of(loaded).geometry
+    turn = itertools.count()
+
+    class Growing:
+        max_embeds = geometry.max_embeds
+
+        def with_overrides(self, _: object) -> Growing:
+            return self
+
+        def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+            more = next(turn)
+            larger = [ImageSize(s.width + 28 * more, s.height) for s in images]
+            return geometry.replacements(larger)
+
+    report = broken(loaded, geometry=Growing())
+    assert "chat with 1 image has two answers" in detail(report, "requests")

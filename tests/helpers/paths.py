@@ -1,0 +1,21 @@
+"""Where the tests find the repository, its vectors, and real models."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+VECTORS: Final = ROOT / "tests" / "conformance" / "vectors"
+
+
+def real_models() -> Path | None:
+    """Real model directories, where there are any; then every one that is used must exist."""
+    root = os.environ.get("MMROUTE_MODELS")
+    if not root:
+        return None
+    path = Path(root)
+    if not path.is_dir():
+        raise NotADirectoryError(f"MMROUTE_MODELS is {root}, which is not a directory")
+    return path

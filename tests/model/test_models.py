@@ -1,0 +1,317 @@
+"""Loading models: what is found where, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT, real_models
+from small_models import SMALL_MODELS, Files
+
+from mmroute import ModelError, Normalizer, Reason, SpecError
+from mmroute.engines.profile import BACKENDS
+from mmroute.model.files import EMBEDDED_MODEL, find_model
+from mmroute.model.resolve import resolve_model
+from mmroute.model.spec import known_families, load_spec
+
+SUPPORTED = {
+    "gemma-3-4b-it": "gemma-3",
+    "llava-1.5-7b-hf": "llava-1.5",
+    "llava-next-video-7b-32k-hf-finetune": "llava-next-video",
+    "llava-onevision-qwen2-0.5b-ov-hf": "llava-onevision",
+    "llava-v1.6-mistral-7b-hf": "llava-next",
+    "mistral-small-3.1-24b-instruct-2503": "mistral3",
+    "phi-3-vision-128k-instruct": "phi-3-vision",
+    "phi-3.5-vision-instruct": "phi-3-vision",
+    "pixtral-12b-2409": "pixtral-mistral",
+    "pixtral-12b-hf": "pixtral-hf",
+    "qwen2-vl-2b-instruct": "qwen2-vl",
+    "qwen2.5-vl-3b-instruct": "qwen2.5-vl",
+    "qwen2.5-vl-7b-instruct": "qwen2.5-vl",
+    "qwen3-vl-2b-instruct": "qwen3-vl",
+    "qwen3-vl-4b-instruct": "qwen3-vl",
+    "qwen3-vl-8b-instruct": "qwen3-vl",
+}
+
+if (MODELS := real_models()) is not None:
+
+    @pytest.mark.parametrize("name", SUPPORTED)
+    def test_real_model_resolves(name: str) -> None:
+        assert MODELS is not None
+        model = resolve_model(str(MODELS / name))
+        assert model.family.family == SUPPORTED[name]
+        origins = {o.name: o for o in model.origins}
+        assert all(o.source for o in model.origins)
+        assert "bos" in origins
+        if model.images is not None:
+            assert {"image_token_id", "geometry", "placement"} <= origins.keys()
+
+    @pytest.mark.parametrize("name", ["internvl2-2b-finetune", "minicpm-v-4.5"])
+    def test_unsupported_real_model_is_refused(name: str) -> None:
+        assert MODELS is not None
+        with pytest.raises(ModelError) as caught:
+            resolve_model(str(MODELS / name))
+        assert caught.value.reason is Reason.UNKNOWN_FAMILY
+
+
+def test_every_family_has_a_small_model_or_says_why_not() -> None:
+    small = {resolve_small(name) for name in SMALL_MODELS} | {"pixtral-mistral"}
+    without = {spec.family for spec in known_families()} - small
+    assert without == {"llava-next-video"}  # text only
+
+
+def resolve_small(name: str) -> str:
+    config = SMALL_MODELS[name]()["config.json"]
+    vision = config.get("vision_config", {}).get("model_type")
+    for spec in known_families():
+        match = {str(field): values for field, values in spec.match.items()}
+        wanted = match.get("config.json:vision_config.model_type", (vision,))
+        types = match.get("config.json:model_type", ())
+        if config["model_type"] in types and vision in wanted:
+            return spec.family
+    raise AssertionError(name)
+
+
+def test_values_are_named_with_their_places(small_model: Callable[[str], Path]) -> None:
+    model = resolve_model(str(small_model("small-qwen2.5-vl")))
+    places = {o.name: (o.value, o.source) for o in model.origins}
+    assert places["patch_size"] == (14, "preprocessor_config.json:patch_size")
+    assert places["max_pixels"] == (12845056, "preprocessor_config.json:max_pixels")
+    assert places["chat_template"][1] == "chat_template.json:chat_template"
+    image_id, source = places["image_token_id"]
+    assert image_id == SMALL_MODELS["small-qwen2.5-vl"]()["config.json"]["image_token_id"]
+    assert "config.json:image_token_id" in source
+
+
+def drop(name: str) -> Callable[[Files], object]:
+    return lambda files: files.pop(name)
+
+
+def put(name: str, content: Any) -> Callable[[Files], object]:
+    return lambda files: files.__setitem__(name, content)
+
+
+def edit(name: str, **fields: Any) -> Callable[[Files], object]:
+    return lambda files: files[name].update(fields)
+
+
+BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
+    "no tokenizer": (
+        "small-qwen2.5-vl", drop("tokenizer.json"), Reason.MISSING_FILE, "tokenizer.json",
+    ),
+    "no config": ("small-qwen2.5-vl", drop("config.json"), Reason.UNKNOWN_FAMILY, "config.json"),
+    "config is not JSON": (
+        "small-qwen2.5-vl", put("config.json", "{"), Reason.MALFORMED_FILE, "config.json",
+    ),
+    "config is a list": (
+        "small-qwen2.5-vl", put("config.json", []), Reason.MALFORMED_FILE, "config.json",
+    ),
+    "tokenizer is not one": (
+        "small-qwen2.5-vl", put("tokenizer.json", {"a": 1}), Reason.MALFORMED_FILE,
+        "tokenizer.json",
+    ),
+    "template is not jinja": (
+        "small-qwen2.5-vl", put("chat_template.json", {"chat_template": "{% for %}"}),
+        Reason.MALFORMED_FILE, "chat_template.json",
+    ),
+    "another architecture": (
+        "small-qwen2.5-vl", edit("config.json", architectures=["FooForBar"]),
+        Reason.UNKNOWN_FAMILY, "FooForBar",
+    ),
+    "a similar model type": (
+        "small-qwen2.5-vl", edit("config.json", model_type="qwen2_5_vl_moe"),
+        Reason.UNKNOWN_FAMILY, "qwen2_5_vl_moe",
+    ),
+    "a patch size that is text": (
+        "small-qwen2.5-vl", edit("preprocessor_config.json", patch_size="14"),
+        Reason.INVALID_CONFIG_FIELD, "preprocessor_config.json:patch_size",
+    ),
+    "no patch size": (
+        "small-llava-1.5", lambda files: files["config.json"]["vision_config"].pop("patch_size"),
+        Reason.MISSING_CONFIG_FIELD, "config.json:vision_config.patch_size",
+    ),
+    "image token disagrees": (
+        "small-qwen2.5-vl", edit("config.json", image_token_id=3),
+        Reason.CONTRADICTORY_CONFIG, "config.json:image_token_id",
+    ),
+    "image token is split": (
+        "small-qwen2-vl", edit("tokenizer_config.json", added_tokens_decoder={}),
+        Reason.SPECIAL_TOKEN_SPLIT, "<|image_pad|>",
+    ),
+    "image token is an ordinary one": (
+        "small-llava-1.5", edit("config.json", image_token_index=10**6),
+        Reason.SPECIAL_TOKEN_SPLIT, "image_token",
+    ),
+    "another tokenizer class": (
+        "small-qwen2.5-vl", edit("tokenizer_config.json", tokenizer_class="FooTokenizer"),
+        Reason.TOKENIZER_UNVERIFIED, "FooTokenizer",
+    ),
+    "a class with another option": (
+        "small-qwen2.5-vl", edit("tokenizer_config.json", add_prefix_space=True),
+        Reason.TOKENIZER_UNVERIFIED, "add_prefix_space",
+    ),
+    "a named token that is nowhere": (
+        "small-llava-1.5", edit("tokenizer_config.json", pad_token="[PAD]"),
+        Reason.TOKENIZER_UNVERIFIED, "[PAD]",
+    ),
+    "a token with other flags": (
+        "small-qwen2.5-vl",
+        lambda files: next(
+            iter(files["tokenizer_config.json"]["added_tokens_decoder"].values())
+        ).update(lstrip=True),
+        Reason.TOKENIZER_UNVERIFIED, "lstrip",
+    ),
+    "several chat templates": (
+        "small-qwen2.5-vl",
+        edit("tokenizer_config.json", chat_template=[{"name": "default", "template": "x"}]),
+        Reason.INVALID_CONFIG_FIELD, "chat_template",
+    ),
+    "files of two formats": (
+        "small-mistral3", lambda files: files.update({"params.json": {}, "tekken.json": {}}),
+        Reason.CONTRADICTORY_CONFIG, "params.json",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_models_are_refused(name: str, changed_model: Callable[..., Path]) -> None:
+    base, change, reason, mentioned = BROKEN[name]
+    with pytest.raises(ModelError) as caught:
+        resolve_model(str(changed_model(base, change)))
+    assert caught.value.reason is reason, str(caught.value)
+    assert mentioned in str(caught.value)
+
+
+def test_a_mistyped_directory_is_recognised(small_model: Callable[[str], Path]) -> None:
+    path = small_model("small-qwen2.5-vl")
+    with pytest.raises(ModelError) as caught:
+        resolve_model(f"{path}l")
+    assert caught.value.reason is Reason.MODEL_NOT_FOUND
+    assert f"did you mean {path}" in str(caught.value)
+
+
+def test_hub_names_fail_with_words_when_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError) as caught:
+        find_model("nobody/nothing")
+    assert caught.value.reason is Reason.MODEL_NOT_FOUND
+
+
+def test_a_hub_snapshot_is_read_with_its_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A model in the hub's cache is found offline, without weights, and its commit is kept."""
+    commit = "0" * 40
+    repo = tmp_path / "models--someone--small"
+    files = SMALL_MODELS["small-qwen2.5-vl"]()
+    for name, content in files.items():
+        path = repo / "snapshots" / commit / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found = find_model("someone/small")
+    assert found.commit == commit
+    assert found.has("tokenizer.json")
+
+
+def test_unknown_backends_are_refused() -> None:
+    assert set(BACKENDS) == {"vllm"}
+    with pytest.raises(ModelError) as caught:
+        Normalizer.from_pretrained(EMBEDDED_MODEL, backend="vlm")
+    assert caught.value.reason is Reason.UNKNOWN_BACKEND
+    assert "Did you mean 'vllm'" in str(caught.value)
+
+
+def test_spec_errors_name_file_and_field() -> None:
+    with pytest.raises(SpecError, match=r"^bad.toml: .*placeholder.rule: .*'nowhere'.*famly: "):
+        load_spec('famly = "x"\n[placeholder]\nrule = "nowhere"\n', "bad.toml")
+
+
+SPEC = (ROOT / "model_specs" / "qwen2_5_vl.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ('"config.json:model_type"', '"model_type"', "FILE:FIELD"),
+        ('"smart_resize"', '"smartresize"', "did you mean 'smart_resize'"),
+        ('"qwen2" }', '"qwen" }', "did you mean 'qwen2'"),
+        ('rule = "single_token"', 'rule = "single_token"\ntarget = "imag"', "'image'"),
+        ("patch_size = {", "patchsize = {", "did you mean 'patch_size'"),
+        ('text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "exactly one"),
+        ("patch_size = {", "# {", "needs patch_size"),
+    ],
+)
+def test_specs_are_checked_as_a_whole(right: str, wrong: str, words: str) -> None:
+    assert right in SPEC
+    with pytest.raises(SpecError) as caught:
+        load_spec(SPEC.replace(right, wrong), "mine.toml")
+    assert "mine.toml" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_errors_survive_a_process_boundary() -> None:
+    for error in (ModelError(Reason.MISSING_FILE, "gone"), SpecError("bad")):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        assert (copy.reason, str(copy)) == (error.reason, str(error))
+
+
+def test_no_two_families_match_one_model() -> None:
+    keys = [frozenset(spec.match.items()) for spec in known_families()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_import_is_light() -> None:
+    """The request path needs neither transformers nor torch, nor mistral-common for most models."""
+    code = "import sys, mmroute; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "mmroute" in loaded
+    heavy = {"transformers", "torch", "mistral_common", "PIL", "huggingface_hub", "httpcore", "ssl"}
+    assert not heavy & {*loaded}
+
+
+def test_every_reason_is_documented() -> None:
+    documented = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
+    assert all(f"| `{reason}` |" in documented for reason in Reason)
+
+
+def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[..., Path]) -> None:
+    """transformers 5 writes it into processor_config.json, and then reads it only there."""
+
+    def change(files: Files) -> None:
+        nested = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 200704}
+        files["processor_config.json"] = {"image_processor": nested}
+
+    model = resolve_model(str(changed_model("small-qwen2.5-vl", change)))
+    places = {o.name: (o.value, o.source) for o in model.origins}
+    assert places["max_pixels"] == (200704, "processor_config.json:image_processor.max_pixels")
+    assert places["min_pixels"][1].startswith("default")
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        ({}, 32768),
+        ({"max_seq_len": 1000}, 1000),
+        ({"n_positions": 222}, 222),
+        ({"model_max_length": 50000}, 50000),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, 65536),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 32768),
+    ],
+)
+def test_context_length(
+    fields: dict[str, Any], length: int, changed_model: Callable[..., Path]
+) -> None:
+    path = changed_model("small-qwen2.5-vl", edit("config.json", **fields))
+    assert resolve_model(str(path)).max_model_len == length

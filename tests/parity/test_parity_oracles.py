@@ -1,0 +1,562 @@
+from __future__ import annotations
+
+import base64
+import builtins
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import VECTORS
+from PIL import Image
+from scripted_server import ScriptedServer
+
+from mmroute.errors import ModelError, Reason
+from mmroute.model.files import find_model
+from mmroute.model.spec import known_families
+from mmroute.net.transport import Transport
+from mmroute.parity.answers import Case, Oracle, Undecided
+from mmroute.parity.oracles import OracleError, find_oracle
+from mmroute.parity.oracles.http import HttpOracle
+from mmroute.parity.oracles.pictures import (
+    data_url,
+    has_images,
+    pictures,
+    split_pictures,
+    with_pictures,
+)
+from mmroute.parity.oracles.transformers import (
+    KNOWN_DIFFERENCES,
+    TransformersOracle,
+    known_differences,
+)
+from mmroute.parity.oracles.vectors import VectorsOracle
+from mmroute.remote.settings import Remote
+
+IMAGE = {"type": "image"}
+SIZE = {"width": 40, "height": 30}
+META = {"kind": "meta", "model": "m", "backend": "vllm", "backend_version": "0.33.0"}
+MODEL = "pixtral-12b-2409"
+
+
+def user(*parts: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": list(parts)}]
+
+
+def text(value: str) -> dict[str, str]:
+    return {"type": "text", "text": value}
+
+
+def case(**request: Any) -> Case:
+    return Case("c", "test", request)
+
+
+# Pictures
+
+
+def decoded(url: str) -> Image.Image:
+    head, _, content = url.partition(",")
+    assert head == "data:image/png;base64"
+    return Image.open(io.BytesIO(base64.b64decode(content, validate=True)))
+
+
+def test_a_picture_has_the_size_that_was_asked_for() -> None:
+    assert decoded(data_url(40, 30)).size == (40, 30)
+    assert [p.size for p in pictures([SIZE, {"width": 1, "height": 7}])] == [(40, 30), (1, 7)]
+    assert pictures(None) == []
+
+
+def test_pictures_are_made_once() -> None:
+    assert data_url(41, 31) is data_url(41, 31)
+    assert pictures([SIZE])[0] is pictures([SIZE])[0]
+
+
+def test_messages_take_sizes_in_order() -> None:
+    own = data_url(5, 6)
+    link = {"type": "image_url", "image_url": {"url": "https://example.com/x.png", "detail": "low"}}
+    messages = [
+        {"role": "system", "content": "s"},
+        *user(IMAGE, text("t"), {"type": "image_url", "image_url": {"url": own}}),
+        *user(link),
+    ]
+    before = json.dumps(messages)
+    found = with_pictures(messages, [SIZE, {"width": 8, "height": 9, "uuid": "u"}])
+    assert json.dumps(messages) == before
+    assert found[0] == messages[0]
+    first, words, second = found[1]["content"]
+    assert decoded(first["image_url"]["url"]).size == (40, 30)
+    assert (words, second["image_url"]["url"]) == (text("t"), own)
+    (third,) = found[2]["content"]
+    assert decoded(third["image_url"]["url"]).size == (8, 9)
+    assert third["image_url"]["detail"] == "low"
+
+
+def test_the_clients_uuid_is_not_given_to_a_made_up_picture() -> None:
+    (message,) = with_pictures(user({**IMAGE, "uuid": "u"}), [{**SIZE, "uuid": "u"}])
+    assert "uuid" not in json.dumps(message)
+
+
+@pytest.mark.parametrize(
+    ("messages", "images", "why"),
+    [
+        (user(IMAGE), [], "more image parts"),
+        (user(text("x")), [SIZE], "more sizes"),
+        (user(IMAGE), [{"width": 4}], "images[0] has no width and height"),
+        (user(IMAGE), [{"width": True, "height": 1}], "images[0] has no width and height"),
+        (user(IMAGE), [3], "images[0] has no width and height"),
+        (user(IMAGE), 3, "must be a list"),
+        (user(IMAGE), [{"width": 2501, "height": 1}], "aspect above 2500"),
+        (user(IMAGE), [{"width": 100_000, "height": 100_000}], "no picture of more than"),
+        (user({"type": "video_url", "video_url": {"url": "https://x"}}), [], "not followed"),
+    ],
+)
+def test_what_no_picture_can_be_made_for(messages: Any, images: Any, why: str) -> None:
+    with pytest.raises(Undecided) as caught:
+        with_pictures(messages, images)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("messages", [None, 3, "text", [3], [{"content": 3}], user(3), user({})])
+def test_malformed_messages_are_left_to_the_engine(messages: Any) -> None:
+    assert with_pictures(messages, None) == messages
+    assert not has_images(messages)
+
+
+def test_pictures_are_split_from_messages() -> None:
+    filled = with_pictures(user(text("a"), IMAGE), [SIZE])
+    assert has_images(filled)
+    assert split_pictures(filled) == (user(text("a"), IMAGE), [data_url(40, 30)])
+
+
+# Vectors
+
+
+def vector_file(path: Path, *lines: Any) -> Path:
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text("".join(f"{line}\n" for line in texts), encoding="utf-8")
+    return path
+
+
+def test_vectors_give_cases_and_answer_them(tmp_path: Path) -> None:
+    answered = {
+        "id": "a", "messages": user(IMAGE), "images": [SIZE], "tags": ["rounding", "thin"],
+        "expect": {"token_runs": [[7, 1], [9, 3]], "n_tokens": 4,
+                   "placeholders": [{"offset": 1, "length": 3, "embed_runs": [[1, 3]]}]},
+    }  # fmt: skip
+    refused = {"id": "b", "prompt": "p", "expect": {"refused": "ValueError: no"}}
+    oracle = VectorsOracle(vector_file(tmp_path / "v.jsonl", META, answered, "", refused))
+    assert (oracle.name, oracle.version, oracle.model) == ("v.jsonl", "vllm 0.33.0", "m")
+    first, second = oracle.cases()
+    assert first == Case("a", "rounding", {"messages": user(IMAGE), "images": [SIZE]})
+    assert (second.id, second.kind) == ("b", "untagged")
+    answer = oracle.answer(first)
+    assert answer.token_ids is not None
+    assert answer.token_ids.tolist() == [7, 9, 9, 9]
+    assert answer.ranges == ((1, 3),)
+    assert oracle.answer(second).refusal == "ValueError: no"
+
+
+def test_vectors_answer_only_their_own_requests(tmp_path: Path) -> None:
+    line = {"id": "a", "prompt": "p", "expect": {"refused": "no"}}
+    oracle = VectorsOracle(vector_file(tmp_path / "v.jsonl", META, line))
+    with pytest.raises(Undecided, match="no request of this id"):
+        oracle.answer(Case("other", "k", {"prompt": "p"}))
+    with pytest.raises(Undecided, match="another request"):
+        oracle.answer(Case("a", "k", {"prompt": "q"}))
+
+
+@pytest.mark.parametrize("path", sorted(VECTORS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_vectors_of_this_repository_are_readable(path: Path) -> None:
+    oracle = VectorsOracle(path)
+    for known in oracle.cases():
+        answer = oracle.answer(known)
+        assert (answer.token_ids is None) == (answer.refusal is not None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "where"),
+    [
+        ([], "line 1: kind"),
+        (['{"kind"'], "line 1: not JSON"),
+        ([[]], "line 1: must be a JSON object"),
+        ([{**META, "kind": "other"}], "line 1: kind"),
+        ([{**META, "backend_version": 3}], "line 1: backend_version"),
+        ([META, {"id": "a", "prompt": "p"}], "line 2: expect"),
+        ([META, {"id": 3, "expect": {"refused": "x"}}], "line 2: id"),
+        ([META, {"id": "a", "tags": [1], "expect": {"refused": "x"}}], "line 2: tags.0"),
+        ([META, {"id": "a", "expect": {}}], "line 2: expect: must have exactly one"),
+        ([META, {"id": "a", "expect": {"token_runs": [[1]]}}], "expect.token_runs.0"),
+        ([META, {"id": "a", "expect": {"token_runs": [[-1, 1]]}}], "expect.token_runs.0.0"),
+        ([META, {"id": "a", "expect": {"token_runs": [[1, 2]], "n_tokens": 3}}], "n_tokens says 3"),
+        (
+            [META, {"id": "a", "expect": {"token_runs": [], "placeholders": [{"offset": 1}]}}],
+            "expect.placeholders.0.length",
+        ),
+        ([META, *[{"id": "a", "expect": {"refused": "x"}}] * 2], "line 3: id: 'a' was there"),
+    ],
+)
+def test_malformed_vectors_are_named(tmp_path: Path, lines: list[Any], where: str) -> None:
+    path = vector_file(tmp_path / "v.jsonl", *lines)
+    with pytest.raises(OracleError) as caught:
+        VectorsOracle(path)
+    assert caught.value.reason is Reason.MALFORMED_FILE
+    assert str(path) in str(caught.value)
+    assert where in str(caught.value)
+
+
+# A server
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as scripted:
+        yield scripted
+
+
+def ids(oracle: Oracle, asked: Case) -> list[int]:
+    answer = oracle.answer(asked)
+    assert answer.token_ids is not None, answer.refusal
+    found: list[int] = answer.token_ids.tolist()
+    return found
+
+
+def undecided(oracle: Oracle, asked: Case) -> str:
+    with pytest.raises(Undecided) as caught:
+        oracle.answer(asked)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+def test_server_says_who_it_is(server: ScriptedServer, suffix: str) -> None:
+    oracle = HttpOracle(server.url + suffix, checked=("0.33.0",))
+    assert (oracle.name, oracle.version, oracle.model) == (server.url, "0.33.0", "m")
+    other = HttpOracle(server.url, checked=("0.32.0",), api_key="k")
+    assert other.version == "0.33.0 (the family was checked on 0.32.0)"
+    assert server.headers[-1]["Authorization"] == "Bearer k"
+
+
+def test_server_tokenizes_text(server: ScriptedServer) -> None:
+    oracle = HttpOracle(server.url)
+    chat = case(messages=user(text("x")), add_generation_prompt=False, cache_salt="s")
+    assert ids(oracle, chat) == [1, 2, 3]
+    assert oracle.answer(chat).ranges == ()
+    assert server.bodies("/tokenize")[0] == {
+        "model": "m",
+        "messages": user(text("x")),
+        "add_generation_prompt": False,
+    }
+    assert ids(oracle, case(prompt="x")) == [1, 2, 3]
+    # The route's own default is another.
+    assert server.bodies("/tokenize")[-1]["add_special_tokens"] is False
+
+
+def test_server_renders_images(server: ScriptedServer) -> None:
+    oracle = HttpOracle(server.url)
+    asked = case(messages=user(IMAGE), images=[SIZE], tools=[{"type": "function"}])
+    assert ids(oracle, asked) == [7, 9, 9, 8, 9]
+    assert oracle.answer(asked).ranges == ((1, 2), (4, 1))
+    body = server.bodies("/v1/chat/completions/render")[0]
+    assert body["messages"] == with_pictures(user(IMAGE), [SIZE])
+    assert (body["mm_payload"], body["tool_choice"], body["max_tokens"]) == ("none", "none", 1)
+
+
+@pytest.mark.parametrize(
+    "absent",
+    [
+        (404, {"detail": "Not Found"}),
+        (403, {"error": {"message": "Scale-out endpoints are disabled.", "code": 403}}),
+    ],
+)
+def test_without_render_images_are_tokenized_without_ranges(
+    server: ScriptedServer, absent: Any
+) -> None:
+    server.routes["/v1/chat/completions/render"] = absent
+    oracle = HttpOracle(server.url)
+    asked = case(messages=user(IMAGE), images=[SIZE])
+    for _ in range(2):
+        assert oracle.answer(asked).ranges is None
+    assert len(server.bodies("/v1/chat/completions/render")) == 1
+    assert has_images(server.bodies("/tokenize")[0]["messages"])
+
+
+def test_server_refuses(server: ScriptedServer) -> None:
+    error = {"message": "Failed to load image: cannot identify image file", "code": 400,
+             "type": "BadRequestError", "param": None}  # fmt: skip
+    server.routes["/v1/chat/completions/render"] = (400, {"error": error})
+    answer = HttpOracle(server.url).answer(case(messages=user(IMAGE), images=[SIZE]))
+    assert answer.token_ids is None
+    assert answer.refusal == error["message"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "refusal"),
+    [
+        ({"tokens": [], "max_model_len": 9}, "empty"),
+        ({"tokens": [1] * 9, "max_model_len": 9}, "do not fit"),
+    ],
+)
+def test_tokenize_does_not_check_lengths(server: ScriptedServer, reply: Any, refusal: str) -> None:
+    server.routes["/tokenize"] = (200, reply)
+    answer = HttpOracle(server.url).answer(case(prompt="x"))
+    assert refusal in (answer.refusal or "")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (404, {"detail": "Not Found"}, "vllm launch render"),
+        (500, {"error": {"message": "boom", "code": 500}}, "status 500: boom"),
+        (503, b"<html>", "status 503: no message"),
+        (401, {"error": "Unauthorized"}, "status 401: Unauthorized"),
+        (429, {"error": {"message": "slow down"}}, "slow down"),
+        (200, b"not json", "something else"),
+        (200, {"tokens": ["1"]}, "something else"),
+        (200, {"tokens": [-1]}, "something else"),
+        (200, {"count": 1}, "something else"),
+        (200, [], "something else"),
+        (
+            400,
+            {"error": {"message": "mm_processor_kwargs needs --trust-request-mm-kwargs"}},
+            "not started with --trust-request-mm-kwargs",
+        ),
+    ],
+)
+def test_what_is_no_answer_of_a_server(
+    server: ScriptedServer, status: int, body: Any, why: str
+) -> None:
+    server.routes["/tokenize"] = (status, body)
+    assert why in undecided(HttpOracle(server.url), case(prompt="x"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [], {}, {"token_ids": [1]}, {"token_ids": [1], "features": 3},
+        {"token_ids": [1], "features": {"mm_placeholders": {"image": [{"offset": 1}]}}},
+    ],
+)  # fmt: skip
+def test_what_is_no_rendering(server: ScriptedServer, body: Any) -> None:
+    server.routes["/v1/chat/completions/render"] = (200, body)
+    asked = case(messages=user(IMAGE), images=[SIZE])
+    assert "something else" in undecided(HttpOracle(server.url), asked)
+
+
+def test_what_no_route_can_carry(server: ScriptedServer) -> None:
+    oracle = HttpOracle(server.url)
+    assert "take no images" in undecided(oracle, case(prompt="x", images=[SIZE]))
+    assert "token IDs" in undecided(oracle, case(prompt_token_ids=[1]))
+    assert "exactly one" in undecided(oracle, case(prompt="x", prompt_token_ids=[1]))
+    assert "exactly one" in undecided(oracle, case())
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "written as JSON" in undecided(oracle, case(messages=user(text("x")), tools=deep))
+
+
+def test_server_takes_too_long(server: ScriptedServer) -> None:
+    oracle = HttpOracle(server.url, timeout=0.2)
+    server.delay = 1.0
+    assert "did not answer within 0.2 s" in undecided(oracle, case(prompt="x"))
+
+
+def test_server_goes_away(server: ScriptedServer) -> None:
+    oracle = HttpOracle(server.url)
+    oracle._transport = Transport(Remote("http://127.0.0.1:9"))
+    assert "cannot be reached" in undecided(oracle, case(prompt="x"))
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:9", "vllm launch render"),
+        ("http://", "must be of the form"),
+        ("ftp://h", "must be of the form"),
+        ("http://h:port", "malformed"),
+        ("http://user:secret@h", "credentials"),
+        ("http://h/?x=1", "must be of the form"),
+    ],
+)
+def test_no_server(url: str, why: str) -> None:
+    with pytest.raises(OracleError) as caught:
+        HttpOracle(url)
+    assert why in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_server_without_the_model(server: ScriptedServer) -> None:
+    with pytest.raises(OracleError, match="serves m, and not other"):
+        HttpOracle(server.url, served_model="other")
+    for status, body, why in (
+        (401, {"error": "Unauthorized"}, "API key"),
+        (404, b"", "is it a vLLM server"),
+        (200, {"data": []}, "names no model"),
+    ):
+        server.routes["/v1/models"] = (status, body)
+        with pytest.raises(OracleError, match=why):
+            HttpOracle(server.url)
+
+
+# transformers and mistral-common
+
+
+@pytest.fixture
+def transformers_of(small_model: Callable[[str], Path]) -> Callable[[str], Oracle]:
+    return lambda name: find_oracle("transformers", str(small_model(name)))
+
+
+# Models whose processors load without torchvision -> cases of KNOWN_DIFFERENCES. The small Gemma
+# has no token for more than four line breaks, and merges them otherwise than the real one.
+DIFFERING = {
+    "small-llava-1.5": {"billing-header"},
+    "small-llava-next": {"billing-header", "many-images"},
+    "small-gemma-3": {
+        "billing-header", "text-5-around", "adjacent", "many-images", "prompt-glued-True",
+        "prompt-glued-False", "prompt-reversed-True", "prompt-reversed-False",
+    },
+    MODEL: {"bad-arguments"},
+}  # fmt: skip
+
+
+def is_thin(image: dict[str, int]) -> bool:
+    sides = sorted((image["width"], image["height"]))
+    return sides[0] * 200 < sides[1]
+
+
+@pytest.mark.parametrize("name", DIFFERING)
+def test_processors_differ_from_the_engine_where_they_are_known_to(
+    small_model: Callable[[str], Path], name: str
+) -> None:
+    oracle = find_oracle("transformers", name if name == MODEL else str(small_model(name)))
+    vectors = VectorsOracle(VECTORS / f"{name}.jsonl")
+    same, differing = 0, set()
+    for asked in vectors.cases():
+        if any(is_thin(image) for image in asked.request.get("images", [])):
+            continue  # right as well, but it takes LLaVA's processor seconds
+        with contextlib.suppress(Undecided):  # without OpenCV mistral-common takes no pictures
+            if vectors.answer(asked).same(oracle.answer(asked)):
+                same += 1
+            else:
+                differing.add(asked.id)
+    assert differing == DIFFERING[name]
+    assert same > (20 if name == MODEL else 70)
+
+
+def test_processor_leaves_undecided(transformers_of: Callable[[str], Oracle]) -> None:
+    oracle = transformers_of("small-llava-1.5")
+    for request, why in (
+        ({"prompt_token_ids": [1]}, "not token IDs"),
+        ({"messages": user(text("x")), "tools": [{}]}, "tools"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "role 'tool'"),
+        ({"messages": user({"type": "refusal", "refusal": "x"})}, "neither text nor image"),
+        ({"prompt": "<image> <image>", "images": [SIZE]}, "2 placeholders for 1 images"),
+        ({"messages": user(IMAGE)}, "more image parts"),
+        ({"messages": user(text("x")), "chat_template_kwargs": {"chat_template": ""}}, "template"),
+        ({"prompt": "x", "mm_processor_kwargs": {"text": "y"}}, "sets text"),
+    ):
+        assert why in undecided(oracle, case(**request))
+
+
+def test_processor_refuses(transformers_of: Callable[[str], Oracle]) -> None:
+    oracle = transformers_of("small-llava-1.5")
+    broken = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    for request in (
+        {"messages": user(broken)},
+        {"messages": user(text("x")), "continue_final_message": True},
+    ):
+        answer = oracle.answer(case(**request))
+        assert answer.token_ids is None
+        assert answer.refusal
+
+
+def test_processor_that_needs_remote_code(transformers_of: Callable[[str], Oracle]) -> None:
+    oracle = transformers_of("small-phi-3-vision")
+    assert "cannot be loaded" in undecided(oracle, case(prompt="x"))
+
+
+def test_mistral_common_answers_for_mistrals_format() -> None:
+    oracle = find_oracle("transformers", MODEL)
+    assert oracle.name == "mistral-common"
+    assert ids(oracle, case(prompt="x", add_special_tokens=True))[0] == 1
+    for request, why in (
+        ({"prompt": "x", "images": [SIZE]}, "in messages only"),
+        ({"prompt_token_ids": [1]}, "no token IDs"),
+        ({"messages": user(text("x")), "tools": []}, "empty list of tools"),
+        ({"messages": user(text("x")), "continue_final_message": True}, "add_generation_prompt"),
+    ):
+        assert why in undecided(oracle, case(**request))
+
+
+def test_known_differences_are_a_table() -> None:
+    families = {spec.family for spec in known_families()}
+    for row in KNOWN_DIFFERENCES:
+        assert set(row.families) <= families
+        assert all((row.requests, row.oracle, row.engine))
+    assert len(known_differences("gemma-3")) == len(known_differences("qwen2-vl")) + 1
+
+
+# Finding one
+
+
+@pytest.fixture
+def without_import(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    def hide(name: str) -> None:
+        real = builtins.__import__
+
+        def find(module: str, *rest: Any, **more: Any) -> Any:
+            if module.split(".", maxsplit=1)[0] == name:
+                raise ImportError(f"No module named {name!r}")
+            return real(module, *rest, **more)
+
+        monkeypatch.setattr(builtins, "__import__", find)
+
+    return hide
+
+
+def test_missing_packages(
+    without_import: Callable[[str], None], small_model: Callable[[str], Path]
+) -> None:
+    files = find_model(str(small_model("small-llava-1.5")))
+    without_import("transformers")
+    with pytest.raises(OracleError, match=r"pip install 'mmroute\[validate\]'"):
+        TransformersOracle(files)
+    without_import("vllm")
+    with pytest.raises(OracleError, match="vLLM cannot be imported here"):
+        find_oracle("vllm", files.name)
+
+
+def test_oracles_by_url_and_path(server: ScriptedServer, tmp_path: Path) -> None:
+    assert isinstance(find_oracle(server.url, MODEL), HttpOracle)
+    path = vector_file(tmp_path / "v.jsonl", META)
+    assert isinstance(find_oracle(str(path), MODEL), VectorsOracle)
+
+
+@pytest.mark.parametrize(
+    ("against", "why"),
+    [
+        ("vlm", "did you mean 'vllm'?"),
+        ("Transformer", "did you mean 'transformers'?"),
+        ("localhost:8000", "did you mean http://localhost:8000?"),
+        ("llama", "Known are vllm, transformers"),
+        ("nowhere.jsonl", "there is no file nowhere.jsonl"),
+        ("", "Known are"),
+    ],
+)
+def test_no_such_oracle(against: str, why: str) -> None:
+    with pytest.raises(OracleError) as caught:
+        find_oracle(against, MODEL)
+    assert why in str(caught.value)
+
+
+def test_a_mistyped_file(tmp_path: Path) -> None:
+    path = vector_file(tmp_path / "vectors.jsonl", META)
+    with pytest.raises(OracleError, match="did you mean") as caught:
+        find_oracle(str(tmp_path / "vector.jsonl"), MODEL)
+    assert str(path) in str(caught.value)
+
+
+def test_an_unknown_model() -> None:
+    with pytest.raises(ModelError):
+        find_oracle("vllm", "./nowhere")

@@ -1,0 +1,256 @@
+"""Specs from elsewhere: every mistake is named, with its place and what was probably meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from mmroute import SpecError
+from mmroute.model.spec import load_spec
+from mmroute.specs.check import SpecReport, check_spec
+
+SPECS = sorted((ROOT / "model_specs").glob("*.toml"))
+OWN = (
+    next(path for path in SPECS if path.name == "qwen2_5_vl.toml")
+    .read_text(encoding="utf-8")
+    .replace('"qwen2.5-vl"', '"acme-vl"')
+    .replace('"qwen2_5_vl"', '"acme_vl"')
+    .replace('"Qwen2_5_VLForConditionalGeneration"', '"AcmeVLForConditionalGeneration"')
+)
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Callable[..., SpecReport]:
+    def write_and_check(text: str, model: str | None = None) -> SpecReport:
+        path = tmp_path / "acme_vl.toml"
+        path.write_text(text, encoding="utf-8")
+        return check_spec(path, model=model)
+
+    return write_and_check
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_shipped_specs_are_valid(path: Path) -> None:
+    report = check_spec(path)
+    assert report.valid, report.problems
+    assert report.spec is not None
+
+
+def test_a_valid_spec_says_what_it_is_for(check: Callable[..., SpecReport]) -> None:
+    report = json.loads(json.dumps(check(OWN).as_json()))
+    assert report["valid"]
+    assert report["problems"] == []
+    assert (report["family"], report["geometry"]) == ("acme-vl", "smart_resize")
+    assert report["match"]["config.json:model_type"] == ["acme_vl"]
+    assert "values" not in report
+
+
+MISTAKES = {
+    "an unknown field": ('title = "', 'titel = "a"\ntitle = "', "titel", "did you mean 'title'?"),
+    "an unknown field in a table": (
+        'rule = "', 'rul = "a"\nrule = "', "placeholder.rul", "did you mean 'rule'?",
+    ),
+    "a lookup's field": (
+        "patch_size = { from", "patch_size = { form", "geometry.values.patch_size.form",
+        "did you mean 'from'?",
+    ),
+    "a token's field": (
+        "equals =", "equal =", "tokens.image.equal", "did you mean 'equals'?",
+    ),
+    "a geometry": (
+        '"smart_resize"', '"smartresize"', "geometry.name", "did you mean 'smart_resize'?",
+    ),
+    "a placement rule": (
+        '"single_token"', '"singel_token"', "placeholder.rule", "did you mean 'single_token'?",
+    ),
+    "a pipeline": (
+        '= "qwen2" }', '= "qwen" }', "tokenizer.pipelines.Qwen2Tokenizer", "did you mean 'qwen2'?",
+    ),
+    "a tokenizer format": (
+        "[tokenizer]", '[tokenizer]\nformat = "hugingface"', "tokenizer.format",
+        "did you mean 'huggingface'?",
+    ),
+    "a text for a list": ('vllm = ["0.33.0"]', 'vllm = "0.33.0"', "checked.vllm", "list"),
+    "a number for a text": ('title = "Qwen2.5-VL"', "title = 3", "title", "string"),
+    "no title": ('title = "Qwen2.5-VL"', "", "title", "must be given"),
+    "a reference without field": (
+        '"config.json:model_type"', '"config.json"', "match", "FILE:FIELD",
+    ),
+    "a file that is not read": (
+        'patch_size = { from = ["preprocessor_config.json',
+        'patch_size = { from = ["preprocesor_config.json',
+        "geometry.values.patch_size.from", "did you mean 'preprocessor_config.json'?",
+    ),
+    "a value of no geometry": (
+        "patch_size = {", "patchsize = {", "geometry.values.patchsize",
+        "did you mean 'patch_size'?",
+    ),
+    "a value the geometry needs": (
+        "patch_size = {", "# {", "geometry.values.patch_size", "needs it",
+    ),
+    "a token the geometry needs": (
+        "[tokens.image]", "[tokens.pad]", "tokens.image", "needs it",
+    ),
+    "a target that is no token": (
+        'rule = "single_token"', 'rule = "single_token"\ntarget = "imag"', "placeholder.target",
+        "did you mean 'image'?",
+    ),
+    "a default of another kind": (
+        "default = 14, note", 'default = "14", note', "geometry.values.patch_size.default",
+        "must be a valid integer",
+    ),
+    "a value from nowhere": (
+        'merge_size = { from = ["preprocessor_config.json:merge_size"], default = 2,',
+        "merge_size = {", "geometry.values.merge_size", "neither",
+    ),
+    "a token that is read in two ways": (
+        'text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "tokens.image",
+        "exactly one",
+    ),
+    "no tokenizer class": (
+        "pipelines = { Qwen2Tokenizer", "# {", "tokenizer.pipelines", "classes",
+    ),
+    "another format's placement": (
+        '"single_token"', '"rendered"', "placeholder.rule", "mistral",
+    ),
+    "tags without a number": (
+        '"single_token"', '"numbered_tags"', "placeholder.chat_text", "{n}",
+    ),
+    "a known name": ('"acme-vl"', '"qwen2-vl"', "family", "a name of its own"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named(name: str, check: Callable[..., SpecReport]) -> None:
+    right, wrong, place, words = MISTAKES[name]
+    assert right in OWN
+    report = check(OWN.replace(right, wrong))
+    assert not report.valid
+    named = [found for found in report.problems if found.place.startswith(place)]
+    assert any(words in found.message for found in named), report.problems
+    assert str(named[0]).startswith(f"{named[0].place}: {named[0].message}")
+
+
+def test_all_mistakes_are_named_at_once(check: Callable[..., SpecReport]) -> None:
+    """Of several tables, and of those that hang together, in one run."""
+    text = OWN.replace('title = "', 'titel = "').replace("patch_size = {", "patchsize = {")
+    text = text.replace('"single_token"', '"single_tokens"').replace("max_pixels = {", "# {")
+    places = [found.place for found in check(text).problems]
+    assert sorted(places) == [
+        "geometry.values.max_pixels",
+        "geometry.values.patch_size",
+        "geometry.values.patchsize",
+        "placeholder.rule",
+        "titel",
+        "title",
+    ]
+
+
+@pytest.mark.parametrize("lacking", ["geometry", "placeholder"])
+def test_geometry_and_placeholder_belong_together(
+    lacking: str, check: Callable[..., SpecReport]
+) -> None:
+    kept, _, rest = OWN.partition(f"[{lacking}]")
+    after = "\n[context]" if lacking == "geometry" else "\n[geometry]"
+    report = check(kept + after + rest.partition(after)[2])
+    assert [found.place for found in report.problems] == [lacking]
+
+
+def test_every_mistake_the_package_refuses_is_found(check: Callable[..., SpecReport]) -> None:
+    """What stops a package's spec at load never passes the check before."""
+    for right, wrong, *_ in MISTAKES.values():
+        text = OWN.replace(right, wrong)
+        try:
+            load_spec(text, "acme_vl.toml")
+        except SpecError:
+            assert not check(text).valid
+
+
+def test_a_match_that_is_another_family_s(check: Callable[..., SpecReport]) -> None:
+    text = OWN.replace('"acme_vl"', '"acme_vl", "qwen2_vl"')
+    assert check(text).valid  # the architectures keep them apart
+    text = text.replace('["AcmeVLForConditionalGeneration"]', '["*"]')
+    (found,) = check(text).problems
+    assert found.place == "match"
+    assert "qwen2-vl" in found.message
+    assert "acme_vl or qwen2_vl" in found.found
+
+
+def test_what_is_no_toml(check: Callable[..., SpecReport], tmp_path: Path) -> None:
+    (found,) = check('family = "x"\ntitle = \n').problems
+    assert found.place == "line 2, column 9"
+    assert "not TOML" in found.message
+    (found,) = check_spec(tmp_path / "none.toml").problems
+    assert "cannot be read" in found.message
+    (tmp_path / "latin.toml").write_bytes(b'family = "\xe9"')
+    (found,) = check_spec(tmp_path / "latin.toml").problems
+    assert "cannot be read" in found.message
+
+
+def test_tables_that_are_none(check: Callable[..., SpecReport]) -> None:
+    report = check("geometry = 1\ntokens = []\nmatch = 3\nplaceholder = 'x'\ntokenizer = 2\n")
+    places = {found.place for found in report.problems}
+    assert {"geometry", "tokens", "match", "placeholder", "tokenizer", "family"} <= places
+
+
+def test_a_broken_installed_spec_is_told(
+    check: Callable[..., SpecReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise SpecError("other.toml: title: must be given")
+
+    monkeypatch.setattr("mmroute.specs.check.known_families", fail)
+    (found,) = check(OWN).problems
+    assert "other.toml" in found.message
+
+
+def test_a_directory_is_resolved_by_the_spec(
+    check: Callable[..., SpecReport], changed_model: Callable[..., Path]
+) -> None:
+    def change(files: dict[str, dict[str, object]]) -> None:
+        files["config.json"]["model_type"] = "acme_vl"
+        files["config.json"]["architectures"] = ["AcmeVLForConditionalGeneration"]
+
+    path = str(changed_model("small-qwen2.5-vl", change))
+    report = check(OWN, path)
+    assert report.valid, report.problems
+    assert report.resolved is not None
+    values = {value["name"]: value for value in report.as_json()["values"]}
+    assert values["patch_size"]["source"] == "preprocessor_config.json:patch_size"
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("/nowhere/model", "model_not_found"),
+        ("small-qwen2-vl", "config.json:model_type is 'qwen2_vl', wanted acme_vl"),
+    ],
+)
+def test_a_directory_that_is_not_the_family_s(
+    model: str,
+    words: str,
+    check: Callable[..., SpecReport],
+    small_model: Callable[[str], Path],
+) -> None:
+    report = check(OWN, str(small_model(model)) if model.startswith("small") else model)
+    (found,) = report.problems
+    assert found.place.startswith("model ")
+    assert words in found.message
+    assert report.resolved is None
+
+
+def test_a_directory_that_lacks_a_value(
+    check: Callable[..., SpecReport], changed_model: Callable[..., Path]
+) -> None:
+    def change(files: dict[str, dict[str, object]]) -> None:
+        files["config.json"]["model_type"] = "acme_vl"
+        files["config.json"]["architectures"] = ["AcmeVLForConditionalGeneration"]
+        files["preprocessor_config.json"]["patch_size"] = "14"
+
+    (found,) = check(OWN, str(changed_model("small-qwen2.5-vl", change))).problems
+    assert "invalid_config_field" in found.message
+    assert "preprocessor_config.json:patch_size" in found.message

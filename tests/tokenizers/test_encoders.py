@@ -1,0 +1,345 @@
+"""Who encodes: fastokens only where it has the reference's IDs, and every way back."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import real_models
+from reuse_helpers import hostile_texts, plainly
+from small_models import SMALL_MODELS
+
+from mmroute import Normalizer
+from mmroute.errors import ModelError, Reason
+from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
+from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.tokenizers.encoders import ReferenceEncoder, ShadowedEncoder
+from mmroute.tokenizers.hf import HfTokenizer
+
+MODEL = "small-qwen2-vl"
+PRIVATE = "what is in the picture of my cat"
+LONG = f"<|im_start|>user\n{PRIVATE}<|im_end|>\n" * 20
+
+
+def tokenizer_of(normalizer: Normalizer) -> HfTokenizer:
+    tokenizer = normalizer.model.tokenizer
+    assert isinstance(tokenizer, HfTokenizer)
+    return tokenizer
+
+
+def reference_ids(normalizer: Normalizer, text: str, *, special: bool = False) -> list[int]:
+    return plainly(tokenizer_of(normalizer).backend, text, special=special)
+
+
+def ids_of(normalizer: Normalizer, text: str) -> list[int]:
+    """The answer to a text, whoever gives it."""
+    ids: list[int] = normalizer.normalize(prompt=text).token_ids.tolist()
+    return ids
+
+
+def encoder_stats(normalizer: Normalizer) -> EncoderStats:
+    stats = normalizer.stats().encoder
+    assert stats is not None
+    return stats
+
+
+class FakeFastokens:
+    """`fastokens.Tokenizer` made of the reference, so that it can be told to do wrong.
+
+    Attributes:
+        lies: whether a text gets a wrong ID.
+        fails: whether a text makes it raise.
+        texts: what it was asked to encode.
+    """
+
+    def __init__(self) -> None:
+        self.lies: Callable[[str], bool] = lambda _: False
+        self.fails: Callable[[str], bool] = lambda _: False
+        self.texts: list[str] = []
+        self._backend: Any = None
+
+    def from_json_str(self, serialized: str) -> FakeFastokens:
+        self._backend = tokenizers.Tokenizer.from_str(serialized)
+        return self
+
+    def add_tokens(self, tokens: list[tokenizers.AddedToken]) -> None:
+        self._backend.add_tokens(tokens)
+
+    def encode(self, text: str) -> Any:
+        return self._backend.encode(text)
+
+    def encode_batch_flat(self, texts: list[str], *, add_special_tokens: bool) -> Any:
+        self.texts += texts
+        (text,) = texts
+        if self.fails(text):
+            raise RuntimeError("match limit exceeded")
+        ids = np.array(
+            self._backend.encode(text, add_special_tokens=add_special_tokens).ids, dtype="<u4"
+        )
+        if len(ids) and self.lies(text):
+            ids[-1] ^= 1
+        return ids.tobytes(), np.array([0, len(ids)], "<u8").tobytes()
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeFastokens:
+    backend = FakeFastokens()
+    monkeypatch.setitem(sys.modules, "fastokens", SimpleNamespace(Tokenizer=backend))
+    return backend
+
+
+@pytest.fixture(scope="module")
+def loaded(small_model: Callable[[str], Path]) -> Callable[[str, str], Normalizer]:
+    """A small model with an encoder; the choice is made, so that it is this one that answers."""
+
+    @functools.cache
+    def load(name: str, encoder: str) -> Normalizer:
+        fast_paths = FastPaths(encoder=encoder)
+        normalizer = Normalizer.from_pretrained(small_model(name), fast_paths=fast_paths)
+        engine = "tokenizers" if encoder == "tokenizers" else "fastokens"
+        assert encoder_stats(normalizer).engine.startswith(engine)
+        return normalizer
+
+    return load
+
+
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_every_encoder_gives_the_ids_of_the_reference(
+    name: str, loaded: Callable[[str, str], Normalizer]
+) -> None:
+    models = [loaded(name, choice) for choice in EncoderChoice]
+    decoder = tokenizer_of(models[0]).backend.get_added_tokens_decoder()
+    tokens = [token.content for token in decoder.values()]
+
+    @given(hostile_texts(tokens), st.booleans())
+    @settings(max_examples=100)
+    def same(text: str, special: bool) -> None:
+        right = reference_ids(models[0], text, special=special)
+        for model in models:
+            ids = model.model.tokenizer.encode(text, add_special_tokens=special)
+            assert ids.dtype == np.dtype(np.uint32)
+            assert ids.tolist() == right
+
+    same()
+
+
+if (ROOT := real_models()) is not None:
+
+    @pytest.mark.parametrize(
+        ("name", "engine"),
+        [
+            ("qwen2.5-vl-3b-instruct", "fastokens"),
+            # Its Metaspace pre-tokenizer is more than fastokens has.
+            ("llava-next-video-7b-32k-hf-finetune", "tokenizers"),
+        ],
+    )
+    def test_the_encoder_of_a_real_model(name: str, engine: str) -> None:
+        assert ROOT is not None
+        normalizer = Normalizer.from_pretrained(ROOT / name)
+        assert encoder_stats(normalizer).engine.startswith(engine)
+        decoder = tokenizer_of(normalizer).backend.get_added_tokens_decoder()
+
+        @given(hostile_texts(token.content for token in decoder.values()), st.booleans())
+        @settings(max_examples=200)
+        def same(text: str, special: bool) -> None:
+            ids = normalizer.model.tokenizer.encode(text, add_special_tokens=special)
+            assert ids.tolist() == reference_ids(normalizer, text, special=special)
+
+        same()
+
+
+# What stands in fastokens' way
+
+
+def check_unfit(directory: Path, why: str, text: str = LONG) -> None:
+    """Automatically the reference encodes, and says why; where fastokens must, nobody does."""
+    normalizer = Normalizer.from_pretrained(directory)
+    assert ids_of(normalizer, text) == reference_ids(normalizer, text)
+    stats = encoder_stats(normalizer)
+    assert stats.engine == f"tokenizers {tokenizers.__version__}"
+    assert why in stats.why
+    with pytest.raises(ModelError) as error:
+        Normalizer.from_pretrained(directory, fast_paths=FastPaths(encoder="fastokens"))
+    assert error.value.reason == Reason.FAST_ENCODER_UNAVAILABLE
+    assert why in str(error.value)
+
+
+def test_without_fastokens(
+    small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastokens", None)
+    check_unfit(small_model(MODEL), "fastokens is not installed")
+
+
+def test_a_tokenizer_that_fastokens_does_not_load(changed_model: Callable[..., Path]) -> None:
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
+    parts = {"normalizer": None, "pre_tokenizer": {**metaspace, "split": False}}
+    directory = changed_model("small-llava-1.5", lambda f: f["tokenizer.json"].update(parts))
+    check_unfit(directory, "cannot load this tokenizer")
+
+
+def test_one_other_id_in_one_probe_text(
+    small_model: Callable[[str], Path], fake: FakeFastokens
+) -> None:
+    fake.lies = lambda text: "中文没有空格" in text and "snake_case" not in text
+    check_unfit(small_model(MODEL), "has other IDs for the probe text")
+
+
+def test_other_ids_only_where_special_tokens_are_added(
+    small_model: Callable[[str], Path], fake: FakeFastokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = fake.encode_batch_flat
+
+    def without_bos(texts: list[str], *, add_special_tokens: bool) -> Any:  # noqa: ARG001
+        return honest(texts, add_special_tokens=False)
+
+    monkeypatch.setattr(fake, "encode_batch_flat", without_bos)
+    check_unfit(small_model("small-llava-1.5"), "has other IDs for the probe text", "the picture")
+
+
+def test_tokens_that_only_the_configuration_has_are_proved_too(
+    small_model: Callable[[str], Path], fake: FakeFastokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them an image placeholder would be a few ordinary tokens."""
+    monkeypatch.setattr(fake, "add_tokens", lambda _: None)
+    check_unfit(small_model(MODEL), "has other IDs for the probe text", "a <|image_pad|>" * 40)
+
+
+def test_fastokens_that_raises_on_a_probe_text(
+    small_model: Callable[[str], Path], fake: FakeFastokens
+) -> None:
+    fake.fails = lambda text: "\u200b" in text
+    check_unfit(small_model(MODEL), "fastokens")
+
+
+def test_a_text_that_fastokens_declines_is_encoded_by_the_reference(
+    small_model: Callable[[str], Path], fake: FakeFastokens
+) -> None:
+    fast_paths = FastPaths(encoder="fastokens")
+    normalizer = Normalizer.from_pretrained(small_model(MODEL), fast_paths=fast_paths)
+    fake.fails = lambda text: "my cat" in text
+    assert ids_of(normalizer, LONG) == reference_ids(normalizer, LONG)
+    assert LONG in fake.texts
+    fake.lies = lambda _: True  # for other texts it is still the one that is asked
+    assert ids_of(normalizer, "a picture") != reference_ids(normalizer, "a picture")
+
+
+def test_text_that_is_not_unicode_is_refused_alike(
+    loaded: Callable[[str, str], Normalizer],
+) -> None:
+    for choice in EncoderChoice:
+        for text in ("a \ud800", LONG * 100 + "\ud800", "\ud800" + LONG * 100):
+            routing = loaded(MODEL, choice).normalize(prompt=text)
+            assert routing.reason == Reason.INVALID_REQUEST, choice
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"encoder": "fastoken"}, r"encoder must be one of .*; did you mean 'fastokens'\?"),
+        ({"encoder": "Tokenizers"}, r"did you mean 'tokenizers'\?"),
+        ({"encoder": None}, "encoder must be one of auto, fastokens, tokenizers"),
+        ({"text_cache_bytes": -1}, "text_cache_bytes must be a number of bytes or 0, found -1"),
+        ({"text_cache_bytes": 1.5}, "text_cache_bytes must be"),
+        ({"hash_cache_bytes": True}, "hash_cache_bytes must be"),
+        ({"hash_cache_bytes": "64"}, "hash_cache_bytes must be"),
+        ({"shadow_rate": 1.01}, "shadow_rate must be a number from 0 to 1, found 1.01"),
+        ({"shadow_rate": -0.1}, "shadow_rate must be"),
+        ({"shadow_rate": float("nan")}, "shadow_rate must be"),
+        ({"shadow_rate": "1"}, "shadow_rate must be"),
+    ],
+)
+def test_wrong_settings(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FastPaths(**wrong)
+
+
+# The reference looks over fastokens' shoulder
+
+
+def shadowed(directory: Path) -> Normalizer:
+    return Normalizer.from_pretrained(
+        directory, fast_paths=FastPaths(encoder="fastokens", shadow_rate=1.0)
+    )
+
+
+def test_an_honest_encoder_is_shadowed_without_disagreement(
+    small_model: Callable[[str], Path],
+) -> None:
+    normalizer = shadowed(small_model(MODEL))
+    before = encoder_stats(normalizer).shadowed  # a model is tried while it is loaded
+    for text in ("a", PRIVATE, LONG):
+        assert ids_of(normalizer, text) == reference_ids(normalizer, text)
+    stats = encoder_stats(normalizer)
+    assert stats.engine.startswith("fastokens")
+    assert (stats.shadowed - before, stats.disagreements) == (3, 0)
+
+
+def test_after_one_disagreement_the_reference_encodes(
+    small_model: Callable[[str], Path], fake: FakeFastokens, caplog: pytest.LogCaptureFixture
+) -> None:
+    normalizer = shadowed(small_model(MODEL))
+    before = encoder_stats(normalizer).shadowed
+    assert ids_of(normalizer, PRIVATE) == reference_ids(normalizer, PRIVATE)
+    fake.lies = lambda _: True
+    with caplog.at_level(logging.DEBUG):
+        assert ids_of(normalizer, LONG) == reference_ids(normalizer, LONG)
+    asked = len(fake.texts)
+    fake.lies = lambda _: False
+    assert ids_of(normalizer, LONG) == reference_ids(normalizer, LONG)
+    assert len(fake.texts) == asked
+    stats = encoder_stats(normalizer)
+    assert (stats.shadowed - before, stats.disagreements) == (2, 1)
+    assert stats.engine.startswith("tokenizers")
+    assert "had other IDs for a text" in stats.why
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert str(len(LONG)) in record.getMessage()
+    assert "my cat" not in record.getMessage(), "a log must not hold what users write"
+
+
+def test_reused_beginnings_are_shadowed_too(
+    small_model: Callable[[str], Path], fake: FakeFastokens
+) -> None:
+    """What is wrong in the cache would be wrong again and again."""
+    normalizer = shadowed(small_model(MODEL))
+    first, second = LONG * 25, LONG * 25 + "and is this the image"
+    assert ids_of(normalizer, first) == reference_ids(normalizer, first)
+    fake.lies = lambda text: len(text) < len(first)  # only for the rest behind what is known
+    assert ids_of(normalizer, second) == reference_ids(normalizer, second)
+    assert encoder_stats(normalizer).disagreements == 1
+
+
+def test_the_reference_shadows_the_share_of_texts_it_is_told_to(
+    loaded: Callable[[str, str], Normalizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = ReferenceEncoder(tokenizer_of(loaded(MODEL, "tokenizers")).backend, "by choice")
+    copy = ReferenceEncoder(reference._backend, "a copy")
+    watched = ShadowedEncoder(copy, reference, 0.25)
+    drawn: Iterator[float] = iter([0.0, 0.2, 0.25, 0.3, 0.9999])
+    monkeypatch.setattr(random, "random", lambda: next(drawn))
+    for _ in range(5):
+        watched.encode("a", add_special_tokens=False)
+    assert (watched.stats().shadowed, watched.stats().disagreements) == (2, 0)
+
+
+def test_a_choice_is_no_word() -> None:
+    with pytest.raises(TypeError, match="fast_paths must be a FastPaths, found 'auto'"):
+        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths="auto")  # type: ignore[call-overload]  # on purpose
+
+
+def test_fastokens_alone_where_another_library_encodes_chats() -> None:
+    with pytest.raises(ModelError, match="mistral-common") as error:
+        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths=FastPaths(encoder="fastokens"))
+    assert error.value.reason == Reason.FAST_ENCODER_UNAVAILABLE
