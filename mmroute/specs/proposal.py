@@ -1,18 +1,18 @@
-"""A first family spec for a model nobody knows yet: the known families, tried one by one.
+"""Propose a family spec for an unknown model, by trying the spec of each known family on it.
 
-Every known spec is resolved on the new model's files as if it matched them, and asked for many
-sizes. What agrees best with the engine is where a human begins; agreement on sizes proves neither
-the tokenizer nor the template.
+Every known spec is resolved on the new model's files as if it matched them, and compared with the
+engine on requests with images of many sizes. The spec that agrees best is where an author begins:
+agreement on sizes proves neither the tokenizer nor the template.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from mmroute.engines.profile import find_backend
+from mmroute.engines.profile import BackendProfile, find_backend
 from mmroute.errors import MmrouteError, Reason, shown
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model.files import FieldRef, ModelFiles
@@ -21,18 +21,13 @@ from mmroute.model.spec import load_spec, spec_files
 from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Answer, Case, Oracle, Undecided
 from mmroute.parity.comparison import our_answer
+from mmroute.specs.toml_text import toml_text
 
-__all__ = ["Candidate", "propose", "size_cases", "spec_text"]
+__all__ = ["Candidate", "propose", "size_cases"]
 
 _MATCHED_BY: Final = ("config.json:model_type", "config.json:architectures")
-_HEAD: Final = re.compile(r"^family = .*\ntitle = .*\n", re.MULTILINE)
-_MATCH: Final = re.compile(r"^\[match\].*\n(?:.+\n)*", re.MULTILINE)
-_CHECKED: Final = re.compile(r"^\[checked\].*\n(?:.+\n)*", re.MULTILINE)
-_EMBEDDED: Final = re.compile(r"^embedded = .*\n", re.MULTILINE)
-_PIPELINES: Final = re.compile(r"^pipelines = .*$", re.MULTILINE)
-_UNDECIDED_PIPELINE: Final = (
-    'pipelines = { "*" = "file" }  # to be decided for this tokenizer_class'
-)
+_VISION_WORDS: Final = ("vision", "visual", "image", "img")
+_UNDECIDED: Final = "# tokenizer.pipelines is to be decided for this tokenizer_class.\n"
 _SIDES: Final = (1, 20, 28, 55, 97, 224, 333, 336, 337, 512, 640, 777, 1024, 1281, 2000)
 _TEXT: Final = {"type": "text", "text": "What is this?"}
 
@@ -42,11 +37,11 @@ class Candidate:
     """A known family, tried on a new model.
 
     Attributes:
-        family: whose spec it is.
+        family: the family's name.
         geometry: its geometry; None if it takes text only.
-        text: the spec, matched to the new model.
-        equal: requests answered as the oracle answers them.
-        decided: requests the oracle has an answer to.
+        text: its spec as TOML, with the name and the match of the new model.
+        equal: the number of requests answered as the oracle answers them.
+        decided: the number of requests that the oracle has an answer to.
         problem: why the spec does not fit the files; empty if it does.
     """
 
@@ -56,6 +51,43 @@ class Candidate:
     equal: int = 0
     decided: int = 0
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What every known spec is tried on.
+
+    Attributes:
+        files: of the new model.
+        profile: of the engine to match.
+        cases: the requests that the oracle has an answer to.
+        expected: the oracle's answers, by the case's ID.
+    """
+
+    files: ModelFiles
+    profile: BackendProfile
+    cases: Sequence[Case]
+    expected: Mapping[str, Answer]
+
+    def run(self, family: str, text: str) -> Candidate:
+        """Resolve the model by a spec, and compare the answers."""
+        spec = load_spec(text, family)
+        geometry = None if spec.geometry is None else spec.geometry.name
+        vision = _vision_part(self.files)
+        if geometry is None and vision:
+            problem = f"takes text only, and the model has a vision part ({vision})"
+            return Candidate(family, geometry, text, problem=problem)
+        try:
+            model = resolve_files(self.files, spec, self.profile, self.files.name, REFERENCE_ONLY)
+        except MmrouteError as error:
+            return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            return Candidate(family, geometry, text, problem=shown(error))
+        normalizer = Normalizer(model)
+        equal = sum(
+            our_answer(normalizer, case).same(self.expected[case.id]) for case in self.cases
+        )
+        return Candidate(family, geometry, text, equal, len(self.cases))
 
 
 def size_cases() -> list[Case]:
@@ -75,64 +107,57 @@ def propose(
 ) -> list[Candidate]:
     """All known families, those first that answer most requests as the oracle does.
 
+    A family that takes text only has a `problem` if the model has a vision part.
+
     Raises:
         SpecError: a known spec is malformed.
         ModelError: there is no such backend.
     """
-    theirs = dict(_answers(oracle, cases))
+    expected = _answers(oracle, cases)
+    decided = [case for case in cases if case.id in expected]
+    trial = _Trial(files, find_backend(backend), decided, expected)
     candidates = []
     for file in spec_files():
         known = file.read_text(encoding="utf-8")
         family = load_spec(known, file.name).family
-        text = spec_text(known, files)
-        candidate = _tried(family, text, files, backend, cases, theirs)
+        spec = _renamed(tomllib.loads(known), files)
+        candidate = trial.run(family, toml_text(spec))
         if candidate.problem.startswith(Reason.TOKENIZER_UNVERIFIED):
-            # The class is not one the family was checked with. Sizes can be compared all the same.
-            text = _PIPELINES.sub(_UNDECIDED_PIPELINE, text)
-            candidate = _tried(family, text, files, backend, cases, theirs)
+            # The family was not checked with this class. Sizes can be compared all the same.
+            spec["tokenizer"]["pipelines"] = {"*": "file"}
+            candidate = trial.run(family, _UNDECIDED + toml_text(spec))
         candidates.append(candidate)
     return sorted(candidates, key=lambda c: (bool(c.problem), -c.equal, c.family))
 
 
-def spec_text(known: str, files: ModelFiles) -> str:
-    """The text of a known spec with the name and the match of another model."""
+def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:
+    """A known spec with the name and the match of another model, checked on nothing."""
     found = {place: files.lookup(FieldRef.parse(place))[1] for place in _MATCHED_BY}
     name = str(found[_MATCHED_BY[0]] or "new")
-    match = "[match]\n"
-    for place, value in found.items():
-        values = value if isinstance(value, list) else [value]
-        if value is not None:
-            match += f'"{place}" = [{", ".join(f"{one!s}".join(chr(34) * 2) for one in values)}]\n'
-    text = _HEAD.sub(f'family = "{name}"\ntitle = "{name}"\n', known, count=1)
-    text = _MATCH.sub(lambda _: match, text, count=1)
-    return _EMBEDDED.sub("", _CHECKED.sub("[checked]  # engine -> versions, once proved\n", text))
+    match = {
+        place: [str(one) for one in (value if isinstance(value, list) else [value])]
+        for place, value in found.items()
+        if value is not None
+    }
+    spec = known | {"family": name, "title": name, "match": match, "checked": {}}
+    spec.pop("embedded", None)
+    return spec
 
 
-def _answers(oracle: Oracle, cases: Sequence[Case]) -> Iterator[tuple[str, Answer]]:
+def _vision_part(files: ModelFiles) -> str:
+    """The file and field that show it; empty if the model has none."""
+    for file in ("config.json", "preprocessor_config.json"):
+        for name in files.object(file):
+            if any(word in name for word in _VISION_WORDS):
+                return f"{file}:{name}"
+    return ""
+
+
+def _answers(oracle: Oracle, cases: Sequence[Case]) -> dict[str, Answer]:
+    answers = {}
     for case in cases:
         try:
-            yield case.id, oracle.answer(case)
+            answers[case.id] = oracle.answer(case)
         except Undecided:
             continue
-
-
-def _tried(  # noqa: PLR0913, PLR0917 - one step of `propose`
-    family: str,
-    text: str,
-    files: ModelFiles,
-    backend: str,
-    cases: Sequence[Case],
-    theirs: dict[str, Answer],
-) -> Candidate:
-    spec = load_spec(text, family)
-    geometry = None if spec.geometry is None else spec.geometry.name
-    try:
-        model = resolve_files(files, spec, find_backend(backend), files.name, REFERENCE_ONLY)
-    except MmrouteError as error:
-        return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        return Candidate(family, geometry, text, problem=shown(error))
-    normalizer = Normalizer(model)
-    asked = [case for case in cases if case.id in theirs]
-    equal = sum(our_answer(normalizer, case).same(theirs[case.id]) for case in asked)
-    return Candidate(family, geometry, text, equal, len(asked))
+    return answers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ from mmroute.parity.answers import Answer, Case
 from mmroute.parity.comparison import compare, our_answer
 from mmroute.parity.diagnosis import Cause
 from mmroute.specs.proposal import propose, size_cases
+from mmroute.specs.toml_text import toml_text
 
 SPECS = ROOT / "model_specs"
 
@@ -231,6 +233,38 @@ def test_a_tokenizer_nobody_checked_is_left_to_decide(
     best = propose(find_model(str(path)), engine, size_cases())[0]
     assert (best.geometry, best.equal) == ("smart_resize", best.decided)
     assert "to be decided" in best.text
+
+
+@pytest.mark.parametrize("vision", [True, False])
+def test_text_only_is_proposed_only_for_a_model_without_a_vision_part(
+    vision: bool, changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
+) -> None:
+    """The engine answers text alone, so a family without images could agree on everything."""
+
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["Newcomer"]}
+        if not vision:
+            del files["preprocessor_config.json"]
+            config = files["config.json"]
+            for name in [name for name in config if "vision" in name or "image" in name]:
+                del config[name]
+
+    path = changed_model("small-llava-next", rename)
+    engine = _Engine(normalizer("small-llava-next"))
+    text_only = [
+        candidate
+        for candidate in propose(find_model(str(path)), engine, size_cases()[:1])
+        if candidate.geometry is None
+    ]
+    assert text_only
+    for candidate in text_only:
+        assert ("takes text only" in candidate.problem) == vision
+
+
+@pytest.mark.parametrize("file", sorted(SPECS.glob("*.toml")), ids=lambda file: file.stem)
+def test_what_is_written_as_toml_is_read_back(file: Path) -> None:
+    data = tomllib.loads(file.read_text(encoding="utf-8"))
+    assert tomllib.loads(toml_text(data)) == data
 
 
 def test_spec_new_without_an_oracle(

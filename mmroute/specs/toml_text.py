@@ -1,0 +1,67 @@
+"""Write data as TOML, laid out as the family specs are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+__all__ = ["toml_text"]
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_text(data: Mapping[str, Any]) -> str:
+    r"""The TOML of a document, as `tomllib` reads it back.
+
+    A table within a table is written on one line if there is no table in it.
+
+    Args:
+        data: strings, numbers, booleans, and lists and mappings of them.
+
+    >>> table = {"n": [1, 2], "u": {"from": "y"}, "v": {"w": {}}}
+    >>> print(toml_text({"a": "x\n", "t": table}), end="")
+    a = "x\n"
+    <BLANKLINE>
+    [t]
+    n = [1, 2]
+    u = { from = "y" }
+    <BLANKLINE>
+    [t.v]
+    w = {}
+    """
+    return "\n".join(_section((), data)).lstrip("\n") + "\n"
+
+
+def _section(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a table with its heading, then those of the tables in it."""
+    sections = {key: value for key, value in table.items() if _has_section(path, value)}
+    if path and (len(sections) < len(table) or not table):
+        yield ""
+        yield f"[{'.'.join(map(_key, path))}]"
+    for key, value in table.items():
+        if key not in sections:
+            yield f"{_key(key)} = {_value(value)}"
+    for key, value in sections.items():
+        yield from _section((*path, key), value)
+
+
+def _has_section(path: tuple[str, ...], value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return not path or any(isinstance(inner, Mapping) for inner in value.values())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_key(key)} = {_value(of)}" for key, of in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    # JSON's strings, numbers and booleans are TOML's, but for the character DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else _value(key)
