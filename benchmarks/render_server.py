@@ -10,13 +10,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpcore
 
-__all__ = ["Server", "UnavailableError", "quiet_environment", "render_server"]
+__all__ = ["Server", "UnavailableError", "body", "render_server"]
 
 _STARTS_WITHIN = 300.0  # seconds
 _STOPS_WITHIN = 15.0
@@ -38,6 +37,10 @@ class Server:
         self._pool = httpcore.ConnectionPool(max_connections=1, keepalive_expiry=600)
         timeouts = dict.fromkeys(("connect", "read", "write", "pool"), _ANSWERS_WITHIN)
         self._extensions = {"timeout": timeouts}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pool.close()
 
     def healthy(self) -> bool:
         """Whether it answers."""
@@ -64,12 +67,12 @@ class Server:
         return response.content
 
 
-def body(messages: Any, **fields: object) -> bytes:  # noqa: ANN401 - as a client sends them
+def body(messages: Sequence[Mapping[str, object]], **fields: object) -> bytes:
     """A request as bytes."""
     return json.dumps({"model": NAME, "messages": messages, "max_tokens": 1, **fields}).encode()
 
 
-def quiet_environment() -> dict[str, str]:
+def _quiet_environment() -> dict[str, str]:
     """What keeps vLLM off the GPU, the network and the output."""
     return {
         **os.environ,
@@ -89,7 +92,7 @@ def render_server(python: Path | None, model: str) -> Iterator[Server]:
         UnavailableError: there is none, or it does not start.
     """
     if python is None:
-        raise UnavailableError("no environment with vLLM was named (--vllm-python)")
+        raise UnavailableError("no environment with vLLM was named")
     program = python.parent / "vllm"
     if not program.is_file():
         raise UnavailableError("there is no `vllm` beside the interpreter")
@@ -99,13 +102,13 @@ def render_server(python: Path | None, model: str) -> Iterator[Server]:
     command = [str(program), "launch", "render", model, "--served-model-name", NAME,
                "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 - a program of the environment that was named
-            command, stdout=log, stderr=log, env=quiet_environment(), start_new_session=True
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env=_quiet_environment(), start_new_session=True
         )
         try:
-            server = Server(port)
-            _wait(server, process)
-            yield server
+            with contextlib.closing(Server(port)) as server:
+                _wait(server, process)
+                yield server
         finally:
             _stop(process)
 

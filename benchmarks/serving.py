@@ -24,11 +24,10 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.http_load import Load, Plan, run_load
-from benchmarks.page import table
 from benchmarks.photographs import photograph_url
 from benchmarks.render_server import UnavailableError, render_server
 from mmroute import Normalizer
@@ -92,10 +91,11 @@ def main() -> None:
             rows.append(_row("vLLM render, as fast as it answers", run_load([server.port], few)))
     except UnavailableError as error:
         rows.append(("vLLM render", str(error), "", "", ""))
-    print(machine())  # noqa: T201 - what it is for
-    columns = ("", "requests/s", "median", "p99", "answered / refused")
-    print("\n".join([*table(columns, rows), *memory]))  # noqa: T201
-    print(f"mmroute's processor time: {spent * 1e3:.2f} ms a request")  # noqa: T201
+    print(machine())
+    for row in (("", "requests/s", "median", "p99", "answered / refused"), *rows):
+        print("{:40}{:>12}{:>12}{:>12}{:>22}".format(*row))
+    print(*memory, sep="\n")
+    print(f"mmroute's processor time: {spent * 1e3:.2f} ms a request")
 
 
 def _soak(port: int, pid: int, requests: int) -> list[str]:
@@ -134,7 +134,7 @@ def _row(name: str, load: Load) -> Sequence[str]:
 
 @cache
 def _text(number: int) -> bytes:
-    return json.dumps(english(random.Random(number), 1000)).encode()  # noqa: S311 - the same again
+    return json.dumps(english(random.Random(number), 1000)).encode()
 
 
 @cache
@@ -161,7 +161,7 @@ def _request(number: int) -> list[bytes]:
 def _mmroute(model: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     command = [sys.executable, "-m", "mmroute", "serve", model, "--port", "0"]
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stderr=log)  # noqa: S603 - this very program
+        process = subprocess.Popen(command, stderr=log)
         try:
             yield _port(process, log), process
         finally:
@@ -169,7 +169,7 @@ def _mmroute(model: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
             process.wait(30)
 
 
-def _port(process: subprocess.Popen[bytes], log: Any) -> int:  # noqa: ANN401 - a temporary file
+def _port(process: subprocess.Popen[bytes], log: IO[bytes]) -> int:
     """The port that the server's log names, once it is healthy."""
     for _ in range(600):
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Whole requests that are new each time, a conversation that goes on, and many large images.
+"""Whole requests that are new each time, of many sizes, and a conversation that goes on.
 
     python -m pytest benchmarks --benchmark-only
 
@@ -97,6 +97,26 @@ def test_one_more_turn(
     normalizer.normalize(**conversation(turns, turns - 1))
     branch = partial(_branch, turns)
     time_fresh(benchmark, normalizer, reference, branch)
+
+
+@pytest.mark.parametrize("words", [10, 100, 1_000, 10_000] + [100_000] * REAL)
+def test_text_of_size(
+    benchmark: Benchmark, normalizer: Normalizer, reference: Normalizer, words: int
+) -> None:
+    time_fresh(benchmark, normalizer, reference, partial(chat_request, words=words))
+
+
+@pytest.mark.parametrize("images", [1, 10])
+@pytest.mark.parametrize("size", [(112, 84), (1120, 840), (3360, 2800)], ids=str)
+def test_images_of_size(
+    benchmark: Benchmark,
+    normalizer: Normalizer,
+    reference: Normalizer,
+    size: tuple[int, int],
+    images: int,
+) -> None:
+    request = partial(chat_request, words=10, images=[size] * images)
+    time_fresh(benchmark, normalizer, reference, request)
 
 
 def _branch(turns: int, number: int) -> Request:

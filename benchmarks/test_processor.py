@@ -42,8 +42,8 @@ def normalizer() -> Normalizer:
 
 
 @pytest.fixture(scope="module")
-def processor() -> Any:  # noqa: ANN401 - transformers has a class for each model
-    from transformers import AutoProcessor  # noqa: PLC0415 - may be absent
+def processor() -> Any:
+    from transformers import AutoProcessor
 
     return AutoProcessor.from_pretrained(Path(os.environ["MMROUTE_MODELS"]) / NAME)
 
@@ -57,18 +57,18 @@ def fresh(normalizer: Normalizer) -> tuple[Request, dict[str, Any]]:
     return request, {"text": [text], "images": [PICTURE] * 4, "return_tensors": "pt"}
 
 
-def check(normalizer: Normalizer, processor: Any) -> None:  # noqa: ANN401 - as above
+def check(normalizer: Normalizer, processor: Any) -> None:
     request, arguments = fresh(normalizer)
     found = processor(**arguments)["input_ids"][0].tolist()
     assert found == normalizer.normalize(**request).token_ids.tolist()
 
 
-def test_peer_processor(benchmark: Benchmark, normalizer: Normalizer, processor: Any) -> None:  # noqa: ANN401
+def test_peer_processor(benchmark: Benchmark, normalizer: Normalizer, processor: Any) -> None:
     check(normalizer, processor)
     benchmark.pedantic(processor, setup=lambda: ((), fresh(normalizer)[1]), rounds=10)
 
 
-def test_mmroute(benchmark: Benchmark, normalizer: Normalizer, processor: Any) -> None:  # noqa: ANN401
+def test_mmroute(benchmark: Benchmark, normalizer: Normalizer, processor: Any) -> None:
     check(normalizer, processor)
     benchmark.pedantic(
         normalizer.normalize, setup=lambda: ((), dict(fresh(normalizer)[0])), rounds=200

@@ -38,7 +38,7 @@ IMAGES = [ImageSize(1280, 720)] * 4
 
 
 def _messages() -> list[dict[str, Any]]:
-    chosen = random.Random(0).choices(TEXT.split(), k=1000)  # noqa: S311 - a fixed text, not a secret
+    chosen = random.Random(0).choices(TEXT.split(), k=1000)
     parts: list[dict[str, Any]] = []
     for i in range(4):
         parts.append({"type": "image"})

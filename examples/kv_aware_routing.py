@@ -128,7 +128,7 @@ def shuffled_repeats(
 ) -> list[tuple[Sequence[bytes], Sequence[bytes]]]:
     """Every prompt `repeats` times, in random order."""
     order = list(prompts) * repeats
-    random.Random(seed).shuffle(order)  # noqa: S311 - a simulation
+    random.Random(seed).shuffle(order)
     return order
 
 

@@ -119,7 +119,7 @@ class Fleet:
 
 def picture(seed: int) -> str:
     """A JPEG of 640x480, as a data URL; another one for each seed."""
-    noise = random.Random(seed).randbytes(40 * 30 * 3)  # noqa: S311 - a picture
+    noise = random.Random(seed).randbytes(40 * 30 * 3)
     buffer = io.BytesIO()
     Image.frombytes("RGB", (40, 30), noise).resize((640, 480)).save(buffer, "JPEG", quality=90)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
@@ -146,7 +146,7 @@ def requests(models: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The same conversations with each model, mixed at random; turns stay in their order."""
     going = {(model, seed): conversation(seed) for model in models for seed in range(CONVERSATIONS)}
     order = list(going) * TURNS
-    random.Random(0).shuffle(order)  # noqa: S311 - a simulation
+    random.Random(0).shuffle(order)
     for model, seed in order:
         yield {"model": model, **next(going[model, seed])}
 

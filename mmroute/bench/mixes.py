@@ -72,7 +72,7 @@ def chat_request(
         images: their widths and heights in pixels.
         known: words of English; else words that no encoder can remember.
     """
-    chooser = random.Random(seed)  # noqa: S311 - the same requests in every run
+    chooser = random.Random(seed)
     text = english if known else unseen
     if not images:
         return {"messages": [{"role": "user", "content": text(chooser, words)}]}
@@ -110,7 +110,7 @@ def _turn(seed: int, number: int) -> tuple[Mapping[str, str], Mapping[str, str]]
 
 
 def _message(role: str, seed: str) -> Mapping[str, str]:
-    chooser = random.Random(seed)  # noqa: S311 - the same requests in every run
+    chooser = random.Random(seed)
     return {"role": role, "content": english(chooser, _WORDS_OF_A_MESSAGE)}
 
 

@@ -148,7 +148,7 @@ def _with_endings(words: str, *endings: str) -> list[str]:
 def _ranked() -> list[str]:
     """Function words first; what follows is in no order of meaning, so that no kind is rare."""
     content = [*_with_endings(_NOUNS, "", "s"), *_with_endings(_VERBS, "", "s", "ed", "ing")]
-    random.Random(0).shuffle(content)  # noqa: S311 - a fixed order, not a secret
+    random.Random(0).shuffle(content)
     return list(dict.fromkeys([*_COMMON.split(), *content]))
 
 

@@ -86,7 +86,7 @@ class _Random:
     """Draws requests."""
 
     def __init__(self, normalizer: Normalizer, seed: int) -> None:
-        self.draw = random.Random(seed)  # noqa: S311 - to be repeatable, not secret
+        self.draw = random.Random(seed)
         self.takes_images = normalizer.model.images is not None
         self.unusual = (*TEXTS, *WHITESPACE, *own_texts(normalizer))
 

@@ -109,7 +109,7 @@ class ShadowedEncoder:
         """See `Encoder.encode`."""
         encoder = self._trusted
         ids = encoder.encode(text, add_special_tokens=add_special_tokens)
-        if encoder is self._reference or random.random() >= self._rate:  # noqa: S311 - a sample
+        if encoder is self._reference or random.random() >= self._rate:
             return ids
         right = self._reference.encode(text, add_special_tokens=add_special_tokens)
         equal = np.array_equal(ids, right)

@@ -247,7 +247,7 @@ def test_every_mix_has_other_requests_each_time() -> None:
 
 
 def test_words() -> None:
-    chooser = random.Random(0)  # noqa: S311 - no secret
+    chooser = random.Random(0)
     text = english(chooser, 1000)
     assert len(text.split()) == 1000
     assert text[0].isupper()

@@ -54,7 +54,7 @@ class Vocabulary:
 
 def draw_cases(vocabulary: Vocabulary, count: int, seed: int) -> Iterator[dict[str, Any]]:
     """Requests with the steps in which the engine gives their output."""
-    draw = random.Random(seed)  # noqa: S311 - cases, not secrets
+    draw = random.Random(seed)
     for _ in range(count):
         output = _token_ids(vocabulary, draw, draw.randrange(1, 7)) or [vocabulary.special[0]]
         stop_tokens = draw.choice([0, 0, 0, 1, 2])

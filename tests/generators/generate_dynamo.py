@@ -57,7 +57,7 @@ def cases() -> Iterator[dict[str, Any]]:
     yield plain | {"images": [[9, 0, 1], [7, 1, 1]]}
     yield plain | {"images": [[7, 0, 1], [7, 1, 1]]}
     yield plain | {"images": [[LARGEST_HASH, 0, 1], [1, 1, 5], [0, 6, 2]]}
-    draw = random.Random(0)  # noqa: S311 - cases, not secrets
+    draw = random.Random(0)
     for _ in range(40):
         count = draw.randrange(1, 80)
         images = []

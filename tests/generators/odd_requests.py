@@ -206,7 +206,7 @@ def odd_requests(count: int, seed: int) -> list[Posted]:
         count: of random ones.
         seed: of these.
     """
-    draw = random.Random(seed)  # noqa: S311 - no secret
+    draw = random.Random(seed)
     drawn = [_random(draw) for _ in range(count)]
     requests = [*_fields(), *_messages(), *_parts(), *_raw(), *drawn]
     return [replace(request, name=f"odd {i} {request.name}") for i, request in enumerate(requests)]

@@ -117,7 +117,7 @@ def _words() -> Iterator[str]:
 
 def _mixed() -> Iterator[str]:
     """Anything beside anything."""
-    chosen = random.Random(2026)  # noqa: S311 - texts, not secrets
+    chosen = random.Random(2026)
     pool = [text for text in (*_words(), *_emoji(), *_marks(), *_SPACES) if text]
     for _ in range(60):
         parts = []

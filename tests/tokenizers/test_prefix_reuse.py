@@ -85,7 +85,7 @@ def test_reuse_never_changes_ids(name: str, small_model: Callable[[str], Path]) 
 
 def chats(tokens: list[str], seed: int, count: int) -> list[str]:
     """Chats of one shared beginning: some go on, some are asked again from an earlier turn."""
-    chance = random.Random(seed)  # noqa: S311 - texts
+    chance = random.Random(seed)
     texts = ["".join(chance.choices([*tokens, *HOSTILE], k=20))]
     while len(texts) < count:
         base = chance.choice(texts[-6:])
