@@ -74,6 +74,10 @@ class Reason(StrEnum):
     IMAGE_UNREADABLE = "image_unreadable"
     """An image's bytes are no picture the engine can read: no strict base64, no known format,
     or cut short."""
+    VIDEO_NOT_PREDICTABLE = "video_not_predictable"
+    """A video's header does not tell exactly which frames the engine reads."""
+    AUDIO_NOT_PREDICTABLE = "audio_not_predictable"
+    """A recording's header does not tell exactly how many samples the engine decodes."""
     IMAGE_LINK_REFUSED = "image_link_refused"
     """A link to an image leads where no image may be fetched from."""
     IMAGE_LINK_FAILED = "image_link_failed"

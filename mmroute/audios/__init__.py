@@ -1,0 +1,1 @@
+"""Audio as a client sends it: samples and rate, from the header of its file."""

@@ -1,0 +1,45 @@
+"""What an audio file's header says of it, as far as it decides token IDs.
+
+Source: vLLM 0.33.0 ``multimodal/media/audio.py`` and ``multimodal/audio.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmroute.errors import InexactError, Reason
+
+__all__ = ["AudioHeader", "not_predictable", "resampled_length"]
+
+
+@dataclass(frozen=True, slots=True)
+class AudioHeader:
+    """A recording as the engine's decoders give it out.
+
+    Attributes:
+        num_samples: of each channel, at the file's own rate.
+        sampling_rate: samples per second.
+        channels: how many there are; the engine makes one of them.
+    """
+
+    num_samples: int
+    sampling_rate: int
+    channels: int
+
+
+def not_predictable(found: str) -> InexactError:
+    """The error of a recording whose length cannot be told from its header."""
+    return InexactError(
+        Reason.AUDIO_NOT_PREDICTABLE,
+        f"the header does not tell what the engine will decode: {found}; give the numbers in "
+        "`audios` if they are known for sure",
+    )
+
+
+def resampled_length(num_samples: int, sampling_rate: int, target_rate: int) -> int:
+    """How many samples torchaudio's resampler makes, the engine's default.
+
+    >>> resampled_length(44100, 44100, 16000), resampled_length(44101, 44100, 16000)
+    (16000, 16001)
+    """
+    return -(-num_samples * target_rate // sampling_rate)

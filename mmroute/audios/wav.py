@@ -1,0 +1,74 @@
+"""WAV: the length of the data chunk, and the size of a frame.
+
+Source: Microsoft's multimedia registration kit (``RIFF``, ``WAVEFORMATEX``); libsndfile 1.2 and
+FFmpeg 7 for what is read alike by both.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO, Final
+
+from mmroute.audios.header import AudioHeader, not_predictable
+
+__all__ = ["SIGNATURE", "read_wav"]
+
+SIGNATURE: Final = b"RIFF"
+"""The first bytes of a file."""
+
+_CHUNK: Final = struct.Struct("<4sI")
+_FORMAT: Final = struct.Struct("<HHIIHH")
+_RIFF_HEADER: Final = 12
+_MAX_CHUNKS: Final = 100
+_MAX_FORMAT: Final = 64
+_EXTENSIBLE: Final = 0xFFFE
+_SUBFORMAT: Final = 24  # offset in the format chunk
+_GUID_END: Final = bytes.fromhex("000000001000800000aa00389b71")
+# Bits of a sample that are read alike, by format: PCM, float, A-law, mu-law.
+_BITS: Final = {1: {8, 16, 24, 32}, 3: {32, 64}, 6: {8}, 7: {8}}
+
+
+def read_wav(file: BinaryIO, size: int) -> AudioHeader:
+    """The header of a WAV file.
+
+    Args:
+        file: seekable, at any position.
+        size: of the file, in bytes.
+
+    Raises:
+        InexactError: `audio_not_predictable`.
+    """
+    file.seek(0)
+    if file.read(_RIFF_HEADER)[8:] != b"WAVE":
+        raise not_predictable("a RIFF file that is no WAVE")
+    at, described = _RIFF_HEADER, b""
+    for _ in range(_MAX_CHUNKS):
+        file.seek(at)
+        head = file.read(_CHUNK.size)
+        if len(head) < _CHUNK.size:
+            break
+        name, length = _CHUNK.unpack(head)
+        at += _CHUNK.size
+        if name == b"data":
+            return _header(described, length, size - at)
+        if name == b"fmt ":
+            described = file.read(min(length, _MAX_FORMAT))
+        at += length + length % 2
+    raise not_predictable("it has no data chunk")
+
+
+def _header(described: bytes, length: int, room: int) -> AudioHeader:
+    if len(described) < _FORMAT.size:
+        raise not_predictable("it has no format before its data")
+    kind, channels, rate, _, align, bits = _FORMAT.unpack_from(described)
+    if kind == _EXTENSIBLE and described[_SUBFORMAT + 2 : _SUBFORMAT + 16] == _GUID_END:
+        kind = int.from_bytes(described[_SUBFORMAT : _SUBFORMAT + 2], "little")
+    if bits not in _BITS.get(kind, ()) or not channels or align != channels * bits // 8:
+        raise not_predictable(
+            f"format {kind} with {bits} bits, {channels} channels and {align} bytes a frame"
+        )
+    if not 0 < length <= room or length % align:
+        raise not_predictable(f"{length} bytes of data in frames of {align}, where {room} are left")
+    if not rate:
+        raise not_predictable("a sampling rate of 0")
+    return AudioHeader(length // align, rate, channels)

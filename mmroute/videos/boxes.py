@@ -1,0 +1,145 @@
+"""The boxes of MP4 and QuickTime files: those at the top level, and those within ``moov``.
+
+Source: ISO/IEC 14496-12; FFmpeg 7 ``libavformat/mov.c`` for what a reader overlooks.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mmroute.videos.header import not_predictable
+
+__all__ = ["Box", "Integers", "Layout", "read_layout"]
+
+_MAX_TOP_LEVEL: Final = 1000
+_MAX_CHILDREN: Final = 1000
+_MAX_MOOV: Final = 1 << 26
+_HEADER: Final = struct.Struct(">I4s")
+_LONG_HEADER: Final = 16
+
+Integers: TypeAlias = "npt.NDArray[np.int64]"
+
+
+@dataclass(slots=True)
+class Box:
+    """A box within ``moov``: the bytes between its header and its end."""
+
+    moov: bytes
+    start: int
+    end: int
+    _children: dict[bytes, list[Box]] | None = None
+
+    def all(self, name: bytes) -> Sequence[Box]:
+        """The boxes of that name right within this one."""
+        if self._children is None:
+            self._children = self.within()
+        return self._children.get(name, ())
+
+    def only(self, *path: bytes) -> Box:
+        """The box at a path of names, each of which must be there once."""
+        box = self
+        for name in path:
+            found = box.all(name)
+            if len(found) != 1:
+                raise not_predictable(f"{len(found)} boxes {name.decode()!r} where one is needed")
+            box = found[0]
+        return box
+
+    def within(self, skip: int = 0) -> dict[bytes, list[Box]]:
+        """The boxes right within this one, behind `skip` bytes, by their names."""
+        children: dict[bytes, list[Box]] = {}
+        at, end, unpack = self.start + skip, self.end, _HEADER.unpack_from
+        for _ in range(_MAX_CHILDREN):
+            if end - at < _HEADER.size:  # a rest is overlooked, such as QuickTime's zero
+                return children
+            length, name = unpack(self.moov, at)
+            if not _HEADER.size <= length <= end - at:
+                raise not_predictable(f"a box {name!r} of {length} bytes does not fit in its own")
+            children.setdefault(name, []).append(Box(self.moov, at + _HEADER.size, at + length))
+            at += length
+        raise not_predictable(f"more than {_MAX_CHILDREN} boxes in one")
+
+    def unpack(self, form: str, offset: int = 0) -> tuple[int, ...]:
+        """Big-endian integers at an offset."""
+        if self.end - self.start < offset + struct.calcsize(">" + form):
+            raise not_predictable("a box is too short")
+        return struct.unpack_from(">" + form, self.moov, self.start + offset)
+
+    def table(self, columns: int, *, kind: str = "u4", offset: int = 4) -> Integers:
+        """The rows of a table, whose number stands at an offset: shape (rows, columns), int64."""
+        (rows,) = self.unpack("I", offset)
+        start = self.start + offset + 4
+        if rows * columns * int(kind[1]) > self.end - start:
+            raise not_predictable(f"a table of {rows} rows does not fit in its box")
+        flat = np.frombuffer(self.moov, ">" + kind, rows * columns, start)
+        return flat.astype(np.int64).reshape(rows, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The boxes at the top level.
+
+    Attributes:
+        movie: the ``moov`` box.
+        media: where each ``mdat`` box begins and ends in the file.
+    """
+
+    movie: Box
+    media: list[tuple[int, int]]
+
+
+def read_layout(file: BinaryIO, size: int) -> Layout:
+    """Go over the boxes at the top level, and read ``moov``, wherever it is among them.
+
+    Args:
+        file: seekable, at any position.
+        size: of the file, in bytes.
+
+    Raises:
+        InexactError: `video_not_predictable` if they do not fill the file, or it is fragmented.
+    """
+    at, movies, media = 0, [], []
+    for _ in range(_MAX_TOP_LEVEL):
+        if at == size:
+            break
+        name, start, end = _top_level_box(file, at, size)
+        if name == b"moof":
+            raise not_predictable("it is fragmented (a box 'moof')")
+        if name == b"moov":
+            movies.append((start, end))
+        elif name == b"mdat":
+            media.append((start, end))
+        at = end
+    else:
+        raise not_predictable(f"more than {_MAX_TOP_LEVEL} boxes at the top level")
+    if len(movies) != 1:
+        raise not_predictable(f"{len(movies)} boxes 'moov' where one is needed")
+    start, end = movies[0]
+    if end - start > _MAX_MOOV:
+        raise not_predictable(f"a box 'moov' of {end - start} bytes")
+    file.seek(start)
+    data = file.read(end - start)
+    return Layout(Box(data, 0, len(data)), media)
+
+
+def _top_level_box(file: BinaryIO, at: int, size: int) -> tuple[bytes, int, int]:
+    """Name, start of the content, and end of the box that begins at an offset."""
+    file.seek(at)
+    head = file.read(_LONG_HEADER)
+    if len(head) < _HEADER.size:
+        raise not_predictable("it ends within the header of a box")
+    length, name = _HEADER.unpack_from(head)
+    start = _HEADER.size
+    if length == 0:
+        length = size - at
+    elif length == 1:
+        length, start = int.from_bytes(head[_HEADER.size :]), _LONG_HEADER
+    if not start <= length <= size - at:
+        raise not_predictable(f"it ends before its box {name!r}, cut short or broken")
+    return name, at + start, at + length

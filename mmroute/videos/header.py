@@ -1,0 +1,38 @@
+"""What a video file's header says of it, as far as it decides token IDs.
+
+Source: vLLM 0.33.0 ``multimodal/video_decoders/opencv.py``, which asks OpenCV's FFmpeg reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmroute.errors import InexactError, Reason
+
+__all__ = ["VideoHeader", "not_predictable"]
+
+
+@dataclass(frozen=True, slots=True)
+class VideoHeader:
+    """A video as OpenCV's FFmpeg reader reports it.
+
+    Attributes:
+        width: pixels, as shown: after the rotation that the file asks for.
+        height: pixels, likewise.
+        num_frames: all frames that the engine counts, at least 1.
+        fps: frames per second, the exact double.
+    """
+
+    width: int
+    height: int
+    num_frames: int
+    fps: float
+
+
+def not_predictable(found: str) -> InexactError:
+    """The error of a video whose frames cannot be told from its header."""
+    return InexactError(
+        Reason.VIDEO_NOT_PREDICTABLE,
+        f"the header does not tell what the engine will read: {found}; give the video's numbers in "
+        "`videos` if they are known for sure",
+    )

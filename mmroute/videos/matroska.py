@@ -1,0 +1,257 @@
+"""WebM and Matroska: frame count, rate and size, from the header and the heads of all blocks.
+
+The files have no frame count. FFmpeg computes one from the durations of the file and of a frame,
+and the engine takes that, unless it finds at the end that frames are missing. So the header alone
+does not tell: the blocks are counted, which means to go over the file without looking into them.
+
+Source: RFC 8794 (EBML), RFC 9559 (Matroska); FFmpeg 7 ``libavformat/matroskadec.c``; vLLM 0.33.0
+``multimodal/video_decoders/opencv.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from mmroute.videos.header import VideoHeader, not_predictable
+from mmroute.videos.rationals import reduced
+
+__all__ = ["SIGNATURE", "read_matroska"]
+
+SIGNATURE: Final = b"\x1a\x45\xdf\xa3"
+"""The first bytes of a file."""
+
+_EBML: Final = 0x1A45DFA3
+_SEGMENT: Final = 0x18538067
+_INFO: Final = 0x1549A966
+_TIME_SCALE: Final = 0x2AD7B1
+_DURATION: Final = 0x4489
+_TRACKS: Final = 0x1654AE6B
+_TRACK: Final = 0xAE
+_TRACK_TYPE: Final = 0x83
+_CODEC: Final = 0x86
+_FRAME_DURATION: Final = 0x23E383
+_VIDEO: Final = 0xE0
+_WIDTH: Final = 0xB0
+_HEIGHT: Final = 0xBA
+_PROJECTION: Final = 0x7670
+_TRACK_NUMBER: Final = 0xD7
+_CLUSTER: Final = 0x1F43B675
+_TIMESTAMP: Final = 0xE7
+_SIMPLE_BLOCK: Final = 0xA3
+_BLOCK_GROUP: Final = 0xA0
+_BLOCK: Final = 0xA1
+_REFERENCE: Final = 0xFB
+_ATTACHMENTS: Final = 0x1941A469
+
+_CODECS: Final = frozenset(
+    {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG"}
+)
+_VIDEO_TRACK: Final = 1
+_MAX_BETWEEN: Final = 100  # OpenCV looks at 4,096 packets for the next frame, and a decoder
+_MAX_BEHIND: Final = 2000  # holds back up to 20 frames, the last ones until the end of the file
+_HIDDEN: Final = 0x08  # of a block's flags
+_LACED: Final = 0x06
+_KEY: Final = 0x80
+_VP8_SHOWN: Final = 0x10  # of a frame's first byte
+_MAX_ID: Final = 4
+_MAX_SIZE: Final = 8
+_MAX_RATE: Final = 30_000  # FFmpeg's limit of numerator and denominator
+_NANOSECONDS: Final = 10**9
+_MICROSECONDS: Final = 10**6
+_FLOATS: Final = {4: ">f", 8: ">d"}
+_BLOCK_HEAD: Final = 4  # track, time, flags
+_TIME_AND_FLAGS: Final = struct.Struct(">hB")
+
+_Elements: TypeAlias = dict[int, list[memoryview]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """The blocks of the video track.
+
+    Attributes:
+        count: how many there are.
+        first: the earliest time, in the segment's units.
+        last: the latest.
+    """
+
+    count: int
+    first: int
+    last: int
+
+
+def read_matroska(data: bytes) -> VideoHeader:
+    """The header of the one video track.
+
+    Args:
+        data: the whole file.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    segment = _segment(data)
+    information = _children(_only(segment, _INFO))
+    track = _video_track(_children(_only(segment, _TRACKS)))
+    if _ATTACHMENTS in segment:
+        raise not_predictable("it has attachments, which may be pictures, that is, video tracks")
+    codec = bytes(_only(track, _CODEC)).rstrip(b"\0")
+    if codec not in _CODECS:
+        raise not_predictable(f"codec {codec!r}")
+    picture = _children(_only(track, _VIDEO))
+    width, height = _unsigned(picture, _WIDTH), _unsigned(picture, _HEIGHT)
+    if _PROJECTION in picture or not width or not height:
+        raise not_predictable(f"a picture of {width}x{height}, projected or turned")
+    scale = _unsigned(information, _TIME_SCALE) if _TIME_SCALE in information else _MICROSECONDS
+    claimed, fps = _timing(information, track, scale)
+    frames = _frames(segment.get(_CLUSTER, []), _unsigned(track, _TRACK_NUMBER), codec == b"V_VP8")
+    at_end = int((frames.last - frames.first) * scale / _NANOSECONDS * fps + 0.5) + 1
+    # The engine believes the position at the end if the header claims two frames more or yet more.
+    if frames.count != at_end or not (claimed == frames.count or claimed > frames.count + 1):
+        raise not_predictable(
+            f"{frames.count} frames, where its durations make {claimed} and the last one's time "
+            f"{at_end}"
+        )
+    return VideoHeader(width, height, frames.count, fps)
+
+
+def _video_track(tracks: _Elements) -> _Elements:
+    videos = []
+    for data in tracks.get(_TRACK, []):
+        track = _children(data)
+        if _unsigned(track, _TRACK_TYPE) == _VIDEO_TRACK:
+            videos.append(track)
+    if len(videos) != 1:
+        raise not_predictable(f"{len(videos)} video tracks")
+    return videos[0]
+
+
+def _timing(information: _Elements, track: _Elements, scale: int) -> tuple[int, float]:
+    """How many frames FFmpeg counts, and how many come in a second."""
+    if _FRAME_DURATION not in track or _DURATION not in information:
+        raise not_predictable("it has no duration, or none of a frame; the frames must be counted")
+    frame_duration = _unsigned(track, _FRAME_DURATION)
+    duration = _float(information, _DURATION)
+    if not (0 < frame_duration < 1 << 62 and 0 < scale <= _NANOSECONDS and 0 < duration < 1 << 32):
+        raise not_predictable(f"a duration of {duration}, with frames of {frame_duration} ns")
+    numerator, denominator = reduced(_NANOSECONDS, frame_duration, _MAX_RATE)
+    if not numerator or not denominator:
+        raise not_predictable(f"frames of {frame_duration} ns")
+    fps = numerator / denominator
+    microseconds = int(duration * scale * 1000 / _MICROSECONDS)
+    return int(microseconds / _MICROSECONDS * fps + 0.5), fps
+
+
+def _segment(data: bytes) -> _Elements:
+    """The elements of the segment, which must fill the file."""
+    view = memoryview(data)
+    name, _, at = _element(view, 0)
+    if name != _EBML:
+        raise not_predictable("it does not begin with an EBML header")
+    name, start, end = _element(view, at)
+    if name != _SEGMENT or end != len(data):
+        raise not_predictable("its segment does not end with the file")
+    return _children(view[start:])
+
+
+def _frames(clusters: list[memoryview], track: int, is_vp8: bool) -> _Frames:
+    """Go over all blocks, and look at the heads of those of the video track."""
+    times: list[int] = []
+    others = 0
+    for time, flags, content in _blocks(clusters):
+        number = content[0] & 0x7F if content[0] & 0x80 else -1
+        if number != track:
+            others += 1
+            continue
+        if others > _MAX_BETWEEN:
+            raise not_predictable("other tracks have too many packets between its frames")
+        others = 0
+        if flags & (_HIDDEN | _LACED) or (is_vp8 and not content[4] & _VP8_SHOWN):
+            raise not_predictable("it has frames that are not shown")
+        if not times and not flags & _KEY:
+            raise not_predictable("its first frame is no key frame")
+        times.append(time)
+    if not times or others > _MAX_BEHIND:
+        raise not_predictable(f"{len(times)} frames, and {others} other packets behind them")
+    return _Frames(len(times), min(times), max(times))
+
+
+def _blocks(clusters: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:
+    """Time, flags and content of each block, in the order of the file."""
+    for cluster in clusters:
+        base = 0
+        for name, content in _walk(cluster):
+            if name == _TIMESTAMP:
+                base = int.from_bytes(content)
+                continue
+            if name == _SIMPLE_BLOCK:
+                block, key = content, 0
+            elif name == _BLOCK_GROUP:
+                group = _children(content)
+                block, key = _only(group, _BLOCK), 0 if _REFERENCE in group else _KEY
+            else:
+                continue
+            if len(block) <= _BLOCK_HEAD:
+                raise not_predictable("an empty frame")
+            time, flags = _TIME_AND_FLAGS.unpack_from(block, 1)
+            yield base + time, flags | key, block
+
+
+def _children(data: memoryview) -> _Elements:
+    children: _Elements = {}
+    for name, content in _walk(data):
+        children.setdefault(name, []).append(content)
+    return children
+
+
+def _walk(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """ID and content of each element."""
+    at = 0
+    while at < len(data):
+        name, start, at = _element(data, at)
+        yield name, data[start:at]
+
+
+def _element(data: memoryview, at: int) -> tuple[int, int, int]:
+    """ID, start of the content, and end of the element at an offset."""
+    try:
+        width = 9 - data[at].bit_length()
+        start = at + width
+        length_width = 9 - data[start].bit_length()
+    except IndexError as error:
+        raise not_predictable("it ends within an element, cut short or broken") from error
+    if width > _MAX_ID or length_width > _MAX_SIZE:
+        raise not_predictable("an element without an ID or a length")
+    name = int.from_bytes(data[at:start])
+    at = start + length_width
+    unknown = (1 << 7 * length_width) - 1
+    length = int.from_bytes(data[start:at]) & unknown
+    if length == unknown:
+        raise not_predictable("an element of unknown length, as live streams have")
+    if length > len(data) - at:
+        raise not_predictable("it ends within an element, cut short or broken")
+    return name, at, at + length
+
+
+def _only(elements: _Elements, name: int) -> memoryview:
+    found = elements.get(name, [])
+    if len(found) != 1:
+        raise not_predictable(f"{len(found)} elements {name:X} where one is needed")
+    return found[0]
+
+
+def _unsigned(elements: _Elements, name: int) -> int:
+    data = _only(elements, name)
+    if len(data) > _MAX_SIZE:
+        raise not_predictable(f"an integer of {len(data)} bytes")
+    return int.from_bytes(data)
+
+
+def _float(elements: _Elements, name: int) -> float:
+    data = _only(elements, name)
+    if len(data) not in _FLOATS:
+        raise not_predictable(f"a number of {len(data)} bytes")
+    value: float = struct.unpack(_FLOATS[len(data)], data)[0]
+    return value

@@ -1,0 +1,60 @@
+"""Fractions as FFmpeg reduces them: frame rates are exact only with its own approximation.
+
+Source: FFmpeg 7 ``libavutil/rational.c`` (``av_reduce``) and ``libavutil/mathematics.c``.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Final
+
+__all__ = ["INT_MAX", "reduced", "rescaled"]
+
+INT_MAX: Final = 2**31 - 1
+"""The largest numerator or denominator of FFmpeg's fractions."""
+
+
+def reduced(numerator: int, denominator: int, limit: int) -> tuple[int, int]:
+    """A fraction in lowest terms; the nearest one within the limit where these exceed it.
+
+    Args:
+        numerator: positive.
+        denominator: positive.
+        limit: of numerator and denominator.
+
+    >>> reduced(10**9, 33366666, 30000)
+    (30000, 1001)
+    """
+    common = gcd(numerator, denominator)
+    n, d = numerator // common, denominator // common
+    if n <= limit and d <= limit:
+        return n, d
+    before, last = (0, 1), (1, 0)
+    while d:
+        x, rest = divmod(n, d)
+        following = x * last[0] + before[0], x * last[1] + before[1]
+        if max(following) > limit:
+            if last[0]:
+                x = (limit - before[0]) // last[0]
+            if last[1]:
+                x = min(x, (limit - before[1]) // last[1])
+            if d * (2 * x * last[1] + before[1]) > n * last[1]:
+                last = x * last[0] + before[0], x * last[1] + before[1]
+            break
+        before, last = last, following
+        n, d = d, rest
+    return last
+
+
+def rescaled(value: int, numerator: int, denominator: int) -> int:
+    """A value times a fraction, to the nearest integer; halves go up.
+
+    Args:
+        value: not negative.
+        numerator: not negative.
+        denominator: positive.
+
+    >>> rescaled(1001, 90000, 60000)
+    1502
+    """
+    return (2 * value * numerator + denominator) // (2 * denominator)
