@@ -75,7 +75,7 @@ def _first_frame(file: BinaryIO) -> int:
     """Where the sound begins, behind an ID3 tag."""
     file.seek(0)
     head = file.read(_ID3_HEADER)
-    if head[:3] != ID3:
+    if head[:3] != ID3 or len(head) < _ID3_HEADER:
         return 0
     length = 0
     for byte in head[6:10]:

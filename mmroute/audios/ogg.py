@@ -1,4 +1,4 @@
-"""Ogg Vorbis and Opus: the position at which the last page ends.
+"""Ogg Vorbis and Opus: the position at which the last page ends. All pages are gone over.
 
 Source: RFC 3533 (Ogg), RFC 7845 (Opus in Ogg), the Vorbis I specification.
 """
@@ -6,6 +6,7 @@ Source: RFC 3533 (Ogg), RFC 7845 (Opus in Ogg), the Vorbis I specification.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -18,9 +19,7 @@ SIGNATURE: Final = b"OggS"
 
 _PAGE: Final = struct.Struct("<4sBBqIIIB")
 _CONTINUES: Final = 255  # a segment of that length is not the last one of its packet
-_MAX_PAGE: Final = 65_307
-_MAX_HEADERS: Final = 200  # pages of notes and codebooks
-_CONTINUED, _FIRST, _LAST = 1, 2, 4
+_FIRST, _LAST = 2, 4
 _OPUS_RATE: Final = 48_000
 _SOUNDFILE_RATES: Final = frozenset({8_000, 12_000, 16_000, 24_000})
 _MAX_OPUS_PACKET: Final = 5_760  # samples
@@ -33,7 +32,7 @@ class _Page:
     """One page.
 
     Attributes:
-        flags: continued, first of the stream, last.
+        flags: whether it is the first of its stream, or the last.
         position: samples up to its end; -1 where no packet ends.
         serial: of the stream.
         packets: how many end on the page.
@@ -78,18 +77,24 @@ def read_ogg(file: BinaryIO, size: int) -> AudioHeader:
     Raises:
         InexactError: `audio_not_predictable`.
     """
-    first = _page(file, 0, size)
+    pages = _pages(file, size)
+    first = next(pages)
     file.seek(first.start)
     codec = _codec(file.read(first.end - first.start))
-    last = _last_page(file, size)
-    if last.serial != first.serial or not first.flags & _FIRST or not last.flags & _LAST:
-        raise not_predictable("its first and last page are not those of one stream")
-    _check_start(file, first, last, codec)
+    last, begun = first, False
+    for page in pages:
+        if page.flags & _FIRST or page.serial != first.serial:
+            raise not_predictable("it has more than one stream")
+        if page.position > 0 and not begun:
+            begun = True
+            if page.position > page.packets * codec.largest:
+                raise not_predictable("its positions do not begin at 0")
+        last = page
     samples = last.position - codec.skipped
+    if not last.flags & _LAST or samples <= 0 or not codec.rate or not codec.channels:
+        raise not_predictable(f"{samples} samples at a rate of {codec.rate}, or no last page")
     if samples % codec.step:
         raise not_predictable(f"{samples} samples, of which decoders make different numbers")
-    if samples <= 0 or not codec.rate or not codec.channels:
-        raise not_predictable(f"{samples} samples at a rate of {codec.rate}")
     return AudioHeader(samples, codec.rate, codec.channels)
 
 
@@ -104,33 +109,12 @@ def _codec(packet: bytes) -> _Codec:
     raise not_predictable("its first stream is neither Vorbis nor Opus")
 
 
-def _check_start(file: BinaryIO, first: _Page, last: _Page, codec: _Codec) -> None:
-    """Check that there is one stream, whose positions begin at 0."""
-    page = first
-    for _ in range(_MAX_HEADERS):
-        if page.end >= last.end:
-            raise not_predictable("it has no sound")
-        page = _page(file, page.end, last.end)
-        if page.flags & _FIRST or page.serial != first.serial:
-            raise not_predictable("it has more than one stream")
-        if page.position > 0:
-            if page.position > page.packets * codec.largest:
-                raise not_predictable("its positions do not begin at 0")
-            return
-    raise not_predictable("its sound does not begin where it is looked for")
-
-
-def _last_page(file: BinaryIO, size: int) -> _Page:
-    """The page that ends with the file."""
-    start = max(0, size - _MAX_PAGE)
-    file.seek(start)
-    tail = file.read(size - start)
-    at = len(tail)
-    while (at := tail.rfind(SIGNATURE, 0, at)) >= 0:
-        head = tail[at : at + _PAGE.size]
-        if len(head) == _PAGE.size and (page := _page(file, start + at, size)).end == size:
-            return page
-    raise not_predictable("it does not end with a page, cut short or broken")
+def _pages(file: BinaryIO, size: int) -> Iterator[_Page]:
+    at = 0
+    while not at or at < size:
+        page = _page(file, at, size)
+        yield page
+        at = page.end
 
 
 def _page(file: BinaryIO, at: int, size: int) -> _Page:

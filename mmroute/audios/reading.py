@@ -15,7 +15,8 @@ def read_audio_header(file: BinaryIO) -> AudioHeader:
     """What an audio file's header says, without decoding anything.
 
     Args:
-        file: seekable, at any position. Its beginning and its end are read.
+        file: seekable, at any position. Its beginning and its end are read, of Ogg the head of
+            every page.
 
     Raises:
         InexactError: `audio_not_predictable`.

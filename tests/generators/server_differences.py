@@ -234,10 +234,6 @@ DELIBERATE: Final = (
         )
         for ours in ((400,), (404,), (422,))
     ),
-    *(
-        Deliberate("a tool's flags that stand for booleans", _has("tools"), theirs, ours)
-        for theirs, ours in ((200, (400, "Bad Request")), (400, (400, "Bad Request")))
-    ),
     Deliberate(
         "template arguments that are no variables",
         _has_own_argument,

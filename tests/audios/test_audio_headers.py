@@ -1,0 +1,74 @@
+"""Samples and rate of recordings, from their headers, as the engine decodes them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from media_files import media_files
+
+from mmroute import InexactError, Reason
+from mmroute.audios.header import AudioHeader, resampled_length
+from mmroute.audios.reading import read_audio_header
+
+FILES = media_files("audios")
+REFUSED = {
+    "aiff": "none of WAV",
+    "empty": "none of WAV",
+    "flac-cut": "does not end with the last of 9001 samples",
+    "mp3-cut": "its sound ends -50 bytes before the file does",
+    "mp3-untagged": "no Xing or Info tag",
+    "opus-cut": "ends within a page",
+    "opus-twice": "more than one stream",
+    "text": "none of WAV",
+    "wav-adpcm": "format 17",
+    "wav-cut": "666 bytes of data in frames of 2, where 659 are left",
+    "wav-empty": "0 bytes of data",
+    "wav-part-of-a-frame": "665 bytes of data in frames of 2",
+    "wav-streamed": "4294967295 bytes of data",
+}
+
+
+def header(data: bytes) -> AudioHeader:
+    return read_audio_header(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("name", FILES.keys() - REFUSED - {"opus-16k"})
+def test_a_header_says_what_the_engine_decodes(name: str) -> None:
+    assert header(FILES[name].data) == AudioHeader(**(FILES[name].engine or {}))
+
+
+def test_opus_has_one_length_after_resampling_whatever_rate_its_decoder_gives_out() -> None:
+    file = FILES["opus-16k"]
+    assert file.engine is not None
+    read = header(file.data)
+    assert read.sampling_rate == 48_000
+    assert resampled_length(read.num_samples, 48_000, 16_000) == file.engine["num_samples"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_header_that_does_not_tell_is_refused(name: str) -> None:
+    with pytest.raises(InexactError, match=REFUSED[name]) as caught:
+        header(FILES[name].data)
+    assert caught.value.reason is Reason.AUDIO_NOT_PREDICTABLE
+
+
+@pytest.mark.parametrize("name", ["wav-note", "flac", "mp3-notes", "vorbis", "opus"])
+@given(data=st.data())
+def test_a_damaged_header_is_read_or_refused(name: str, data: Any) -> None:
+    damaged = bytearray(FILES[name].data)
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, min(len(damaged), 400) - 1))
+        damaged[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(damaged)))
+    for file in (bytes(damaged), bytes(damaged[:cut])):
+        try:
+            read = header(file)
+        except InexactError as error:
+            assert error.reason is Reason.AUDIO_NOT_PREDICTABLE  # noqa: PT017 - most are refused
+        else:
+            assert read.num_samples > 0
+            assert read.sampling_rate > 0

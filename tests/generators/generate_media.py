@@ -1,0 +1,284 @@
+"""Write small videos and recordings, with what the engine's own readers say of them.
+
+    python tests/generators/generate_media.py
+
+Needs PyAV, OpenCV and soundfile, of which the engine uses the last two. Frames are 16x32 pixels and
+few, so that a file is about a kilobyte; every one is written anew, with the same content.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+SIZE = (32, 16)
+ONE = 1 << 16
+
+
+def video(  # noqa: PLR0913 - the properties that files differ in
+    container: str = "mp4",
+    codec: str = "libx264",
+    frames: int = 6,
+    rate: Fraction | int = 30,
+    *,
+    b_frames: int = 0,
+    steps: tuple[int, ...] = (1,),
+    start: int = 0,
+    sound: float = 0,
+    tracks: int = 1,
+    movflags: str = "",
+    pixels: str = "yuv420p",
+) -> bytes:
+    import av
+
+    path = Path(tempfile.mkdtemp()) / "file"
+    options = {"movflags": movflags} if movflags else {}
+    with av.open(str(path), "w", format=container, options=options) as output:
+        pictures = [output.add_stream(codec, rate=Fraction(rate)) for _ in range(tracks)]
+        for stream in pictures:
+            stream.width, stream.height, stream.pix_fmt = *SIZE, pixels
+            if codec.startswith("libx26"):
+                stream.options = {"bf": str(b_frames), "preset": "ultrafast"}
+        audio = (
+            output.add_stream("libopus" if container == "webm" else "aac", rate=48000)
+            if sound
+            else None
+        )
+        packets = []
+        at = start
+        for number in range(frames):
+            picture = np.full((SIZE[1], SIZE[0], 3), number * 20 % 255, np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=pixels)
+            frame.pts, frame.time_base = at, 1 / Fraction(rate)
+            at += steps[number % len(steps)]
+            for stream in pictures:
+                packets += stream.encode(frame)
+        for stream in pictures:
+            packets += stream.encode(None)
+        if audio is not None:
+            packets += _silence(audio, sound)
+        for packet in sorted(packets, key=lambda packet: packet.dts * packet.time_base):
+            output.mux(packet)
+    return path.read_bytes()
+
+
+def _silence(audio: Any, seconds: float) -> list[Any]:
+    import av
+
+    packets: list[Any] = []
+    resampler = av.AudioResampler(format=audio.codec_context.format.name, layout="mono", rate=48000)
+    for at in range(0, int(seconds * 48000), 960):
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.float32), "fltp", "mono")
+        frame.rate, frame.pts, frame.time_base = 48000, at, Fraction(1, 48000)
+        for ready in resampler.resample(frame):
+            packets += audio.encode(ready)
+    return [*packets, *audio.encode(None)]
+
+
+def boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    while start + 8 <= end:
+        length, name = struct.unpack_from(">I4s", data, start)
+        yield name, start, start + length
+        start += length
+
+
+def find(data: bytes, *path: bytes) -> tuple[int, int]:
+    """Where the first box of a path begins and ends, its header included."""
+    start, end = 0, len(data)
+    for depth, name in enumerate(path):
+        start, end = next(
+            (s, e) for n, s, e in boxes(data, start + 8 * bool(depth), end) if n == name
+        )
+    return start, end
+
+
+def turned(data: bytes, a: int, b: int, c: int, d: int) -> bytes:
+    at = find(data, b"moov", b"trak", b"tkhd")[0] + 48
+    return data[:at] + struct.pack(">5i", a, b, 0, c, d) + data[at + 20 :]
+
+
+def edited(data: bytes, *edits: tuple[int, int]) -> bytes:
+    """With another edit list (length in milliseconds, start in the track's units); moov last."""
+    rows = b"".join(struct.pack(">IiI", length, start, ONE) for length, start in edits)
+    table = struct.pack(">I4sII", 16 + len(rows), b"elst", 0, len(edits)) + rows
+    new = struct.pack(">I4s", 8 + len(table), b"edts") + table
+    start, end = find(data, b"moov", b"trak", b"edts")
+    grown = bytearray(data[:start] + new + data[end:])
+    for path in ((b"moov",), (b"moov", b"trak")):
+        at = find(data, *path)[0]
+        length = int.from_bytes(grown[at : at + 4]) + len(new) - (end - start)
+        grown[at : at + 4] = length.to_bytes(4)
+    return bytes(grown)
+
+
+def videos() -> Iterator[tuple[str, bytes]]:
+    plain = video()
+    b_frames = video(frames=12, b_frames=2)
+    yield "plain", plain
+    yield "moov-first", video(movflags="faststart")
+    yield "one-frame", video(frames=1)
+    yield "thousands", video(frames=2500, codec="mpeg4", rate=25)
+    yield "b-frames", b_frames
+    for rate in ("24000/1001", "30000/1001", "60000/1001", "25/2", "1", "1/3", "1234567/54321"):
+        yield f"rate-{rate.replace('/', '-')}", video(rate=Fraction(rate))
+    yield "variable", video(steps=(1, 3, 2), frames=9)
+    yield "variable-b-frames", video(steps=(1, 3, 2), frames=12, b_frames=2)
+    yield "delayed", video(start=7)
+    yield "sound-longer", video(sound=1.0)
+    yield "sound-shorter", video(frames=30, sound=0.1)
+    yield "sound-much-longer", video(codec="libvpx-vp9", rate=1, sound=200)
+    yield "two-videos", video(tracks=2)
+    yield "fragmented", video(movflags="frag_keyframe+empty_moov")
+    yield "hevc", video(codec="libx265")
+    yield "vp9", video(codec="libvpx-vp9")
+    yield "av1", video(codec="libsvtav1")
+    yield "mov", video("mov")
+    yield "mov-mjpeg", video("mov", "mjpeg", pixels="yuvj420p")
+    yield "3gp", video("3gp")
+    for name, matrix in {
+        "90": (0, ONE, -ONE, 0),
+        "180": (-ONE, 0, 0, -ONE),
+        "270": (0, -ONE, ONE, 0),
+        "mirrored": (-ONE, 0, 0, ONE),
+        "transposed": (0, ONE, ONE, 0),
+        "45": (46341, 46341, -46341, 46341),
+    }.items():
+        yield f"turned-{name}", turned(plain, *matrix)
+    unit = 512  # of a frame
+    yield "edit-all", edited(plain, (200, 0))
+    yield "edit-delay", edited(plain, (500, -1), (200, 0))
+    yield "edit-hides-first", edited(plain, (200, unit))
+    yield "edit-hides-two", edited(plain, (200, 2 * unit))
+    yield "edit-hides-end", edited(plain, (100, 0))
+    yield "edit-hides-both-ends", edited(b_frames, (200, 4 * unit))
+    yield "edit-hides-all", edited(plain, (200, 10 * unit))
+    yield "edit-twice", edited(plain, (100, 0), (100, 3 * unit))
+    yield "cut", plain[:-20]
+    yield "cut-media", video(movflags="faststart")[:-20]
+    yield "bytes-behind", plain + b"\0\1\2\3"
+    yield "no-moov", plain[: find(plain, b"moov")[0]]
+    yield "no-key-frame-table", plain.replace(b"stss", b"free")
+
+
+def other_videos() -> Iterator[tuple[str, bytes]]:
+    yield "webm-vp9", video("webm", "libvpx-vp9")
+    yield "webm-vp8", video("webm", "libvpx", 10, Fraction(30000, 1001))
+    yield "webm-sound-longer", video("webm", "libvpx-vp9", sound=1.0)
+    yield "webm-sound-a-frame-longer", video("webm", "libvpx-vp9", sound=0.24)
+    yield "webm-late", video("webm", "libvpx-vp9", start=7)
+    yield "webm-variable", video("webm", "libvpx-vp9", 9, steps=(1, 3, 2))
+    yield "webm-cut", video("webm", "libvpx-vp9")[:-9]
+    yield "mkv-h264", video("matroska", b_frames=2, frames=12)
+    yield "mkv-two-videos", video("matroska", tracks=2)
+    yield "avi", video("avi", "mpeg4")
+    yield "gif", video("gif", "gif", pixels="rgb8")
+    yield "mpegts", video("mpegts")
+    yield "empty", b""
+    yield "text", b"not a video " * 20
+
+
+def as_opencv_reads(data: bytes) -> dict[str, Any] | None:
+    """As vLLM 0.33.0 asks OpenCV (``video_decoders/opencv.py``); None where it cannot."""
+    import cv2
+    import cv2.videoio_registry as registry
+
+    backend = registry.getStreamBufferedBackends()[0]
+    stream = io.BytesIO(data)  # must outlive the capture
+    capture = cv2.VideoCapture(stream, backend, [])
+    if not capture.isOpened():
+        return None
+    frames, fps = int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), capture.get(cv2.CAP_PROP_FPS)
+    if frames > 0 and capture.set(cv2.CAP_PROP_POS_AVI_RATIO, 1.0):
+        seen, ended = int(capture.get(cv2.CAP_PROP_POS_FRAMES)), not capture.grab()
+        frames = seen if ended and 0 < seen < frames - 1 else frames
+    capture.release()
+    stream = io.BytesIO(data)
+    capture = cv2.VideoCapture(stream, backend, [])
+    width, height = int(capture.get(3)), int(capture.get(4))
+    readable = sum(bool(capture.grab() and capture.retrieve()[0]) for _ in range(max(frames, 0)))
+    capture.release()
+    return {
+        "width": width,
+        "height": height,
+        "num_frames": frames,
+        "fps": fps,
+        "readable": readable,
+    }
+
+
+def recordings() -> Iterator[tuple[str, bytes]]:
+    import soundfile
+
+    def recording(kind: str, subtype: str, samples: int, rate: int, channels: int = 1) -> bytes:
+        wave = np.sin(np.arange(samples * channels).reshape(samples, channels) / 9) / 4
+        file = io.BytesIO()
+        soundfile.write(file, wave, rate, format=kind, subtype=subtype)
+        return file.getvalue()
+
+    wav = recording("WAV", "PCM_16", 333, 16000)
+    for subtype in ("PCM_16", "PCM_24", "PCM_32", "PCM_U8", "FLOAT", "DOUBLE", "ULAW", "ALAW"):
+        yield f"wav-{subtype}", recording("WAV", subtype, 101, 44100, 2)
+    yield "wav-extensible", recording("WAVEX", "PCM_16", 99, 12345)
+    yield "wav-adpcm", recording("WAV", "IMA_ADPCM", 500, 8000)
+    yield "wav-note", wav[:36] + b"LIST\x05\0\0\0abcde\0" + wav[36:]
+    yield "wav-streamed", wav[:40] + b"\xff\xff\xff\xff" + wav[44:]
+    yield "wav-empty", wav[:40] + b"\0\0\0\0"
+    yield "wav-cut", wav[:-7]
+    yield "wav-part-of-a-frame", wav[:40] + struct.pack("<I", 665) + wav[44:]
+    flac = recording("FLAC", "PCM_16", 9001, 22050, 2)
+    yield "flac", flac
+    yield "flac-24", recording("FLAC", "PCM_24", 4096, 96000)
+    yield "flac-cut", flac[:-3]
+    mp3 = recording("MP3", "MPEG_LAYER_III", 7000, 44100, 2)
+    yield "mp3", mp3
+    yield "mp3-mpeg-2", recording("MP3", "MPEG_LAYER_III", 5000, 22050)
+    yield "mp3-notes", b"ID3\x04\0\0\0\0\x01\x00" + bytes(128) + mp3 + b"TAG" + bytes(125)
+    yield "mp3-cut", mp3[:-50]
+    yield "mp3-untagged", mp3[mp3.index(mp3[:2], 4) :]
+    yield "vorbis", recording("OGG", "VORBIS", 7000, 44100, 2)
+    yield "opus", recording("OGG", "OPUS", 7001, 48000)
+    yield "opus-16k", recording("OGG", "OPUS", 7001, 16000, 2)
+    yield "opus-cut", recording("OGG", "OPUS", 7001, 48000)[:-9]
+    yield "opus-twice", recording("OGG", "OPUS", 701, 48000) * 2
+    yield "aiff", recording("AIFF", "PCM_16", 100, 8000)
+    yield "empty", b""
+    yield "text", b"not a recording"
+
+
+def as_soundfile_reads(data: bytes) -> dict[str, int] | None:
+    """As vLLM 0.33.0 reads audio (``multimodal/media/audio.py``); None where it cannot."""
+    import soundfile
+
+    try:
+        wave, rate = soundfile.read(io.BytesIO(data), always_2d=True)
+    except soundfile.LibsndfileError:
+        return None
+    return {"num_samples": wave.shape[0], "sampling_rate": rate, "channels": wave.shape[1]}
+
+
+def write(path: Path, files: Iterator[tuple[str, bytes]], read: Callable[[bytes], object]) -> None:
+    with path.open("w") as output:
+        for name, data in files:
+            line = {
+                "name": name,
+                "engine": read(data),
+                "file": base64.b64encode(zlib.compress(data)).decode(),
+            }
+            output.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    write(ROOT / "videos" / "files.jsonl", chain(videos(), other_videos()), as_opencv_reads)
+    write(ROOT / "audios" / "files.jsonl", recordings(), as_soundfile_reads)

@@ -1,0 +1,33 @@
+"""Small media files, and what the engine's own readers say of them (generate_media.py)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MediaFile", "media_files"]
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class MediaFile:
+    """One file; `engine` is None where the engine cannot read it."""
+
+    name: str
+    data: bytes
+    engine: dict[str, Any] | None
+
+
+def media_files(room: str) -> dict[str, MediaFile]:
+    """The files of `videos` or `audios`, by name."""
+    files = {}
+    for line in (ROOT / room / "files.jsonl").read_text().splitlines():
+        fields = json.loads(line)
+        data = zlib.decompress(base64.b64decode(fields["file"]))
+        files[fields["name"]] = MediaFile(fields["name"], data, fields["engine"])
+    return files

@@ -1,0 +1,111 @@
+"""Frames, rate and size of videos, from their headers, as OpenCV's reader reports them."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from media_files import media_files
+
+from mmroute import InexactError, Reason
+from mmroute.videos.header import VideoHeader
+from mmroute.videos.reading import read_video_header
+
+FILES = media_files("videos")
+REFUSED = {
+    "av1": "codec b'av01'",
+    "avi": "none of MP4",
+    "bytes-behind": "ends within the header of a box",
+    "cut": "ends before its box b'moov'",
+    "cut-media": "ends before its box b'mdat'",
+    "edit-hides-all": "hides 6 of 6 frames",
+    "edit-hides-first": "hides 1 of 6 frames",
+    "edit-twice": "an edit list of 2 entries",
+    "empty": "none of MP4",
+    "fragmented": "fragmented",
+    "gif": "none of MP4",
+    "mkv-two-videos": "2 video tracks",
+    "mpegts": "none of MP4",
+    "no-moov": "0 boxes 'moov'",
+    "sound-much-longer": "too many packets",
+    "text": "none of MP4",
+    "turned-45": "turned by less than a right angle",
+    "turned-mirrored": "mirrored",
+    "turned-transposed": "mirrored",
+    "two-videos": "2 video tracks",
+    "webm-cut": "ends within an element",
+    "webm-sound-a-frame-longer": "6 frames, where its durations make 7",
+    "webm-variable": "9 frames, where its durations make 17",
+}
+
+
+def header(data: bytes) -> VideoHeader:
+    return read_video_header(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("name", FILES.keys() - REFUSED)
+def test_a_header_says_what_the_engine_reads(name: str) -> None:
+    engine = dict(FILES[name].engine or {})
+    assert engine.pop("readable") == engine["num_frames"]
+    assert header(FILES[name].data) == VideoHeader(**engine)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_header_that_does_not_tell_is_refused(name: str) -> None:
+    with pytest.raises(InexactError, match=REFUSED[name]) as caught:
+        header(FILES[name].data)
+    assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
+
+
+class CountedFile(io.BytesIO):
+    bytes_read = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.bytes_read += len(data)
+        return data
+
+
+@pytest.mark.parametrize("name", ["plain", "moov-first"])
+def test_of_a_large_mp4_little_more_than_its_moov_is_read(name: str) -> None:
+    data = FILES[name].data
+    free = (5_000_000).to_bytes(4) + b"free" + bytes(4_999_992)
+    file = CountedFile(data + free)  # what is skipped as the media are
+    assert read_video_header(file) == header(data)
+    assert file.bytes_read < len(data) + 100
+
+
+@pytest.mark.parametrize("name", ["b-frames", "sound-longer", "edit-delay", "webm-vp8", "mkv-h264"])
+@given(data=st.data())
+def test_a_damaged_header_is_read_or_refused(name: str, data: Any) -> None:
+    damaged = bytearray(FILES[name].data)
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        damaged[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(damaged)))
+    for file in (bytes(damaged), bytes(damaged[:cut])):
+        try:
+            read = header(file)
+        except InexactError as error:
+            assert error.reason is Reason.VIDEO_NOT_PREDICTABLE  # noqa: PT017 - most are refused
+        else:
+            assert read.num_frames > 0
+            assert read.fps > 0
+
+
+def test_a_header_that_claims_millions_of_frames_takes_no_memory() -> None:
+    data = bytearray(FILES["plain"].data)
+    table = data.index(b"stsz") + 8
+    data[table : table + 8] = b"\0\0\0\1" + (2**31).to_bytes(4)  # frames of a byte each
+    times = data.index(b"stts") + 12
+    data[times : times + 4] = (2**31).to_bytes(4)
+    tracemalloc.start()
+    with pytest.raises(InexactError, match="2147483648 frames"):
+        header(bytes(data))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
