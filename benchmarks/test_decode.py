@@ -24,7 +24,7 @@ from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
 from mmroute.decode import DecodeStream, StopSequenceDecoder
-from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.formats.fast import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from small_models import SMALL_MODELS, write_model

@@ -27,7 +27,7 @@ from mmroute.bench.mixes import MIXES, chat_request, conversation
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.request import RequestOptions
-from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.formats.fast import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from small_models import SMALL_MODELS, write_model

@@ -25,7 +25,7 @@ from mmroute.engines.vllm.messages import parse_chat
 from mmroute.geometry import TokenIds
 from mmroute.placement import Expansion
 from mmroute.request import RequestOptions
-from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.formats.fast import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from small_models import SMALL_MODELS, write_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -33,8 +34,7 @@ class FastPaths:
         text_cache_bytes: memory for the beginnings of prompts and their token IDs, so that only
             a conversation's new turn is encoded; 0 for none.
         hash_cache_bytes: the same for block hashes.
-        shadow_rate: the share of texts, 0 to 1, that the reference encodes as well; at the first
-            difference its IDs are the answer, and it encodes all texts from then on.
+        shadow_rate: has no effect; accepted for one more release.
 
     Raises:
         ValueError: a value is not one of these.
@@ -56,9 +56,12 @@ class FastPaths:
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise ValueError(f"{name} must be a number of bytes or 0, found {shown(value)}")
-        rate = self.shadow_rate
-        if type(rate) not in (int, float) or not 0 <= rate <= 1:
-            raise ValueError(f"shadow_rate must be a number from 0 to 1, found {shown(rate)}")
+        if self.shadow_rate:
+            warnings.warn(
+                "FastPaths.shadow_rate has no effect: an encoder is proved when a model is loaded",
+                DeprecationWarning,
+                stacklevel=3,
+            )
 
 
 REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, text_cache_bytes=0, hash_cache_bytes=0)
@@ -86,21 +89,17 @@ class ReuseStats:
 
 @dataclass(frozen=True, slots=True)
 class EncoderStats:
-    """Who encodes, and what its guards have seen.
+    """Who encodes, and what is kept.
 
     Attributes:
         engine: name and version.
         why: how it was chosen, in words.
         reuse: of texts; None if they are not kept.
-        shadowed: texts that the reference encoded as well.
-        disagreements: those for which it had other IDs.
     """
 
     engine: str
     why: str
     reuse: ReuseStats | None = None
-    shadowed: int = 0
-    disagreements: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import ParsedChat
 from mmroute.geometry import TokenIds
 from mmroute.request import ImageSize, RequestOptions
@@ -18,6 +19,16 @@ class Chat(Protocol):
     @property
     def content_format(self) -> str:
         """How message contents reach the template: ``openai`` (parts) or ``string``."""
+
+    @property
+    def templates(self) -> Mapping[str, ChatTemplate] | None:
+        """Those for requests without tools (``default``) and with (``tool_use``).
+
+        None where the tokenizer encodes chats itself.
+        """
+
+    def with_template(self, template: ChatTemplate) -> Chat:
+        """The same renderer with another template for all requests."""
 
     def render(
         self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions

@@ -90,8 +90,7 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--shadow-rate", metavar="RATE", type=float, default=0.0,
-        help="share of texts, 0 to 1, that tokenizers encodes as well; at the first difference it "
-        "takes over (default: %(default)s)",
+        help="has no effect; accepted for one more release",
     )  # fmt: skip
 
 
@@ -213,7 +212,6 @@ def _serve(arguments: argparse.Namespace) -> int:
                 encoder=arguments.encoder,
                 text_cache_bytes=arguments.text_cache_mib << 20,
                 hash_cache_bytes=arguments.hash_cache_mib << 20,
-                shadow_rate=arguments.shadow_rate,
             ),
         )
     except (ValueError, _UsageError) as error:

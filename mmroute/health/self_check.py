@@ -161,7 +161,7 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
     try:
         files = _files(model)
         # A directory may hold the tokenizer of the other format as well; it is not read.
-        mistral = model.family.tokenizer.format == "mistral"
+        mistral = model.family.tokenizer.has_chat_encoder
         names = [name for name in files.names() if (name in _OF_MISTRAL_FORMAT) == mistral]
         found = {name: _sha256(files.path(name)) for name in sorted(names)}
     except (OSError, ModelError) as error:
@@ -192,7 +192,7 @@ def _sha256(path: Path) -> str:
 
 def _named(model: ResolvedModel) -> str:
     of_spec = [f"{name} {token_id}" for name, token_id in token_ids_of_spec(model).items()]
-    return f"{', '.join(of_spec) or 'none'} and {len(model.tokenizer.special_tokens)} others"
+    return f"{', '.join(of_spec) or 'none'} and {len(model.tokenizer.named_tokens)} others"
 
 
 def _encoder(normalizer: Normalizer) -> str:
@@ -213,10 +213,9 @@ def _split_tokens(model: ResolvedModel) -> list[str]:
         for text, token_id in wanted.items()
         if tokenizer.token_id(text) != token_id
     ]
-    # mistral-common never reads special tokens out of text: nothing to split there.
-    if problems or model.family.tokenizer.format == "mistral":
+    if problems or not tokenizer.reads_special_tokens:
         return problems
-    named = {text: tokenizer.token_id(text) for text in tokenizer.special_tokens}
+    named = {text: tokenizer.token_id(text) for text in tokenizer.named_tokens}
     for text, token_id in (named | wanted).items():
         alone = tokenizer.encode(text, add_special_tokens=False).tolist()
         amid = tokenizer.encode(f"a {text} {text} b", add_special_tokens=False).tolist()

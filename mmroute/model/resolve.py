@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,7 +14,7 @@ from mmroute.engines.profile import BackendProfile, find_backend
 from mmroute.engines.vllm.context import longest_context
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, shown
-from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.fast_paths import FastPaths
 from mmroute.geometry import Geometry
 from mmroute.geometry.algorithms import GEOMETRIES
 from mmroute.model.files import JsonValue, ModelFiles, find_model
@@ -34,7 +34,11 @@ from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.placement.single_token import SingleToken
 from mmroute.request import ImageSize
 from mmroute.tokenizers import Tokenizer
-from mmroute.tokenizers.hf import load_hf_tokenizer, named_special_tokens
+from mmroute.tokenizers.formats.huggingface import named_special_tokens
+from mmroute.tokenizers.model import load_model_tokenizer
+
+if TYPE_CHECKING:
+    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 __all__ = ["resolve_files", "resolve_model"]
 
@@ -97,8 +101,8 @@ class _Resolver:
         tokens = self._tokens(tokenizer)
         images = self._images(tokenizer, tokens)
         chat = self._chat(tokenizer, images)
-        hf_format = self.family.tokenizer.format == "huggingface"
-        read_from = "the chat template's syntax tree" if hf_format else "mistral-common's encoder"
+        by_template = tokenizer.chat_encoder is None
+        read_from = "the chat template's syntax tree" if by_template else "mistral-common's encoder"
         self._note("content_format", chat.content_format, read_from)
         self._note_bos(tokenizer)
         context = self.family.context
@@ -134,17 +138,7 @@ class _Resolver:
         self._note("bos", rule, "what the tokenizer puts around an empty text; chats get none")
 
     def _tokenizer(self) -> Tokenizer:
-        if self.family.tokenizer.format == "huggingface":
-            return load_hf_tokenizer(self.files, self.family.tokenizer.pipelines, self.fast_paths)
-        if self.fast_paths.encoder == EncoderChoice.FASTOKENS:
-            raise ModelError(
-                Reason.FAST_ENCODER_UNAVAILABLE,
-                f"{self.files.name}: chats of this family are encoded by mistral-common alone.",
-            )
-        # mistral-common is slow to import and only these families need it.
-        from mmroute.tokenizers.mistral import load_mistral_tokenizer  # noqa: PLC0415
-
-        return load_mistral_tokenizer(self.files)
+        return load_model_tokenizer(self.files, self.family.tokenizer, self.fast_paths)
 
     def _find(self, name: str, lookup: Lookup) -> JsonValue:
         for ref in map(self.files.effective, lookup.sources):
@@ -211,8 +205,7 @@ class _Resolver:
                 )
             text = tokenizer.decode([token_id])
             self._note(f"{name}_text", text, f"the vocabulary's text of {token_id}")
-        # mistral-common never reads special tokens out of text: nothing to prove there.
-        if self.family.tokenizer.format == "huggingface":
+        if tokenizer.reads_special_tokens:
             encoded = tokenizer.encode(text, add_special_tokens=False).tolist()
             if encoded != [token_id]:
                 raise self._split(name, text, tokenizer)
@@ -311,8 +304,8 @@ class _Resolver:
         return token_id
 
     def _chat(self, tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
-        if self.family.tokenizer.format == "mistral":
-            return _mistral_chat(tokenizer, images)
+        if tokenizer.chat_encoder is not None:
+            return _encoded_chat(tokenizer.chat_encoder, images)
         template, tool_template = chat_templates(self.files)
         for name, found in (("chat_template", template), ("tool_chat_template", tool_template)):
             self._note(name, None, found.origin if found else "none")
@@ -325,11 +318,10 @@ class _Resolver:
         )
 
 
-def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
+def _encoded_chat(encoder: MistralChatEncoder, images: ImageRules | None) -> Chat:
     from mmroute.engines.vllm.mistral_chat import MistralChat  # noqa: PLC0415 - imports mistral-common
-    from mmroute.tokenizers.mistral import MistralCommonTokenizer  # noqa: PLC0415
 
-    if not isinstance(tokenizer, MistralCommonTokenizer) or images is None:
+    if images is None:
         raise SpecError("a family in Mistral format needs a geometry")
     geometry = images.geometry
 
@@ -338,5 +330,5 @@ def _mistral_chat(tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
         ids: list[int] = replacement.token_ids.tolist()
         return ids
 
-    tokenizer.answer_images_with(tokens_of)
-    return MistralChat(tokenizer)
+    encoder.answer_images_with(tokens_of)
+    return MistralChat(encoder)

@@ -93,6 +93,11 @@ class TokenizerSpec(_Strict):
     )
     """Tokenizer class -> pipeline; ``*`` is any class."""
 
+    @property
+    def has_chat_encoder(self) -> bool:
+        """Whether chats are encoded by the tokenizer itself, without a template."""
+        return self.format == "mistral"
+
 
 class PlaceholderSpec(_Strict):
     """How images find their place in a prompt."""

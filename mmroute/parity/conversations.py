@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError
 from mmroute.normalizer import Normalizer
@@ -86,7 +85,7 @@ def user(*parts: Mapping[str, Any]) -> _Request:
 def own_texts(normalizer: Normalizer) -> list[str]:
     """What means something to this model when a user types it: placeholder, special tokens."""
     placeholder = _placeholder(normalizer, 1)
-    special = [text for text in normalizer.model.tokenizer.special_tokens if text]
+    special = [text for text in normalizer.model.tokenizer.named_tokens if text]
     return [placeholder, *special[:_MOST_SPECIAL]] if placeholder else special[:_MOST_SPECIAL]
 
 
@@ -105,8 +104,8 @@ def conversations(normalizer: Normalizer) -> Iterator[Case]:
 
 def has_template(normalizer: Normalizer) -> bool:
     """Whether the model can be asked in chats at all."""
-    chat = normalizer.model.chat
-    return not isinstance(chat, HfChat) or chat.template is not None
+    templates = normalizer.model.chat.templates
+    return templates is None or bool(templates)
 
 
 def as_prompt(normalizer: Normalizer, request: Mapping[str, Any]) -> _Request:

@@ -89,7 +89,7 @@ def _tokens(answer: Answer, start: int, stop: int, at: int, report: Report) -> I
     if answer.token_ids is None:
         return
     tokenizer = report.tokenizer
-    special = set(map(tokenizer.token_id, tokenizer.special_tokens))
+    special = set(map(tokenizer.token_id, tokenizer.named_tokens))
     inside = {i for offset, length in answer.ranges or () for i in range(offset, offset + length)}
     for position, token_id in enumerate(answer.token_ids[start:stop].tolist(), start):
         kind = "special" if token_id in special else "text"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import MmrouteError
 from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles, find_model
@@ -117,22 +116,22 @@ def _special_text(difference: Difference, token_id: int, several: TokenIds) -> s
         return spelled.strip()
     tokenizer = difference.normalizer.model.tokenizer
     bracketed = len(text) > 2 and text[0] + text[-1] in _BRACKETS  # noqa: PLR2004
-    special = text in tokenizer.special_tokens or bracketed
+    special = text in tokenizer.named_tokens or bracketed
     return text if special and text in spelled else None
 
 
 def template(difference: Difference) -> Diagnosis | None:
     """Another template of the model directory gives the oracle's answer."""
     chat = difference.normalizer.model.chat
-    if difference.request.get("messages") is None or not isinstance(chat, HfChat):
+    if difference.request.get("messages") is None or chat.templates is None:
         return None
-    used = chat.tool_template if difference.request.get("tools") else chat.template
+    used = chat.templates.get("tool_use" if difference.request.get("tools") else "default")
     seen = {used.source} if used is not None else set()
     for other in _templates(difference, chat):
         if other.source in seen:
             continue
         seen.add(other.source)
-        answer = difference.answer_with(chat=replace(chat, template=other, tool_template=other))
+        answer = difference.answer_with(chat=chat.with_template(other))
         if answer is not None and np.array_equal(answer, difference.theirs):
             origin = "none" if used is None else used.origin
             return difference.found(
@@ -143,9 +142,9 @@ def template(difference: Difference) -> Diagnosis | None:
     return None
 
 
-def _templates(difference: Difference, chat: HfChat) -> Iterator[ChatTemplate]:
+def _templates(difference: Difference, chat: Chat) -> Iterator[ChatTemplate]:
     """All templates there are: those that were loaded, and the others of the directory."""
-    yield from (found for found in (chat.template, chat.tool_template) if found is not None)
+    yield from (chat.templates or {}).values()
     # A hub name would have to be fetched again; what was loaded is all there is then.
     if not Path(difference.normalizer.model.name).is_dir():
         return

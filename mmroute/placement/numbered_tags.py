@@ -69,7 +69,7 @@ class NumberedTags:
         if ids and ids[0] == self.tokenizer.bos_token_id:
             ids = ids[1:]
         text = self.tokenizer.decode(ids)
-        for special in self.tokenizer.special_tokens:
+        for special in self.tokenizer.named_tokens:
             text = text.replace(f"{special} ", special)
         pieces: list[TokenIds] = []
         for chunk, tag in zip_longest(_TAG.split(text), _TAG.findall(text), fillvalue=None):

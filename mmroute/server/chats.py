@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.normalizer import Normalizer
@@ -122,7 +121,7 @@ def exact(served: ServedModel, routing: Routing) -> Routing:
 
 def _options(served: ServedModel, chat: ChatFields) -> dict[str, Any]:
     kwargs = chat.chat_template_kwargs
-    if chat.tools == [] and isinstance(served.model.chat, HfChat):
+    if chat.tools == [] and served.model.chat.templates is not None:
         # None, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **kwargs}
     return {

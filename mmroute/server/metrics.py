@@ -148,20 +148,15 @@ class _Caches(Collector):
             "mmroute_cache_misses", "Prompts long enough to be kept, and not known", labels=labels
         )
         kept = GaugeMetricFamily("mmroute_cache_bytes", "Bytes kept", labels=labels)
-        other_ids = CounterMetricFamily(
-            "mmroute_encoder_disagreements",
-            "Texts for which the reference encoder had other IDs", labels=["model"],
-        )  # fmt: skip
         # Models with the same files share what they keep; it is counted once.
         for served in {id(s.model): s for s in reversed(self._models.all_loaded())}.values():
             stats = served.normalizer.stats()
             caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes}
             if stats.encoder is not None:
                 caches["text"] = stats.encoder.reuse
-                other_ids.add_metric([served.name], stats.encoder.disagreements)
             for name, reuse in caches.items():
                 if reuse is not None:
                     hits.add_metric([served.name, name], reuse.hits)
                     misses.add_metric([served.name, name], reuse.misses)
                     kept.add_metric([served.name, name], reuse.kept_bytes)
-        yield from (hits, misses, kept, other_ids)
+        yield from (hits, misses, kept)

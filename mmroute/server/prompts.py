@@ -17,7 +17,6 @@ from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
 from mmroute.server.fields import Body, bounded, integer, list_of, read_nullable, text
 from mmroute.server.models import ServedModel
 from mmroute.server.truncation import Truncation
-from mmroute.tokenizers.hf import HfTokenizer
 
 __all__ = ["Prompt", "encode_prompt", "read_prompts"]
 
@@ -35,11 +34,9 @@ class Prompt:
 
     def offsets(self, served: ServedModel, with_special: bool) -> list[tuple[int, int]] | None:
         """Where in the text each token stands; None for token IDs, and where nobody can say."""
-        tokenizer = served.model.tokenizer
-        if self.text is None or not isinstance(tokenizer, HfTokenizer):
+        if self.text is None:
             return None
-        found = tokenizer.backend.encode(self.text, add_special_tokens=with_special).offsets
-        return [(int(start), int(stop)) for start, stop in found]
+        return served.model.tokenizer.offsets(self.text, add_special_tokens=with_special)
 
 
 def read_prompts(body: Body) -> list[Prompt]:

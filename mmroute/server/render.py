@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, did_you_mean, shown
 from mmroute.forwarding import OUTPUT_MODES
@@ -303,7 +302,7 @@ def _check_refusals(body: Body, work: Work, tool_choice: object) -> None:
 def _check_template(body: Body, served: ServedModel) -> None:
     """What mistral-common encodes has no template; ``/tokenize`` does not mind."""
     named = any(body.get(name) is not None for name in ("chat_template", "chat_template_kwargs"))
-    if named and not isinstance(served.model.chat, HfChat):
+    if named and served.model.chat.templates is None:
         raise bad_request("chat_template is not supported for Mistral tokenizers.", "chat_template")
 
 

@@ -24,7 +24,6 @@ from mmroute.server.fields import (
 )
 from mmroute.server.models import ModelSource, ServedModel
 from mmroute.server.work import Answer, Work, answered
-from mmroute.tokenizers.hf import HfTokenizer
 
 __all__ = ["detokenize", "tokenize", "tokenizer_info"]
 
@@ -132,14 +131,7 @@ def _token_answer(served: ServedModel, ids: Sequence[int], *, with_texts: bool) 
 
 def _pieces(served: ServedModel, ids: Sequence[int]) -> list[str]:
     """The vocabulary's own spelling of each token."""
-    tokenizer = served.model.tokenizer
-    if isinstance(tokenizer, HfTokenizer):
-        return [tokenizer.backend.id_to_token(token_id) or "" for token_id in ids]
-    from mmroute.tokenizers.mistral import MistralCommonTokenizer  # noqa: PLC0415 - as resolve.py
-
-    if isinstance(tokenizer, MistralCommonTokenizer):
-        return [tokenizer.tekken.id_to_piece(token_id) for token_id in ids]
-    raise bad_request(f"{served.name} has no token strings", "return_token_strs")
+    return [served.model.tokenizer.token(token_id) or "" for token_id in ids]
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value

@@ -1,18 +1,21 @@
-"""Text to token IDs and back: one small protocol, one module per engine behind it."""
+"""Text to token IDs and back: one protocol, one module per format behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mmroute.fast_paths import EncoderStats
-from mmroute.geometry import TokenIds
+from mmroute.tokenizers.codec import Codec
 
-__all__ = ["Tokenizer"]
+if TYPE_CHECKING:
+    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+    from mmroute.tokenizers.pieces import Pieces
+
+__all__ = ["Codec", "Tokenizer"]
 
 
-class Tokenizer(Protocol):
-    """What the request path needs of a tokenizer. Its answers never change; safe to share."""
+class Tokenizer(Codec, Protocol):
+    """The tokenizer of a model whose requests are answered: a `Codec`, and what a model knows."""
 
     @property
     def bos_token_id(self) -> int | None:
@@ -27,25 +30,20 @@ class Tokenizer(Protocol):
         """The length of the longest vocabulary entry, in characters."""
 
     @property
-    def special_tokens(self) -> Sequence[str]:
-        """The texts of the tokens the model names as special."""
+    def named_tokens(self) -> tuple[str, ...]:
+        """The texts of the tokens that the model's configuration names as special."""
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """Token IDs of a text, shape (n,).
+    @property
+    def reads_special_tokens(self) -> bool:
+        """Whether a special token that stands in a text becomes its ID."""
 
-        Args:
-            text: any text; special tokens in it become their IDs where the engine does so.
-            add_special_tokens: also add what the tokenizer puts around a sequence (BOS).
+    @property
+    def pieces(self) -> Pieces | None:
+        """The texts of single tokens, where the decoder joins such; for streams."""
 
-        Raises:
-            ValueError: the text is not encodable (a lone surrogate).
-        """
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of token IDs, special tokens as they are written, or left out."""
-
-    def token_id(self, token: str) -> int | None:
-        """The ID of one vocabulary entry, or None."""
+    @property
+    def chat_encoder(self) -> MistralChatEncoder | None:
+        """Encodes chats without a template, where the format has its own way to do so."""
 
     def encoder_stats(self) -> EncoderStats | None:
         """Who encodes, and counters; None if there is nothing to choose or to count."""

@@ -1,83 +1,65 @@
-"""Which encoder a model gets, decided beside the rest of its loading."""
+"""Which encoder a model gets: decided in the background, while the reference already encodes."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import tokenizers
 
 from mmroute.errors import ModelError, Reason, shown
 from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.geometry import TokenIds
-from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder, ShadowedEncoder
+from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens, may_be_cut
 from mmroute.tokenizers.probe_texts import probe_texts
 
-__all__ = ["EncoderLoading", "PendingEncoder"]
+__all__ = ["PendingEncoder", "choose_encoder"]
 
 _LOG: Final = logging.getLogger(__name__)
 _WORTH_KEEPING: Final = 1024  # characters, which take the reference 0.3 ms
 _WORTH_KEEPING_FAST: Final = 16384  # which take fastokens 0.03 ms
-_SHORT: Final = 256  # characters that the reference encodes in less time than it takes to wait
+_FLAGS: Final = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 class _UnfitError(Exception):
     """fastokens is not used; the message says why."""
 
 
-class EncoderLoading:
-    """Builds a `fastokens.Tokenizer` and proves it, while the reference and the rest are loaded.
+def choose_encoder(
+    backend: tokenizers.Tokenizer, declared: Mapping[str, Any], fast_paths: FastPaths
+) -> Encoder:
+    """The fastest encoder that has the reference's IDs; until it has proved that, the reference.
 
     Args:
-        serialized: the JSON of the tokenizer.
+        backend: the reference, complete.
+        declared: the JSON it was made from; tokens may have been added to it since.
         fast_paths: what is wanted.
+
+    Raises:
+        ModelError: `fast_encoder_unavailable` if nothing but fastokens will do.
     """
-
-    def __init__(self, serialized: str, fast_paths: FastPaths) -> None:
-        self._fast_paths = fast_paths
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmroute-encoder")
-        wanted = fast_paths.encoder != EncoderChoice.TOKENIZERS
-        self._building = self._thread.submit(_build, serialized) if wanted else None
-
-    def finish(
-        self,
-        backend: tokenizers.Tokenizer,
-        declared: Mapping[str, Any],
-        merged: Sequence[tokenizers.AddedToken],
-        max_token_id: int,
-    ) -> Encoder:
-        """The fastest encoder that has the reference's IDs; it may still be proving that.
-
-        Args:
-            backend: the reference, complete.
-            declared: the JSON that both are made from.
-            merged: the tokens that were added to it.
-            max_token_id: the largest ID of its vocabulary.
-
-        Raises:
-            ModelError: `fast_encoder_unavailable` if nothing but fastokens will do.
-        """
-        choosing = self._thread.submit(
-            _choose, backend, self._building, declared, merged, max_token_id, self._fast_paths
-        )
-        self._thread.shutdown(wait=False)
-        if self._fast_paths.encoder == EncoderChoice.FASTOKENS:
-            return choosing.result()
-        return PendingEncoder(choosing, ReferenceEncoder(backend, "the others are not ready"))
+    if fast_paths.encoder == EncoderChoice.FASTOKENS:
+        return _choose(backend, declared, fast_paths)
+    thread = ThreadPoolExecutor(1, thread_name_prefix="mmroute-encoder")
+    choosing = thread.submit(_choose, backend, declared, fast_paths)
+    thread.shutdown(wait=False)
+    return PendingEncoder(choosing, ReferenceEncoder(backend, "the others are not ready"))
 
 
 class PendingEncoder:
-    """An encoder that is still being chosen. The first text that is not short waits for it.
+    """The reference, until another encoder is chosen.
 
     Args:
-        choosing: its future.
-        reference: for short texts until then.
+        choosing: the future of that.
+        reference: encodes until then; for ever in a process that was forked meanwhile, where the
+            thread that chooses does not run.
     """
 
     def __init__(self, choosing: Future[Encoder], reference: ReferenceEncoder) -> None:
@@ -90,20 +72,18 @@ class PendingEncoder:
         """See `Encoder.encode`."""
         encoder = self._chosen
         if encoder is None:
-            waits = len(text) > _SHORT or self._choosing.done()
-            encoder = self.chosen() if waits else self._reference
+            encoder = self.chosen() if self._choosing.done() else self._reference
         return encoder.encode(text, add_special_tokens=add_special_tokens)
 
     def stats(self) -> EncoderStats:
-        """See `Encoder.stats`."""
+        """See `Encoder.stats`. Waits for the choice."""
         return self.chosen().stats()
 
     def chosen(self) -> Encoder:
-        """Wait for it."""
+        """Wait for the choice."""
         if self._chosen is None:
-            # The thread that chooses is not in a process that was forked meanwhile.
-            lost = os.getpid() != self._process and not self._choosing.done()
-            self._chosen = self._reference if lost else self._result()
+            forked = os.getpid() != self._process and not self._choosing.done()
+            self._chosen = self._reference if forked else self._result()
         return self._chosen
 
     def _result(self) -> Encoder:
@@ -116,64 +96,46 @@ class PendingEncoder:
             return self._reference
 
 
-def _choose(  # noqa: PLR0913, PLR0917 - what was loaded, and what is wanted
-    backend: tokenizers.Tokenizer,
-    building: Future[Any] | None,
-    declared: Mapping[str, Any],
-    merged: Sequence[tokenizers.AddedToken],
-    max_token_id: int,
-    fast_paths: FastPaths,
+def _choose(
+    backend: tokenizers.Tokenizer, declared: Mapping[str, Any], fast_paths: FastPaths
 ) -> Encoder:
     reference = ReferenceEncoder(backend, "by choice")
     encoder: Encoder = reference
-    if building is not None:
+    if fast_paths.encoder != EncoderChoice.TOKENIZERS:
         try:
-            encoder = _proved(building, backend, reference, merged)
+            encoder = _proved(backend, declared)
         except _UnfitError as unfit:
             if fast_paths.encoder == EncoderChoice.FASTOKENS:
                 raise ModelError(Reason.FAST_ENCODER_UNAVAILABLE, f"{unfit}.") from unfit
             _LOG.info("%s; tokenizers encodes instead", unfit)
             encoder = reference = ReferenceEncoder(backend, str(unfit))
-    if fast_paths.text_cache_bytes:
-        boundaries = boundary_tokens(backend, declared)
-        if boundaries and may_be_cut(encoder, boundaries):
-            encoder = PrefixReuse(
-                encoder,
-                boundaries,
-                max_bytes=fast_paths.text_cache_bytes,
-                shortest=_WORTH_KEEPING if encoder is reference else _WORTH_KEEPING_FAST,
-                max_token_id=max_token_id,
-            )
-    if fast_paths.shadow_rate and encoder is not reference:
-        encoder = ShadowedEncoder(encoder, reference, fast_paths.shadow_rate)
-    return encoder
+    if not fast_paths.text_cache_bytes:
+        return encoder
+    boundaries = boundary_tokens(backend, declared)
+    if not boundaries or not may_be_cut(encoder, boundaries):
+        return encoder
+    return PrefixReuse(
+        encoder,
+        boundaries,
+        max_bytes=fast_paths.text_cache_bytes,
+        shortest=_WORTH_KEEPING if encoder is reference else _WORTH_KEEPING_FAST,
+    )
 
 
-def _build(serialized: str) -> Any:  # noqa: ANN401 - fastokens may be absent
-    import fastokens  # noqa: PLC0415 - as above
-
-    backend = fastokens.Tokenizer.from_json_str(serialized)
-    backend.encode("a b")  # the first call prepares the rest
-    return backend
-
-
-def _proved(
-    building: Future[Any],
-    backend: tokenizers.Tokenizer,
-    reference: ReferenceEncoder,
-    merged: Sequence[tokenizers.AddedToken],
-) -> FastEncoder:
+def _proved(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastEncoder:
     """fastokens, if it has the reference's IDs for all probe texts."""
+    added = dict(sorted(backend.get_added_tokens_decoder().items()))
     try:
-        fast = building.result()
-        fast.add_tokens(list(merged))
+        import fastokens  # noqa: PLC0415 - an optional dependency
+
+        fast = fastokens.Tokenizer.from_json_str(_serialized(declared, added))
+        fast.encode("a b")  # the first call prepares the rest
     except ImportError:
         raise _UnfitError("fastokens is not installed") from None
     except BaseException as error:  # it has no one exception for what it does not support
         raise _UnfitError(f"{_engine()} cannot load this tokenizer: {error}") from error
-    known = [token.content for token in backend.get_added_tokens_decoder().values()]
     count = 0
-    for text in probe_texts(known):
+    for text in probe_texts([token.content for token in added.values()]):
         count += 1
         for special in (False, True):
             right = backend.encode(text, add_special_tokens=special).ids
@@ -185,7 +147,16 @@ def _proved(
                 _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
                 raise _UnfitError(f"{_engine()} has other IDs for the probe text {shown(text)}")
     why = f"has the IDs of tokenizers {tokenizers.__version__} for {count} probe texts"
-    return FastEncoder(fast, reference, _engine(), why)
+    return FastEncoder(fast, ReferenceEncoder(backend, "by choice"), _engine(), why)
+
+
+def _serialized(declared: Mapping[str, Any], added: Mapping[int, tokenizers.AddedToken]) -> str:
+    """The JSON of the reference as it is now, with all of its added tokens."""
+    tokens = [
+        {"id": token_id, **{flag: getattr(token, flag) for flag in _FLAGS}}
+        for token_id, token in added.items()
+    ]
+    return msgspec.json.encode({**declared, "added_tokens": tokens}).decode()
 
 
 def _engine() -> str:

@@ -1,4 +1,4 @@
-"""What a tokenizer of any format offers to the facade."""
+"""What a tokenizer of any format offers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ class Codec(Protocol):
         """The tokens that `decode` leaves out where it is asked to, and their IDs."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """Token IDs, shape (n,), uint32.
+        """Token IDs of a text, shape (n,), uint32.
+
+        Args:
+            text: any text; special tokens in it become their IDs where the format does so.
+            add_special_tokens: also add what the tokenizer puts around a sequence (BOS).
 
         Raises:
             ValueError: the text is not encodable (a lone surrogate).

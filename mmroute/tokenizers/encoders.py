@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import random
-import threading
-from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tokenizers
@@ -14,21 +10,14 @@ import tokenizers
 from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
 
-__all__ = [
-    "Encoder",
-    "FastEncoder",
-    "ReferenceEncoder",
-    "ShadowedEncoder",
-]
-
-_LOG: Final = logging.getLogger(__name__)
+__all__ = ["Encoder", "FastEncoder", "ReferenceEncoder"]
 
 
 class Encoder(Protocol):
     """Encodes text. Its answers never change; safe to share between threads."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `mmroute.tokenizers.Tokenizer.encode`."""
+        """See `mmroute.tokenizers.Codec.encode`."""
 
     def stats(self) -> EncoderStats:
         """Who encodes, and counters."""
@@ -86,53 +75,3 @@ class FastEncoder:
     def stats(self) -> EncoderStats:
         """See `Encoder.stats`."""
         return EncoderStats(self._engine, self._why)
-
-
-class ShadowedEncoder:
-    """An encoder whose answers the reference gives as well, now and then.
-
-    Args:
-        encoder: the one that is watched.
-        reference: the one that is right.
-        rate: the share of texts that both encode, above 0 and at most 1.
-    """
-
-    def __init__(self, encoder: Encoder, reference: ReferenceEncoder, rate: float) -> None:
-        self._watched = encoder
-        self._trusted: Encoder = encoder
-        self._reference = reference
-        self._rate = rate
-        self._lock = threading.Lock()
-        self._shadowed = self._disagreements = 0
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Encoder.encode`."""
-        encoder = self._trusted
-        ids = encoder.encode(text, add_special_tokens=add_special_tokens)
-        if encoder is self._reference or random.random() >= self._rate:
-            return ids
-        right = self._reference.encode(text, add_special_tokens=add_special_tokens)
-        equal = np.array_equal(ids, right)
-        with self._lock:
-            self._shadowed += 1
-            self._disagreements += not equal
-            if not equal:
-                self._trusted = self._reference
-        if not equal:
-            _LOG.error(
-                "%s gave other token IDs than the reference for a text of %d characters; "
-                "the reference encodes from now on",
-                self._watched.stats().engine,
-                len(text),
-            )
-        return right
-
-    def stats(self) -> EncoderStats:
-        """See `Encoder.stats`."""
-        with self._lock:
-            shadowed, disagreements = self._shadowed, self._disagreements
-        stats = self._watched.stats()
-        if disagreements:
-            why = f"{stats.engine} had other IDs for a text"
-            stats = replace(self._reference.stats(), why=why)
-        return replace(stats, shadowed=shadowed, disagreements=disagreements)

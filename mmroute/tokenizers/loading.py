@@ -145,7 +145,7 @@ def _family(files: ModelFiles) -> tuple[FamilySpec | None, tuple[str, ...]]:
 def _candidates(files: ModelFiles, family: FamilySpec | None) -> Iterator[str]:
     """The files that may hold the tokenizer, the ones that an engine prefers first."""
     order = ["tokenizer.json", "tekken.json"]
-    if family is not None and family.tokenizer.format == "mistral":
+    if family is not None and family.tokenizer.has_chat_encoder:
         order.reverse()
     yield from filter(files.has, order)
     yield from sorted((path.name for path in files.root.glob(_MISTRAL)), key=_version, reverse=True)
@@ -203,7 +203,7 @@ def _vocab_json(files: ModelFiles, _name: str, _family: FamilySpec | None) -> Lo
 
 
 def _mistral(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.mistral_model import load_mistral_file  # noqa: PLC0415
+    from mmroute.tokenizers.formats.mistral import load_mistral_file  # noqa: PLC0415
 
     return load_mistral_file(files.path(name), tekken=name.endswith(".json"))
 

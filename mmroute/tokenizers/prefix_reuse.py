@@ -80,7 +80,6 @@ class PrefixReuse:
         max_bytes: of all that is kept.
         shortest: characters of a text that is worth keeping; a shorter one is encoded in less
             time than it takes to look for it and to keep it.
-        max_token_id: the largest ID that the encoder gives.
     """
 
     def __init__(
@@ -90,11 +89,11 @@ class PrefixReuse:
         *,
         max_bytes: int,
         shortest: int,
-        max_token_id: int,
     ) -> None:
         self._encoder = encoder
         self._boundaries = dict(boundaries)
-        self._is_boundary = np.zeros(max_token_id + 1, np.bool_)
+        # One more than there are, for all IDs beyond them.
+        self._is_boundary = np.zeros(max(boundaries, default=0) + 2, np.bool_)
         self._is_boundary[list(boundaries)] = True
         self._shortest = shortest
         self._index: PrefixIndex[_Known] = PrefixIndex(max_bytes)
@@ -150,7 +149,7 @@ class PrefixReuse:
         """The place and the ID of each boundary token."""
         if len(ids) <= _FEW:  # the overhead of numpy is more than all of them cost
             return [pair for pair in enumerate(ids.tolist()) if pair[1] in self._boundaries]
-        places = self._is_boundary.take(ids).nonzero()[0]
+        places = self._is_boundary.take(ids, mode="clip").nonzero()[0]
         return list(zip(places.tolist(), ids[places].tolist(), strict=True))
 
 

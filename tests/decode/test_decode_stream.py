@@ -28,7 +28,7 @@ from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
 from mmroute.decode import DecodeStream, Sequence, TokenDecoder
-from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.pieces import PieceTexts
 
 # The first example loads a model.

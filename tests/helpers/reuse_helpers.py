@@ -16,7 +16,7 @@ from tokenizers import AddedToken, models
 from mmroute import Normalizer, prefix_cache
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.encoders import ReferenceEncoder
-from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens
 
 # Two pipelines that add to the start of a piece, one that does not, one with tokens that strip.
@@ -121,13 +121,11 @@ def reusing(
     """An encoder that keeps texts, and the one behind it."""
     encoder = Counting(tokenizer)
     chosen = boundaries_of(tokenizer) if boundaries is None else boundaries
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     reuse = PrefixReuse(
         encoder,
         chosen,
         max_bytes=max_bytes,
         shortest=shortest,
-        max_token_id=max(vocabulary.values()),
     )
     return reuse, encoder
 

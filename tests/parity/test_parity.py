@@ -27,7 +27,7 @@ from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.placement import Expansion
 from mmroute.request import ImageSize
 from mmroute.request_lines import request_of
-from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.formats.fast import HfTokenizer
 
 MODELS = [*SMALL_MODELS, EMBEDDED_MODEL]
 KINDS = {

@@ -344,7 +344,6 @@ def test_importing_mmroute_does_not_import_the_server() -> None:
     [
         (["--port", "99999"], "must be from 0 to 65535, found '99999'"),
         (["--text-cache-mib", "-1"], "text_cache_bytes must be a number of bytes or 0"),
-        (["--shadow-rate", "2"], "shadow_rate must be a number from 0 to 1, found 2.0"),
     ],
 )
 def test_wrong_settings_are_named(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import logging
-import random
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +23,7 @@ from mmroute import Normalizer
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.model.files import EMBEDDED_MODEL
-from mmroute.tokenizers.encoders import ReferenceEncoder, ShadowedEncoder
-from mmroute.tokenizers.hf import HfTokenizer
+from mmroute.tokenizers.formats.fast import HfTokenizer
 
 MODEL = "small-qwen2-vl"
 PRIVATE = "what is in the picture of my cat"
@@ -72,9 +70,6 @@ class FakeFastokens:
     def from_json_str(self, serialized: str) -> FakeFastokens:
         self._backend = tokenizers.Tokenizer.from_str(serialized)
         return self
-
-    def add_tokens(self, tokens: list[tokenizers.AddedToken]) -> None:
-        self._backend.add_tokens(tokens)
 
     def encode(self, text: str) -> Any:
         return self._backend.encode(text)
@@ -212,7 +207,15 @@ def test_tokens_that_only_the_configuration_has_are_proved_too(
     small_model: Callable[[str], Path], fake: FakeFastokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without them an image placeholder would be a few ordinary tokens."""
-    monkeypatch.setattr(fake, "add_tokens", lambda _: None)
+    whole = fake.from_json_str
+
+    def without_image_pad(serialized: str) -> FakeFastokens:
+        declared = json.loads(serialized)
+        tokens = declared["added_tokens"]
+        declared["added_tokens"] = [t for t in tokens if t["content"] != "<|image_pad|>"]
+        return whole(json.dumps(declared))
+
+    monkeypatch.setattr(fake, "from_json_str", without_image_pad)
     check_unfit(small_model(MODEL), "has other IDs for the probe text", "a <|image_pad|>" * 40)
 
 
@@ -254,10 +257,6 @@ def test_text_that_is_not_unicode_is_refused_alike(
         ({"text_cache_bytes": 1.5}, "text_cache_bytes must be"),
         ({"hash_cache_bytes": True}, "hash_cache_bytes must be"),
         ({"hash_cache_bytes": "64"}, "hash_cache_bytes must be"),
-        ({"shadow_rate": 1.01}, "shadow_rate must be a number from 0 to 1, found 1.01"),
-        ({"shadow_rate": -0.1}, "shadow_rate must be"),
-        ({"shadow_rate": float("nan")}, "shadow_rate must be"),
-        ({"shadow_rate": "1"}, "shadow_rate must be"),
     ],
 )
 def test_wrong_settings(wrong: dict[str, Any], message: str) -> None:
@@ -265,73 +264,9 @@ def test_wrong_settings(wrong: dict[str, Any], message: str) -> None:
         FastPaths(**wrong)
 
 
-# The reference looks over fastokens' shoulder
-
-
-def shadowed(directory: Path) -> Normalizer:
-    return Normalizer.from_pretrained(
-        directory, fast_paths=FastPaths(encoder="fastokens", shadow_rate=1.0)
-    )
-
-
-def test_an_honest_encoder_is_shadowed_without_disagreement(
-    small_model: Callable[[str], Path],
-) -> None:
-    normalizer = shadowed(small_model(MODEL))
-    before = encoder_stats(normalizer).shadowed  # a model is tried while it is loaded
-    for text in ("a", PRIVATE, LONG):
-        assert ids_of(normalizer, text) == reference_ids(normalizer, text)
-    stats = encoder_stats(normalizer)
-    assert stats.engine.startswith("fastokens")
-    assert (stats.shadowed - before, stats.disagreements) == (3, 0)
-
-
-def test_after_one_disagreement_the_reference_encodes(
-    small_model: Callable[[str], Path], fake: FakeFastokens, caplog: pytest.LogCaptureFixture
-) -> None:
-    normalizer = shadowed(small_model(MODEL))
-    before = encoder_stats(normalizer).shadowed
-    assert ids_of(normalizer, PRIVATE) == reference_ids(normalizer, PRIVATE)
-    fake.lies = lambda _: True
-    with caplog.at_level(logging.DEBUG):
-        assert ids_of(normalizer, LONG) == reference_ids(normalizer, LONG)
-    asked = len(fake.texts)
-    fake.lies = lambda _: False
-    assert ids_of(normalizer, LONG) == reference_ids(normalizer, LONG)
-    assert len(fake.texts) == asked
-    stats = encoder_stats(normalizer)
-    assert (stats.shadowed - before, stats.disagreements) == (2, 1)
-    assert stats.engine.startswith("tokenizers")
-    assert "had other IDs for a text" in stats.why
-    (record,) = caplog.records
-    assert record.levelno == logging.ERROR
-    assert str(len(LONG)) in record.getMessage()
-    assert "my cat" not in record.getMessage(), "a log must not hold what users write"
-
-
-def test_reused_beginnings_are_shadowed_too(
-    small_model: Callable[[str], Path], fake: FakeFastokens
-) -> None:
-    """What is wrong in the cache would be wrong again and again."""
-    normalizer = shadowed(small_model(MODEL))
-    first, second = LONG * 25, LONG * 25 + "and is this the image"
-    assert ids_of(normalizer, first) == reference_ids(normalizer, first)
-    fake.lies = lambda text: len(text) < len(first)  # only for the rest behind what is known
-    assert ids_of(normalizer, second) == reference_ids(normalizer, second)
-    assert encoder_stats(normalizer).disagreements == 1
-
-
-def test_the_reference_shadows_the_share_of_texts_it_is_told_to(
-    loaded: Callable[[str, str], Normalizer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reference = ReferenceEncoder(tokenizer_of(loaded(MODEL, "tokenizers")).backend, "by choice")
-    copy = ReferenceEncoder(reference._backend, "a copy")
-    watched = ShadowedEncoder(copy, reference, 0.25)
-    drawn: Iterator[float] = iter([0.0, 0.2, 0.25, 0.3, 0.9999])
-    monkeypatch.setattr(random, "random", lambda: next(drawn))
-    for _ in range(5):
-        watched.encode("a", add_special_tokens=False)
-    assert (watched.stats().shadowed, watched.stats().disagreements) == (2, 0)
+def test_the_shadow_check_that_was_is_announced_as_gone() -> None:
+    with pytest.warns(DeprecationWarning, match="shadow_rate has no effect"):
+        FastPaths(shadow_rate=0.01)
 
 
 def test_a_choice_is_no_word() -> None:

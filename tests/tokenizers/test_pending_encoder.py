@@ -56,21 +56,20 @@ def pending(choosing: Future[Encoder]) -> PendingEncoder:
     return PendingEncoder(choosing, reference)
 
 
-def test_short_texts_do_not_wait_for_the_choice() -> None:
-    choosing = Choosing()
+def test_the_reference_encodes_until_the_choice_is_made() -> None:
+    choosing: Future[Encoder] = Future()
     encoder = pending(choosing)
-    assert answer(encoder, "a picture") == REFERENCE
-    assert not choosing.done()
-    assert answer(encoder, LONG) == CHOSEN
-    assert answer(encoder, "a picture") == CHOSEN
-
-
-def test_a_choice_that_was_made_meanwhile_serves_short_texts() -> None:
-    choosing = Choosing()
-    encoder = pending(choosing)
-    assert answer(encoder, "a picture") == REFERENCE
+    assert answer(encoder, LONG) == REFERENCE
     choosing.set_result(Constant(*CHOSEN))
-    assert answer(encoder, "a picture") == CHOSEN
+    assert answer(encoder, LONG) == CHOSEN
+
+
+def test_a_choice_that_fails_leaves_the_reference() -> None:
+    choosing: Future[Encoder] = Future()
+    encoder = pending(choosing)
+    choosing.set_exception(RuntimeError("no choice"))
+    assert answer(encoder, LONG) == REFERENCE
+    assert encoder.stats().engine == "constant"
 
 
 def test_counters_wait_for_the_choice() -> None:

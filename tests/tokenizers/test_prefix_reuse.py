@@ -126,7 +126,6 @@ def test_many_threads_share_what_is_kept(engine: str, small_model: Callable[[str
         boundaries,
         max_bytes=8 * ROOM,
         shortest=1,
-        max_token_id=tokenizer.max_token_id,
     )
     texts = [text for seed in range(8) for text in chats([*boundaries.values()], seed % 4, 100)]
     with ThreadPoolExecutor(8) as pool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.chat.template import ChatTemplate
@@ -46,6 +46,16 @@ class HfChat:
     def content_format(self) -> str:
         """See `Chat.content_format`."""
         return "string" if self.template is None else self.template.content_format
+
+    @property
+    def templates(self) -> Mapping[str, ChatTemplate]:
+        """See `Chat.templates`."""
+        given = {"default": self.template, "tool_use": self.tool_template}
+        return {name: template for name, template in given.items() if template is not None}
+
+    def with_template(self, template: ChatTemplate) -> HfChat:
+        """See `Chat.with_template`."""
+        return replace(self, template=template, tool_template=template)
 
     def render(
         self,

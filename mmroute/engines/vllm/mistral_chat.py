@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import ParsedChat, to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, shown
 from mmroute.geometry import TokenIds
 from mmroute.request import ImageSize, RequestOptions
-from mmroute.tokenizers.mistral import MistralCommonTokenizer
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 __all__ = ["MistralChat"]
 
@@ -33,12 +34,20 @@ _ENCODER_PARAMETERS: Final = frozenset({
 class MistralChat:
     """Renders chats with mistral-common, images given by their sizes alone."""
 
-    tokenizer: MistralCommonTokenizer
+    encoder: MistralChatEncoder
 
     @property
     def content_format(self) -> str:
         """See `Chat.content_format`."""
         return "string"
+
+    @property
+    def templates(self) -> None:
+        """See `Chat.templates`."""
+
+    def with_template(self, template: ChatTemplate) -> MistralChat:  # noqa: ARG002 - it has no use for one
+        """See `Chat.with_template`."""
+        return self
 
     def render(
         self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions
@@ -58,7 +67,7 @@ class MistralChat:
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
         _check_unicode(sized, options)  # without the images, which may be long
-        return self.tokenizer.encode_chat(
+        return self.encoder.encode(
             sized,
             tools=normalize_tools(options.tools),
             continue_final_message=options.continue_final_message,
@@ -118,4 +127,4 @@ def _sized(part: Any, sizes: Iterator[ImageSize]) -> Any:  # noqa: ANN401 - what
             f"mistral-common knows the schemes {', '.join(_SCHEMES)} in lower case only, found "
             f"{shown(url[:10])}"
         )
-    return MistralCommonTokenizer.image_part(next(sizes))
+    return MistralChatEncoder.image_part(next(sizes))

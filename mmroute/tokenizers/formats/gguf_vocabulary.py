@@ -23,7 +23,8 @@ from tokenizers import decoders, models, pre_tokenizers
 from mmroute.errors import ModelError, Reason, did_you_mean, problem
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken
-from mmroute.tokenizers.formats.fast import FastCodec, put_around
+from mmroute.tokenizers.formats.configured import put_around
+from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.formats.gguf_control import always_shown, known_control_tokens
 from mmroute.tokenizers.formats.gguf_header import read_header
 from mmroute.tokenizers.formats.gguf_splits import SPLITS, Split
@@ -241,7 +242,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _bpe(vocabulary: _Vocabulary, path: Path) -> FastCodec:
+def _bpe(vocabulary: _Vocabulary, path: Path) -> HfTokenizer:
     split = _split(vocabulary, path)
     if vocabulary.merges is None:
         raise ModelError(Reason.MALFORMED_FILE, f"{path}: tokenizer.ggml.merges is missing.")
@@ -280,7 +281,7 @@ def _bpe(vocabulary: _Vocabulary, path: Path) -> FastCodec:
     matched = (*special, _TokenType.USER_DEFINED)
     verbatim = {ids[text]: text for text, kind in by_kind if kind in matched}
     verbatim |= {ids[text]: "" for text, kind in by_kind if kind == _TokenType.UNUSED}
-    return FastCodec.of(backend, verbatim)
+    return HfTokenizer.of(backend, verbatim)
 
 
 def _split(vocabulary: _Vocabulary, path: Path) -> Split:

@@ -20,7 +20,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
-from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids
+from mmroute.tokenizers.formats.configured import special_texts, tokens_with_ids
 
 __all__ = ["SentencePieceCodec", "load_sentencepiece", "processor"]
 

@@ -26,8 +26,8 @@ from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.fast import special_texts, tokens_with_ids
-from mmroute.tokenizers.hf import MAX_TOKEN_ID, named_special_tokens
+from mmroute.tokenizers.formats.configured import special_texts, tokens_with_ids
+from mmroute.tokenizers.formats.huggingface import MAX_TOKEN_ID, named_special_tokens
 from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["TiktokenCodec", "load_openai_encoding", "load_rank_file", "openai_encoding"]

@@ -12,8 +12,9 @@ from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.model.files import ModelFiles
 from mmroute.model.spec import FamilySpec
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.fast import FastCodec, add_configured_tokens, apply_bos_rule
-from mmroute.tokenizers.hf import load_hf_tokenizer, pieces_of
+from mmroute.tokenizers.formats.configured import add_configured_tokens, apply_bos_rule
+from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.huggingface import load_hf_tokenizer, pieces_of
 
 __all__ = ["KEEPING_MODEL_TYPES", "load_tokenizer_json"]
 
@@ -55,7 +56,7 @@ def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
         ModelError: `malformed_file`, `special_token_split`.
     """
     doubts = []
-    if family is not None and family.tokenizer.format == "huggingface":
+    if family is not None and not family.tokenizer.has_chat_encoder:
         try:
             loaded = load_hf_tokenizer(files, family.tokenizer.pipelines, _REFERENCE)
         except ModelError as error:
@@ -63,8 +64,7 @@ def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
                 raise
             doubts.append(str(error))
         else:
-            codec = FastCodec(loaded.backend, loaded.encoder)
-            return Loaded(_FORMAT, codec, pieces=loaded.pieces)
+            return Loaded(_FORMAT, loaded, pieces=loaded.pieces)
     backend = _as_written(files)
     doubts += add_configured_tokens(backend, files)
     apply_bos_rule(backend, files)
@@ -74,9 +74,8 @@ def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
             f"the IDs of tokenizer.json as it is written; by its {chooser} the engine may build "
             "the pipeline anew, which was not checked for this model"
         )
-    codec = FastCodec.of(backend)
-    pieces = pieces_of(backend, files.object(_FORMAT).get("decoder"), codec.vocab_size - 1)
-    return Loaded(_FORMAT, codec, tuple(doubts), pieces=pieces)
+    pieces = pieces_of(backend, files.object(_FORMAT).get("decoder"))
+    return Loaded(_FORMAT, HfTokenizer.of(backend), tuple(doubts), pieces=pieces)
 
 
 def _chooser_of_a_class(files: ModelFiles) -> str | None:

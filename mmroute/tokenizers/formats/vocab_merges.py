@@ -13,8 +13,9 @@ from tokenizers import decoders, models, pre_tokenizers
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.model.files import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.fast import FastCodec, add_configured_tokens, apply_bos_rule
-from mmroute.tokenizers.hf import outside_of, pieces_of
+from mmroute.tokenizers.formats.configured import add_configured_tokens, apply_bos_rule
+from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.huggingface import outside_of, pieces_of
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = ["load_vocab_and_merges"]
@@ -63,9 +64,8 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
         notes.append("no tokenizer_class says how text is split: GPT-2's rule is used")
     if doubt is not None:
         notes.append(f"{declared} {doubt}: the engine may hold other IDs")
-    codec = FastCodec.of(backend)
-    pieces = pieces_of(backend, _DECODER, codec.vocab_size - 1)
-    return Loaded("vocab.json", codec, tuple(notes), pieces=pieces)
+    pieces = pieces_of(backend, _DECODER)
+    return Loaded("vocab.json", HfTokenizer.of(backend), tuple(notes), pieces=pieces)
 
 
 def _vocabulary(files: ModelFiles) -> Any:  # noqa: ANN401 - whatever the file holds

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,18 +10,16 @@ import msgspec
 import tokenizers
 
 from mmroute.errors import ModelError, Reason
-from mmroute.fast_paths import EncoderStats, FastPaths
-from mmroute.geometry import TokenIds
+from mmroute.fast_paths import FastPaths
 from mmroute.model.files import JsonValue, ModelFiles
-from mmroute.tokenizers.choice import EncoderLoading
-from mmroute.tokenizers.encoders import Encoder
+from mmroute.tokenizers.choice import choose_encoder
+from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.pieces import Pieces, joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = [
     "MATCHING_FLAGS",
     "MAX_TOKEN_ID",
-    "HfTokenizer",
     "all_special_tokens",
     "check_added_token",
     "configured_tokens",
@@ -41,43 +38,6 @@ _OTHER_VOCABULARIES = (
 MAX_TOKEN_ID: Final = 2**32 - 1
 MATCHING_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 _FLAGS = (*MATCHING_FLAGS, "special")
-
-
-@dataclass(frozen=True, slots=True)
-class HfTokenizer:
-    """A `tokenizers.Tokenizer` behind the protocol of this package.
-
-    Attributes:
-        backend: the reference, which also decodes.
-        encoder: who encodes.
-        pieces: the texts of single tokens, where its decoder joins such.
-    """
-
-    backend: tokenizers.Tokenizer
-    encoder: Encoder
-    bos_token_id: int | None
-    max_token_id: int
-    max_chars_per_token: int
-    special_tokens: tuple[str, ...]
-    pieces: Pieces | None = None
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Tokenizer.encode`."""
-        return self.encoder.encode(text, add_special_tokens=add_special_tokens)
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """See `Tokenizer.decode`."""
-        text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
-        return text
-
-    def token_id(self, token: str) -> int | None:
-        """See `Tokenizer.token_id`."""
-        found: int | None = self.backend.token_to_id(token)
-        return found
-
-    def encoder_stats(self) -> EncoderStats:
-        """See `Tokenizer.encoder_stats`. Waits for the choice of the encoder."""
-        return self.encoder.stats()
 
 
 def load_hf_tokenizer(
@@ -105,37 +65,32 @@ def load_hf_tokenizer(
     declared.update(pipeline.overwrites)
     declared["truncation"] = declared["padding"] = None
     try:
-        serialized = msgspec.json.encode(declared).decode()
-        loading = EncoderLoading(serialized, fast_paths)
-        backend = tokenizers.Tokenizer.from_str(serialized)
+        backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     except Exception as error:  # `tokenizers` raises bare Exception
         raise ModelError(
             Reason.MALFORMED_FILE,
             f"{files.path('tokenizer.json')} is not a tokenizer that `tokenizers` "
             f"{tokenizers.__version__} can load: {error}",
         ) from error
-    merged = _merge_added_tokens(backend, files)
+    _merge_added_tokens(backend, files)
     _mark_special(backend, files, pipeline)
     _check_named_tokens(backend, files)
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    max_token_id = max(vocabulary.values())
     bos = named_special_tokens(config).get("bos_token")
     return HfTokenizer(
         backend=backend,
-        encoder=loading.finish(backend, declared, merged, max_token_id),
+        encoder=choose_encoder(backend, declared, fast_paths),
         bos_token_id=backend.token_to_id(bos) if bos is not None else None,
-        max_token_id=max_token_id,
-        max_chars_per_token=max(map(len, vocabulary)),
-        special_tokens=all_special_tokens(config),
-        pieces=pieces_of(backend, declared.get("decoder"), max_token_id),
+        named_tokens=all_special_tokens(config),
+        pieces=pieces_of(backend, declared.get("decoder")),
     )
 
 
-def pieces_of(
-    backend: tokenizers.Tokenizer, decoder: JsonValue, max_token_id: int
-) -> Pieces | None:
+def pieces_of(backend: tokenizers.Tokenizer, decoder: JsonValue) -> Pieces | None:
     """The texts of single tokens, if the `decoder` of its tokenizer.json joins such."""
-    return Pieces(backend.decode, max_token_id) if joins_pieces(decoder) else None
+    if not joins_pieces(decoder):
+        return None
+    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    return Pieces(backend.decode, largest)
 
 
 def _check_not_another_format(files: ModelFiles) -> None:
@@ -223,21 +178,17 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
     )
 
 
-def _merge_added_tokens(
-    backend: tokenizers.Tokenizer, files: ModelFiles
-) -> list[tokenizers.AddedToken]:
+def _merge_added_tokens(backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
     """Add the special tokens that only tokenizer_config.json has, as transformers does.
 
     Qwen2-VL's ``<|image_pad|>`` is one: by tokenizer.json alone it is six ordinary tokens.
     """
-    merged = []
     known = backend.get_added_tokens_decoder()
     for token_id, token in configured_tokens(files):
         if token_id in known:
             _check_same_flags(files, known[token_id], token)
             continue
         backend.add_tokens([token])
-        merged.append(token)
         if backend.token_to_id(token.content) != token_id:
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,
@@ -245,7 +196,6 @@ def _merge_added_tokens(
                 f"{token_id}, but added to tokenizer.json it gets "
                 f"{backend.token_to_id(token.content)}.",
             )
-    return merged
 
 
 def configured_tokens(files: ModelFiles) -> list[tuple[int, tokenizers.AddedToken]]:

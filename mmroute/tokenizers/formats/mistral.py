@@ -6,42 +6,73 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 import numpy as np
-from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, Tokenizer
+from mistral_common.tokens.tokenizers.base import (
+    SpecialTokenPolicy,
+    SpecialTokens,
+    Tokenizer,
+)
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
+from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.mistral import decode_tekken
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["MistralCodec", "load_mistral_file"]
+__all__ = ["MistralTokenizer", "load_mistral_file", "load_mistral_model"]
+
+_FRAMING: Final = frozenset(token.value for token in (
+    SpecialTokens.tool_calls, SpecialTokens.args, SpecialTokens.begin_think,
+    SpecialTokens.end_think))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class MistralCodec:
-    """mistral-common's text encoder as a `Codec`. Special tokens in a text stay ordinary text.
+class MistralTokenizer:
+    """mistral-common's text encoder. Special tokens in a text stay ordinary text.
 
     Attributes:
         backend: a tekken or a SentencePiece tokenizer.
+        chat_encoder: mistral-common's, where chats are to be encoded.
     """
 
     backend: Tokenizer
+    chat_encoder: MistralChatEncoder | None = None
     vocab_size: int = field(init=False)
     special_tokens: Mapping[str, int] = field(init=False)
+    named_tokens: tuple[str, ...] = field(init=False)
+    max_chars_per_token: int = field(init=False)
+    reads_special_tokens: bool = field(default=False, init=False)
+    pieces: Pieces | None = field(init=False)
     _vocabulary: Mapping[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        pieces = self.backend.vocab()
-        special = {pieces[i]: i for i in sorted(self.backend.special_ids)}
+        entries = self.backend.vocab()
+        special = {entries[i]: i for i in sorted(self.backend.special_ids)}
         # Several tokens that are no UTF-8 on their own are written the same way.
-        first = {piece: i for i, piece in reversed(list(enumerate(pieces)))}
+        first = {entry: i for i, entry in reversed(list(enumerate(entries)))}
+        tekken = isinstance(self.backend, Tekkenizer)
+        pieces = Pieces(self.decode, self.backend.n_words - 1) if tekken else None
         object.__setattr__(self, "vocab_size", self.backend.n_words)
         object.__setattr__(self, "special_tokens", special)
+        object.__setattr__(self, "named_tokens", tuple(special))
+        object.__setattr__(self, "max_chars_per_token", max(map(len, entries)))
+        object.__setattr__(self, "pieces", pieces)
         object.__setattr__(self, "_vocabulary", first | special)
+
+    @property
+    def bos_token_id(self) -> int:
+        """See `Tokenizer.bos_token_id`."""
+        return self.backend.bos_id
+
+    @property
+    def max_token_id(self) -> int:
+        """See `Tokenizer.max_token_id`."""
+        return self.vocab_size - 1
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Codec.encode`."""
@@ -49,9 +80,9 @@ class MistralCodec:
         return np.array(self.backend.encode(text, bos=add_special_tokens, eos=False), np.uint32)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """See `Codec.decode`."""
+        """See `Codec.decode`. The tokens that frame calls and reasoning are never left out."""
         if isinstance(self.backend, Tekkenizer):
-            return decode_tekken(self.backend, ids, skip_special_tokens=skip_special_tokens)
+            return _decode_tekken(self.backend, ids, skip_special_tokens=skip_special_tokens)
         if skip_special_tokens:
             return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.IGNORE)
         # The other kind would keep the text as pieces as well (``▁Hello``), not only the tokens.
@@ -76,6 +107,17 @@ class MistralCodec:
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:
         """See `Codec.offsets`; mistral-common has none."""
 
+    def encoder_stats(self) -> None:
+        """See `Tokenizer.encoder_stats`."""
+
+
+def _decode_tekken(tekken: Tekkenizer, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+    """Leaves out what vLLM 0.33.0's detokenizer does (`convert_ids_to_tokens`)."""
+    if skip_special_tokens:
+        first = tekken.num_special_tokens
+        ids = [i for i in ids if i >= first or tekken.id_to_piece(i) in _FRAMING]
+    return tekken.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
+
 
 def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
     """Load one file.
@@ -97,7 +139,22 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
         raise ModelError(Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}") from error
     if backend.bos_id < 0:
         raise ModelError(Reason.MALFORMED_FILE, f"{path} has no token that begins a sequence.")
-    codec = MistralCodec(backend)
-    if not tekken:
-        return Loaded("mistral sentencepiece", codec)
-    return Loaded("tekken", codec, pieces=Pieces(codec.decode, codec.vocab_size - 1))
+    tokenizer = MistralTokenizer(backend)
+    name = "tekken" if tekken else "mistral sentencepiece"
+    return Loaded(name, tokenizer, pieces=tokenizer.pieces)
+
+
+def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
+    """Load ``tekken.json`` with mistral-common's chat encoder.
+
+    Raises:
+        ModelError: `missing_file`, `malformed_file`.
+    """
+    path = files.path("tekken.json")
+    if not path.is_file():
+        raise ModelError(Reason.MISSING_FILE, f"{files.name}: tekken.json is missing: {path}")
+    chat_encoder = MistralChatEncoder.load(path)
+    backend = chat_encoder.text_tokenizer
+    if not isinstance(backend, Tekkenizer):
+        raise ModelError(Reason.MALFORMED_FILE, f"{path} does not hold a tekken tokenizer.")
+    return MistralTokenizer(backend, chat_encoder)

@@ -1,0 +1,110 @@
+"""mistral-common's chat encoder, with images given by their sizes.
+
+mistral-common's chat encoder calls an image encoder for every image part and puts the tokens
+it returns where the image stands. Given one that answers from a size, its own encoding does
+the rest, and no pixel is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from mistral_common.protocol.instruct.chunk import ImageChunk, ImageURLChunk
+from mistral_common.protocol.instruct.request import ChatCompletionRequest
+from mistral_common.protocol.instruct.validator import ValidationMode
+from mistral_common.tokens.tokenizers.base import Tokenizer
+from mistral_common.tokens.tokenizers.image import ImageEncoding
+from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.geometry import TokenIds
+from mmroute.request import ImageSize
+
+__all__ = ["MistralChatEncoder"]
+
+_SIZE_URL: Final = "size:"
+_NO_PIXELS: Final = np.empty((0, 0, 0), dtype=np.float32)
+
+
+class _SizedImageEncoder:
+    """Stands in for mistral-common's image encoder: sizes in, tokens out."""
+
+    def __init__(self, tokens_of: Callable[[ImageSize], list[int]]) -> None:
+        self._tokens_of = tokens_of
+
+    def __call__(self, content: ImageChunk | ImageURLChunk) -> ImageEncoding:
+        url = content.get_url() if isinstance(content, ImageURLChunk) else ""
+        width, _, height = url.removeprefix(_SIZE_URL).partition("x")
+        tokens = self._tokens_of(ImageSize(int(width), int(height)))
+        return ImageEncoding(tokens=tokens, image=_NO_PIXELS)
+
+
+@dataclass(frozen=True, slots=True)
+class MistralChatEncoder:
+    """Chats to token IDs, images included."""
+
+    backend: MistralTokenizer[Any, Any, Any, Any, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> MistralChatEncoder:
+        """Load one of Mistral's tokenizer files.
+
+        Raises:
+            ModelError: `malformed_file`.
+        """
+        try:
+            backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
+        except Exception as error:  # mistral-common has no one exception for a bad file
+            raise ModelError(
+                Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}"
+            ) from error
+        # It decodes what it has encoded, for a text nobody reads: half of all its time.
+        backend.instruct_tokenizer.decode = _no_text  # type: ignore[assignment]  # it calls it and nothing else
+        return cls(backend)
+
+    @property
+    def text_tokenizer(self) -> Tokenizer:
+        """What encodes the texts of a chat."""
+        tokenizer: Tokenizer = self.backend.instruct_tokenizer.tokenizer
+        return tokenizer
+
+    def answer_images_with(self, tokens_of: Callable[[ImageSize], list[int]]) -> None:
+        """Give the chat encoder its image tokens; once, while the model is loaded."""
+        self.backend.instruct_tokenizer.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else
+
+    @staticmethod
+    def image_part(size: ImageSize) -> dict[str, Any]:
+        """A message part that `encode` turns into the tokens of an image of this size."""
+        return {"type": "image_url", "image_url": {"url": f"{_SIZE_URL}{size}"}}
+
+    def encode(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None,
+        continue_final_message: bool,
+    ) -> TokenIds:
+        """Token IDs of a conversation, shape (n,), uint32.
+
+        Raises:
+            InexactError: `chat_template_failed`, with mistral-common's own words.
+        """
+        try:
+            request = ChatCompletionRequest.from_openai(
+                messages=messages, tools=tools, continue_final_message=continue_final_message
+            )
+            return np.array(self.backend.encode_chat_completion(request).tokens, np.uint32)
+        except InexactError:
+            raise
+        except Exception as error:  # it asserts, and raises whatever its input makes it
+            raise InexactError(
+                Reason.CHAT_TEMPLATE_FAILED, f"mistral-common refuses the messages: {error!r}"
+            ) from error
+
+
+def _no_text(**_: object) -> str:
+    return ""

@@ -1,0 +1,43 @@
+"""The tokenizer of a model whose requests are answered, in the format that its family has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mmroute.errors import ModelError, Reason
+from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.model.files import ModelFiles
+from mmroute.tokenizers import Tokenizer
+from mmroute.tokenizers.formats.huggingface import load_hf_tokenizer
+
+if TYPE_CHECKING:
+    from mmroute.model.spec import TokenizerSpec
+
+__all__ = ["load_model_tokenizer"]
+
+
+def load_model_tokenizer(
+    files: ModelFiles, spec: TokenizerSpec, fast_paths: FastPaths
+) -> Tokenizer:
+    """Load a model's tokenizer as the engine builds it.
+
+    Args:
+        files: the model.
+        spec: of its family.
+        fast_paths: who is to encode, and what is kept.
+
+    Raises:
+        ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
+            `special_token_split`, `fast_encoder_unavailable`.
+    """
+    if not spec.has_chat_encoder:
+        return load_hf_tokenizer(files, spec.pipelines, fast_paths)
+    if fast_paths.encoder == EncoderChoice.FASTOKENS:
+        raise ModelError(
+            Reason.FAST_ENCODER_UNAVAILABLE,
+            f"{files.name}: chats of this family are encoded by mistral-common alone.",
+        )
+    # mistral-common is slow to import and only these families need it.
+    from mmroute.tokenizers.formats.mistral import load_mistral_model  # noqa: PLC0415
+
+    return load_mistral_model(files)
