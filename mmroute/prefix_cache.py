@@ -1,9 +1,17 @@
-"""Finds, among the strings it keeps, one that begins like a new one.
+"""A prefix cache: it finds, among the texts it holds, one that begins like a new text.
 
-A string is known by the hashes of its first 1024 characters or bytes, of its first 2048, and so
-on at growing distances, each continuing the one before. The longest of them that is known leads
-to an entry; the caller compares what the entry really holds, so that a hash only ever costs or
-saves time.
+A text is indexed by hashes of its beginnings: of the first 1024 characters, the first 2048, the
+first 3072, and so on at distances that grow with the length. Each hash continues the one before.
+A lookup takes the longest beginning of the new text that is known. A hash only finds a candidate:
+the caller compares what the entry holds, so a collision costs time and changes no answer.
+
+Example, with a first beginning of 4 characters instead of 1024:
+
+    put("abcdefgh", entry 1)    hashes of "abcd" and "abcdefgh" lead to entry 1
+    put("abcdXYZW", entry 2)    "abcd" leads to entry 2 now, "abcdXYZW" as well
+    find("abcdefghijkl")        entry 1: "abcdefgh" is the longest known beginning
+    find("abcdQQQQ")            entry 2: only "abcd" is known
+    entry 2 is evicted          "abcd" leads to entry 1 again
 """
 
 from __future__ import annotations
@@ -15,75 +23,97 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import xxhash
 
 from mmroute.fast_paths import ReuseStats
 
-__all__ = ["PrefixIndex"]
+__all__ = ["PrefixCache", "PrefixHashes"]
 
 _FIRST: Final = 1024
-_GROWTH: Final = 2  # a distance is half of what lies before it
-_MOST: Final = (1 << 64) - 1
-_OVERHEAD: Final = 512  # bytes of an entry and its marks, beside what it holds
+_GROWTH: Final = 2  # the next beginning is longer by half of this one
+_MAX_SEED: Final = (1 << 64) - 1
+_OVERHEAD: Final = 512  # bytes of an entry and its hashes, beside what it holds
+
+PrefixHashes: TypeAlias = tuple[int, ...]
+"""The hashes of a text's beginnings, from the shortest to the longest."""
 
 Entry = TypeVar("Entry")
 
 
 @dataclass(slots=True, eq=False)
-class _Kept(Generic[Entry]):
-    """An entry, and how many of its marks lead to it: a newer entry takes those it shares."""
+class _Slot(Generic[Entry]):
+    """An entry as the cache holds it.
+
+    Attributes:
+        value: the caller's entry.
+        text: what it was put for; None if that was bytes.
+        hashes: of the beginnings of that.
+        size: bytes that are counted for it.
+        leading: the number of hashes that lead to it. A newer entry takes over those they share.
+    """
 
     value: Entry
     text: str | None
-    marks: tuple[int, ...]
+    hashes: PrefixHashes
     size: int
     leading: int
 
 
-class PrefixIndex(Generic[Entry]):
-    """A bounded index; the entries used longest ago go first. Safe to share between threads.
+class PrefixCache(Generic[Entry]):
+    """A bounded cache; the least recently used entries go first. Safe to share between threads.
 
     Args:
         max_bytes: of all entries together.
+
+    >>> cache = PrefixCache(1 << 20)
+    >>> _, hashes = cache.find("a" * 3000)
+    >>> cache.put("first", hashes, "a" * 3000, size=3000)
+    >>> cache.find("a" * 2500 + "b")[0], cache.find("b" * 2500)[0]
+    ('first', None)
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        _INDEXES.add(self)
-        self._by_mark: dict[int, _Kept[Entry]] = {}
-        self._recent: OrderedDict[_Kept[Entry], None] = OrderedDict()
+        _CACHES.add(self)
+        self._by_hash: dict[int, _Slot[Entry]] = {}
+        self._recent: OrderedDict[_Slot[Entry], None] = OrderedDict()
         self._bytes = self._hits = self._misses = self._reused = 0
 
-    def find(
-        self, data: str | memoryview, *, salt: int = 0
-    ) -> tuple[Entry | None, tuple[int, ...]]:
-        """An entry that seems to begin like `data`, and the marks by which to keep `data`.
+    def find(self, data: str | memoryview, *, salt: int = 0) -> tuple[Entry | None, PrefixHashes]:
+        """The entry that shares the longest known beginning, and the hashes to `put` data with.
 
         Args:
             data: text, or bytes.
             salt: tells apart what else an entry depends on.
+
+        Returns:
+            The entry, None if no beginning is known; the hashes, empty if the data is too short.
         """
-        marks = tuple(_marks(data, salt, until=1))
-        if not marks:
+        hashes = tuple(_prefix_hashes(data, salt, until=1))
+        if not hashes:
             return None, ()
         with self._lock:
-            latest = self._by_mark.get(marks[0])
+            latest = self._by_hash.get(hashes[0])
         if latest is not None and latest.text is not None and isinstance(data, str):
-            marks = latest.marks[: _holding(latest.marks, latest.text, data)]
-        marks += tuple(_marks(data, salt, known=marks))
+            hashes = latest.hashes[: _num_shared(latest.hashes, latest.text, data)]
+        hashes += tuple(_prefix_hashes(data, salt, known=hashes))
         with self._lock:
-            for mark in reversed(marks):
-                kept = self._by_mark.get(mark)
-                if kept is not None:
-                    self._recent.move_to_end(kept)
-                    return kept.value, marks
-        return None, marks
+            for prefix_hash in reversed(hashes):
+                slot = self._by_hash.get(prefix_hash)
+                if slot is not None:
+                    self._recent.move_to_end(slot)
+                    return slot.value, hashes
+        return None, hashes
 
     def count(self, reused: int) -> None:
-        """Count a lookup, by how much was really reused."""
+        """Count a lookup: a hit if anything of the entry was reused.
+
+        Args:
+            reused: characters or bytes.
+        """
         with self._lock:
             if reused:
                 self._hits += 1
@@ -91,30 +121,28 @@ class PrefixIndex(Generic[Entry]):
             else:
                 self._misses += 1
 
-    def keep(
-        self, value: Entry, marks: tuple[int, ...], data: str | memoryview, *, size: int
-    ) -> None:
-        """Keep an entry.
+    def put(self, value: Entry, hashes: PrefixHashes, data: str | memoryview, *, size: int) -> None:
+        """Add an entry. It replaces those whose every hash it shares.
 
         Args:
             value: the entry.
-            marks: what `find` gave for `data`.
-            data: the entry's own.
+            hashes: what `find` gave for `data`.
+            data: what the entry is for.
             size: bytes that the entry takes, `data` included if it is text.
         """
         size += _OVERHEAD
-        if not marks or size > self._max_bytes:
+        if not hashes or size > self._max_bytes:
             return
-        kept = _Kept(value, data if isinstance(data, str) else None, marks, size, len(marks))
+        slot = _Slot(value, data if isinstance(data, str) else None, hashes, size, len(hashes))
         with self._lock:
-            for mark in marks:
-                old = self._by_mark.get(mark)
-                if old is not None and old is not kept:
+            for prefix_hash in hashes:
+                old = self._by_hash.get(prefix_hash)
+                if old is not None and old is not slot:
                     old.leading -= 1
-                    if not old.leading:  # all of it is in the new one, or as good as
-                        self._forget(old)
-                self._by_mark[mark] = kept
-            self._recent[kept] = None
+                    if not old.leading:  # its text is a beginning of the new one
+                        self._drop(old)
+                self._by_hash[prefix_hash] = slot
+            self._recent[slot] = None
             self._bytes += size
             while self._bytes > self._max_bytes:
                 self._evict()
@@ -126,36 +154,43 @@ class PrefixIndex(Generic[Entry]):
                 self._hits, self._misses, self._reused, len(self._recent), self._bytes
             )
 
+    def renew_lock(self) -> None:
+        """Make a lock that no thread holds. For a forked process, which has no other thread."""
+        self._lock = threading.Lock()
+
     def _evict(self) -> None:
-        """Forget what was used longest ago; marks it took from others lead to them again."""
+        """Drop the least recently used entry; other entries get the hashes it took over back."""
         oldest = next(iter(self._recent))
-        self._forget(oldest)
-        heir: _Kept[Entry] | None = oldest
-        for place, mark in enumerate(oldest.marks):
-            if self._by_mark.get(mark) is not oldest:
+        self._drop(oldest)
+        successor: _Slot[Entry] | None = oldest
+        for place, prefix_hash in enumerate(oldest.hashes):
+            if self._by_hash.get(prefix_hash) is not oldest:
                 continue
-            if heir is not None:  # each mark continues the one before: without that, nobody has it
-                others = (
-                    k for k in reversed(self._recent) if k.marks[place : place + 1] == (mark,)
+            # Each hash continues the one before: an entry without that one has none of the rest.
+            if successor is not None:
+                sharing = (
+                    slot
+                    for slot in reversed(self._recent)
+                    if slot.hashes[place : place + 1] == (prefix_hash,)
                 )
-                heir = next(others, None)
-            if heir is None:
-                del self._by_mark[mark]
+                successor = next(sharing, None)
+            if successor is None:
+                del self._by_hash[prefix_hash]
             else:
-                self._by_mark[mark] = heir
-                heir.leading += 1
+                self._by_hash[prefix_hash] = successor
+                successor.leading += 1
 
-    def _forget(self, kept: _Kept[Entry]) -> None:
-        del self._recent[kept]
-        self._bytes -= kept.size
+    def _drop(self, slot: _Slot[Entry]) -> None:
+        del self._recent[slot]
+        self._bytes -= slot.size
 
 
-_INDEXES: Final[weakref.WeakSet[PrefixIndex[Any]]] = weakref.WeakSet()
+_CACHES: Final[weakref.WeakSet[PrefixCache[Any]]] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    for index in _INDEXES:
-        index._lock = threading.Lock()  # noqa: SLF001 - one module
+    for each in _CACHES:
+        each.renew_lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -164,46 +199,43 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def _distances() -> tuple[int, ...]:
-    stops = [_FIRST]
-    while stops[-1] < 1 << 40:
-        step = max(_FIRST, stops[-1] // _GROWTH // _FIRST * _FIRST)
-        stops.append(stops[-1] + step)
-    return tuple(stops)
+def _lengths() -> tuple[int, ...]:
+    """The lengths of the beginnings that are hashed, in characters or bytes."""
+    lengths = [_FIRST]
+    while lengths[-1] < 1 << 40:
+        step = max(_FIRST, lengths[-1] // _GROWTH // _FIRST * _FIRST)
+        lengths.append(lengths[-1] + step)
+    return tuple(lengths)
 
 
-def _holding(marks: tuple[int, ...], text: str, data: str) -> int:
-    """How many marks of a text another one has too, of which the first is the same.
+def _num_shared(hashes: PrefixHashes, text: str, data: str) -> int:
+    """The number of a text's hashes that another text has too, given that it has the first.
 
     A conversation goes on, or has another end: comparing texts is cheaper than hashing them.
     """
     if data.startswith(text):
-        return len(marks)
-    stops = _distances()
-    low, high = 1, len(marks)
+        return len(hashes)
+    lengths = _lengths()
+    low, high = 1, len(hashes)
     while low < high:
         middle = (low + high + 1) // 2
-        if data.startswith(text[stops[low - 1] : stops[middle - 1]], stops[low - 1]):
+        if data.startswith(text[lengths[low - 1] : lengths[middle - 1]], lengths[low - 1]):
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _marks(
-    data: str | memoryview,
-    salt: int,
-    *,
-    known: tuple[int, ...] = (),
-    until: int | None = None,
+def _prefix_hashes(
+    data: str | memoryview, salt: int, *, known: PrefixHashes = (), until: int | None = None
 ) -> Iterator[int]:
-    """The marks behind the first, `known` ones."""
-    stops = _distances()
-    mark, start = (known[-1], stops[len(known) - 1]) if known else (salt & _MOST, 0)
-    for stop in stops[len(known) : until]:
+    """The hashes that follow the `known` ones, up to the hash number `until`."""
+    lengths = _lengths()
+    seed, start = (known[-1], lengths[len(known) - 1]) if known else (salt & _MAX_SEED, 0)
+    for stop in lengths[len(known) : until]:
         if stop > len(data):
             return
-        piece = data[start:stop]
-        mark = xxhash.xxh3_64_intdigest(piece.encode() if isinstance(piece, str) else piece, mark)
-        yield mark
+        part = data[start:stop]
+        seed = xxhash.xxh3_64_intdigest(part.encode() if isinstance(part, str) else part, seed)
+        yield seed
         start = stop

@@ -33,7 +33,7 @@ _MISTYPED = 0.85
 
 def _image(value: object) -> ImageSize:
     if not isinstance(value, Mapping):
-        raise ValueError("an image must be an object with width and height")  # noqa: TRY004 - pydantic reports ValueErrors
+        raise ValueError("an image must be an object with width and height")
     try:
         return image_size(value.get("width"), value.get("height"), value.get("uuid"))
     except InexactError as inexact:

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from mmroute.geometry import TokenIds
-from mmroute.hashing.cells import Half, pack
 from mmroute.hashing.extra_keys import ExtraKey, ExtraKeys
+from mmroute.hashing.packed_integers import AroundParent, pack
 
 __all__ = ["encode_blocks", "encode_text"]
 
@@ -40,7 +40,9 @@ def encode_text(text: str) -> bytes:
     return _head(_TEXT, len(encoded)) + encoded
 
 
-def encode_blocks(token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int) -> Iterable[Half]:
+def encode_blocks(
+    token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int
+) -> Iterable[AroundParent]:
     """What is hashed for each of at least one full block, around the hash of its parent.
 
     Args:
@@ -53,13 +55,13 @@ def encode_blocks(token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int) -> 
     """
     kinds = (token_ids >= _IN_FIRST_BYTE).view(np.int8) + (token_ids > _BYTE).view(np.int8)
     kinds += (token_ids > _TWO_BYTES).view(np.int8)
-    cells = token_ids.byteswap().astype(np.uint64)
-    cells >>= _UNUSED_BITS.take(kinds)
-    cells <<= np.uint64(8)
-    cells |= _FIRST_BYTES.take(kinds)
-    np.copyto(cells, token_ids, where=token_ids < _IN_FIRST_BYTE)
-    tails = pack(
-        cells,
+    encoded = token_ids.byteswap().astype(np.uint64)
+    encoded >>= _UNUSED_BITS.take(kinds)
+    encoded <<= np.uint64(8)
+    encoded |= _FIRST_BYTES.take(kinds)
+    np.copyto(encoded, token_ids, where=token_ids < _IN_FIRST_BYTE)
+    suffixes = pack(
+        encoded,
         _WIDTHS.take(kinds),
         block_size=keys.block_size,
         opening=_head(_ARRAY, keys.block_size),
@@ -67,11 +69,11 @@ def encode_blocks(token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int) -> 
     )
     if any(keys):
         images: dict[str, bytes] = {}
-        tails = [
-            tail[: -len(_NULL)] + _keys(block, images) if block else tail
-            for tail, block in zip(tails, keys, strict=True)
+        suffixes = [
+            suffix[: -len(_NULL)] + _keys(block, images) if block else suffix
+            for suffix, block in zip(suffixes, keys, strict=True)
         ]
-    return zip(repeat(_head(_ARRAY, 3) + _head(_BYTES, parent_size)), tails, strict=False)
+    return zip(repeat(_head(_ARRAY, 3) + _head(_BYTES, parent_size)), suffixes, strict=False)
 
 
 def _keys(keys: tuple[ExtraKey, ...], images: dict[str, bytes]) -> bytes:

@@ -13,6 +13,7 @@ a longer string gives another hash than `image_hash`.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -74,8 +75,6 @@ def wide_pad_values(image_hash: int) -> tuple[int, ...]:
     Raises:
         OverflowError: a hash that is not 64 bits, unsigned.
     """
-    import hashlib  # noqa: PLC0415 - OpenSSL takes a moment to load, and few routers need this form
-
     digest = hashlib.sha256(_WIDE_TAG + image_hash.to_bytes(_WORD_BYTES, "big")).digest()
     words = (digest[start : start + _WORD_BYTES] for start in range(0, len(digest), _WORD_BYTES))
     return tuple(_SHIFT + (int.from_bytes(word, "big") & _WIDE_MASK) for word in words)

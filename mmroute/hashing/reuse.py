@@ -11,7 +11,7 @@ from mmroute.fast_paths import ReuseStats
 from mmroute.geometry import TokenIds
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 from mmroute.hashing.vllm import BlockHashes, hash_blocks
-from mmroute.prefix_cache import PrefixIndex
+from mmroute.prefix_cache import PrefixCache
 
 __all__ = ["HashReuse"]
 
@@ -28,7 +28,7 @@ class HashReuse:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._index: PrefixIndex[BlockHashes] = PrefixIndex(max_bytes)
+        self._cache: PrefixCache[BlockHashes] = PrefixCache(max_bytes)
 
     def hash_blocks(
         self,
@@ -47,7 +47,7 @@ class HashReuse:
         keys = ExtraKeys.of_blocks(extra_keys, block_size)
         whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
         settings = hash(repr((algorithm, block_size, seed)))
-        previous, marks = self._index.find(whole, salt=settings)
+        previous, prefix_hashes = self._cache.find(whole, salt=settings)
         hashes = hash_blocks(
             token_ids,
             keys,
@@ -56,14 +56,14 @@ class HashReuse:
             seed=seed,
             previous=previous,
         )
-        if marks:
-            self._index.count(hashes.reused * block_size * token_ids.itemsize)
+        if prefix_hashes:
+            self._cache.count(hashes.reused * block_size * token_ids.itemsize)
             if hashes.reused < len(hashes):
                 of_keys = _BYTES_PER_KEY * (len(keys.others) + len(keys.runs))
                 size = len(whole) + _BYTES_PER_HASH * len(hashes) + of_keys
-                self._index.keep(hashes, marks, whole, size=size)
+                self._cache.put(hashes, prefix_hashes, whole, size=size)
         return hashes
 
     def stats(self) -> ReuseStats:
         """What it has done, in bytes of token IDs."""
-        return self._index.stats()
+        return self._cache.stats()

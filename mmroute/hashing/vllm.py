@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, Never, Protocol, TypeAlias, overload
+from hashlib import sha256
+from typing import Final, Never, Protocol, overload
 
 import numpy as np
 import xxhash
@@ -20,8 +21,8 @@ import xxhash
 from mmroute.errors import nearest, shown
 from mmroute.geometry import TokenIds
 from mmroute.hashing import cbor_encoding, pickle_encoding
-from mmroute.hashing.cells import Half
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys, check_block_size, check_token_ids
+from mmroute.hashing.packed_integers import AroundParent
 
 __all__ = ["Algorithm", "BlockHashes", "hash_blocks", "none_hash"]
 
@@ -44,49 +45,40 @@ class Algorithm(StrEnum):
         raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
 
 
-Digest: TypeAlias = Callable[[bytes], bytes]
-
-
 class _Encoding(Protocol):
     def encode_text(self, text: str) -> bytes: ...
 
     def encode_blocks(
         self, token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int
-    ) -> Iterable[Half]: ...
+    ) -> Iterable[AroundParent]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """What an algorithm does.
+    """How an algorithm makes a hash of a block.
 
     Attributes:
         encoding: objects to bytes.
-        digest: gives the function from bytes to a hash.
+        digest: from bytes to a hash.
         digest_size: bytes of a hash.
         secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
     """
 
     encoding: _Encoding
-    digest: Callable[[], Digest]
+    digest: Callable[[bytes], bytes]
     digest_size: int
     secret_seed: bool
 
 
-def _sha256() -> Digest:
-    from hashlib import sha256  # noqa: PLC0415 - OpenSSL takes a moment to load
-
-    return lambda data: sha256(data).digest()
-
-
-def _xxh3_128() -> Digest:
-    return xxhash.xxh3_128_digest
+def _sha256(data: bytes) -> bytes:
+    return sha256(data).digest()
 
 
 _METHODS: Final[Mapping[Algorithm, _Method]] = {
     Algorithm.SHA256: _Method(pickle_encoding, _sha256, 32, secret_seed=False),
     Algorithm.SHA256_CBOR: _Method(cbor_encoding, _sha256, 32, secret_seed=False),
-    Algorithm.XXHASH: _Method(pickle_encoding, _xxh3_128, 16, secret_seed=True),
-    Algorithm.XXHASH_CBOR: _Method(cbor_encoding, _xxh3_128, 16, secret_seed=True),
+    Algorithm.XXHASH: _Method(pickle_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
+    Algorithm.XXHASH_CBOR: _Method(cbor_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
 }
 
 
@@ -186,13 +178,14 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
     reused = len(hashes)
     if reused < num_blocks:
         method = _METHODS[chosen]
-        halves = method.encoding.encode_blocks(
+        encoded_blocks = method.encoding.encode_blocks(
             ids[reused * block_size :],
             keys.behind(reused),
             parent_size=method.digest_size,
         )
-        digest = method.digest()
-        hashes = (*hashes, *[parent := digest(parent.join(half)) for half in halves])
+        digest = method.digest
+        new = [parent := digest(parent.join(block)) for block in encoded_blocks]
+        hashes = (*hashes, *new)
     return BlockHashes(chosen, block_size, seed, hashes, reused, ids, keys)
 
 
@@ -234,7 +227,5 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
             )
         seed = _DEFAULT_SEED
     if not isinstance(seed, str):
-        raise ValueError(  # noqa: TRY004 - one kind of error for every wrong setting
-            f"the seed is PYTHONHASHSEED as text, such as '0'; found {shown(seed)}"
-        )
-    return method.digest()(method.encoding.encode_text(seed))
+        raise ValueError(f"the seed is PYTHONHASHSEED as text, such as '0'; found {shown(seed)}")
+    return method.digest(method.encoding.encode_text(seed))

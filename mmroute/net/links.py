@@ -61,6 +61,6 @@ class ImageLinks:
         limits = (("timeout", self.timeout), ("max_bytes", self.max_bytes))
         for name, limit in limits:
             if isinstance(limit, bool) or not isinstance(limit, int | float):
-                raise ValueError(f"{name} must be a number, found {shown(limit)}")  # noqa: TRY004 - one kind of error for every wrong setting
+                raise ValueError(f"{name} must be a number, found {shown(limit)}")
             if not (math.isfinite(limit) and limit > 0):
                 raise ValueError(f"{name} must be positive, found {limit}")

@@ -79,7 +79,7 @@ def _split(url: object) -> tuple[str, str | None]:
         ValueError: it is no URL of a server.
     """
     if not isinstance(url, str):
-        raise ValueError(f"the URL must be a text, found {shown(url)}")  # noqa: TRY004 - one kind of error for every wrong setting
+        raise ValueError(f"the URL must be a text, found {shown(url)}")
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise ValueError("the URL carries credentials; give the API key on its own")
     try:

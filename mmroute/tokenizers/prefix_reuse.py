@@ -24,7 +24,7 @@ import tokenizers
 
 from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
-from mmroute.prefix_cache import PrefixIndex
+from mmroute.prefix_cache import PrefixCache, PrefixHashes
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.probe_texts import probe_texts
 
@@ -96,33 +96,33 @@ class PrefixReuse:
         self._is_boundary = np.zeros(max(boundaries, default=0) + 2, np.bool_)
         self._is_boundary[list(boundaries)] = True
         self._shortest = shortest
-        self._index: PrefixIndex[_Known] = PrefixIndex(max_bytes)
+        self._cache: PrefixCache[_Known] = PrefixCache(max_bytes)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Encoder.encode`."""
         if add_special_tokens or len(text) < self._shortest:
             return self._encoder.encode(text, add_special_tokens=add_special_tokens)
-        known, marks = self._index.find(text)
+        known, hashes = self._cache.find(text)
         shared = known.shared_with(text) if known is not None else 0
         if known is None or not shared:
-            self._index.count(0)
+            self._cache.count(0)
             ids = self._encoder.encode(text, add_special_tokens=False)
-            self._keep(_NOTHING, 0, text, ids, marks)
+            self._keep(_NOTHING, 0, text, ids, hashes)
         else:
             at = known.text_ends[shared - 1]
-            self._index.count(at)
+            self._cache.count(at)
             rest = self._encoder.encode(text[at:], add_special_tokens=False)
             ids = np.concatenate((known.token_ids[: known.id_ends[shared - 1]], rest))
-            self._keep(known, shared, text, ids, marks)
+            self._keep(known, shared, text, ids, hashes)
         ids.setflags(write=False)
         return ids[:]  # a view cannot be made writable again: what is kept is kept
 
     def stats(self) -> EncoderStats:
         """See `Encoder.stats`."""
-        return replace(self._encoder.stats(), reuse=self._index.stats())
+        return replace(self._encoder.stats(), reuse=self._cache.stats())
 
     def _keep(
-        self, known: _Known, shared: int, text: str, ids: TokenIds, marks: tuple[int, ...]
+        self, known: _Known, shared: int, text: str, ids: TokenIds, hashes: PrefixHashes
     ) -> None:
         """Keep a prompt, if it has a boundary behind those that are shared with a known one."""
         text_at = known.text_ends[shared - 1] if shared else 0
@@ -143,7 +143,7 @@ class PrefixReuse:
             text, ids[: id_ends[-1]], known.text_ends[:shared] + tuple(text_ends), id_ends
         )
         size = sys.getsizeof(text) + ids.nbytes + _BYTES_PER_END * len(id_ends)
-        self._index.keep(known, marks, text, size=size)
+        self._cache.put(known, hashes, text, size=size)
 
     def _boundaries_in(self, ids: TokenIds) -> list[tuple[int, int]]:
         """The place and the ID of each boundary token."""

@@ -15,7 +15,7 @@ import pytest
 from conformance import read_vectors
 from image_vectors import IMAGE_VECTORS, block_difference
 from paths import real_models
-from reuse_helpers import marks_from
+from reuse_helpers import prefixes_from
 from small_models import SMALL_MODELS
 from test_conformance import OWN_VECTORS, REAL_VECTORS, vector_name
 
@@ -32,7 +32,7 @@ ON = FastPaths(encoder="fastokens")
 
 @pytest.fixture(scope="module")
 def everything_is_kept() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, marks_from(16):
+    with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
         patch.setattr(choice, "_WORTH_KEEPING", 1)
         patch.setattr(choice, "_WORTH_KEEPING_FAST", 1)
         patch.setattr(reuse, "_WORTH_KEEPING", 1)

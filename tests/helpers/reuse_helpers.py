@@ -31,13 +31,13 @@ HOSTILE: Final = (
 
 
 @contextlib.contextmanager
-def marks_from(first: int) -> Iterator[None]:
-    """Let a `PrefixIndex` know strings from so many characters or bytes on, not from 1024."""
+def prefixes_from(first: int) -> Iterator[None]:
+    """Let a `PrefixCache` know strings from so many characters or bytes on, not from 1024."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prefix_cache, "_FIRST", first)
-        prefix_cache._distances.cache_clear()
+        prefix_cache._lengths.cache_clear()
         yield
-    prefix_cache._distances.cache_clear()
+    prefix_cache._lengths.cache_clear()
 
 
 def tiny_tokenizer(

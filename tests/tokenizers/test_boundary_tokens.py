@@ -16,8 +16,8 @@ from reuse_helpers import (
     backend_of,
     boundaries_of,
     encoded,
-    marks_from,
     plainly,
+    prefixes_from,
     reusing,
     tiny_tokenizer,
     token_id,
@@ -32,7 +32,7 @@ from mmroute.tokenizers.prefix_reuse import may_be_cut
 
 @pytest.fixture(scope="module", autouse=True)
 def short_texts_are_known() -> Iterator[None]:
-    with marks_from(8):
+    with prefixes_from(8):
         yield
 
 

@@ -19,8 +19,8 @@ from reuse_helpers import (
     boundaries_of,
     encoded,
     hostile_texts,
-    marks_from,
     plainly,
+    prefixes_from,
     reusing,
     tiny_tokenizer,
 )
@@ -37,7 +37,7 @@ ROOM: Final = 6000  # bytes, for less than ten of the texts below
 
 @pytest.fixture(scope="module", autouse=True)
 def short_texts_are_known() -> Iterator[None]:
-    with marks_from(8):
+    with prefixes_from(8):
         yield
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reuse_helpers import marks_from
+from reuse_helpers import prefixes_from
 
 from mmroute import Lora, Normalizer
 from mmroute.fast_paths import FastPaths
 from mmroute.hashing import Algorithm, HashedItem, extra_keys, hash_blocks, reuse
 from mmroute.hashing.reuse import HashReuse
-from mmroute.prefix_cache import PrefixIndex
+from mmroute.prefix_cache import PrefixCache
 
 FIRST: Final = 8
 EMPTY: Final = 512  # bytes that an entry takes beside what it holds
@@ -26,95 +26,95 @@ EMPTY: Final = 512  # bytes that an entry takes beside what it holds
 
 @pytest.fixture(scope="module", autouse=True)
 def short_prompts_are_known() -> Iterator[None]:
-    with marks_from(FIRST):
+    with prefixes_from(FIRST):
         yield
 
 
-def keep(index: PrefixIndex[str], text: str, *, salt: int = 0, size: int = 0) -> None:
+def keep(cache: PrefixCache[str], text: str, *, salt: int = 0, size: int = 0) -> None:
     """Keep a text, as the caches do after they have looked for it."""
-    _, marks = index.find(text, salt=salt)
-    index.keep(text, marks, text, size=size)
+    _, hashes = cache.find(text, salt=salt)
+    cache.put(text, hashes, text, size=size)
 
 
-def found(index: PrefixIndex[str], text: str, *, salt: int = 0) -> str | None:
-    return index.find(text, salt=salt)[0]
+def found(cache: PrefixCache[str], text: str, *, salt: int = 0) -> str | None:
+    return cache.find(text, salt=salt)[0]
 
 
-def room_for(entries: int) -> PrefixIndex[str]:
-    return PrefixIndex(entries * EMPTY)
+def room_for(entries: int) -> PrefixCache[str]:
+    return PrefixCache(entries * EMPTY)
 
 
 def test_the_longest_known_beginning_is_found() -> None:
-    index = room_for(10)
+    cache = room_for(10)
     for text in ("a" * 20, "a" * 20 + "b" * 20, "c" * 20):
-        keep(index, text)
-    assert found(index, "a" * 20 + "b" * 13 + "d") == "a" * 20 + "b" * 20
-    assert found(index, "c" * 8) == "c" * 20
-    assert found(index, "c" * 7) is None
-    assert found(index, "ab" * 20) is None
+        keep(cache, text)
+    assert found(cache, "a" * 20 + "b" * 13 + "d") == "a" * 20 + "b" * 20
+    assert found(cache, "c" * 8) == "c" * 20
+    assert found(cache, "c" * 7) is None
+    assert found(cache, "ab" * 20) is None
 
 
 def test_bytes_are_found_like_text() -> None:
-    index: PrefixIndex[int] = PrefixIndex(1 << 20)
+    cache: PrefixCache[int] = PrefixCache(1 << 20)
     data = np.arange(64, dtype=np.uint32).view(np.uint8).data
-    marks = index.find(data)[1]
-    index.keep(1, marks, data, size=len(data))
-    assert index.find(data[:40])[0] == 1
-    assert index.find(np.ones(64, np.uint8).data)[0] is None
+    hashes = cache.find(data)[1]
+    cache.put(1, hashes, data, size=len(data))
+    assert cache.find(data[:40])[0] == 1
+    assert cache.find(np.ones(64, np.uint8).data)[0] is None
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    index = room_for(3)
+    cache = room_for(3)
     for letter in "abc":
-        keep(index, letter * 8)
-    assert found(index, "a" * 9) == "a" * 8
-    keep(index, "d" * 8)
-    assert [found(index, letter * 8) is not None for letter in "abcd"] == [True, False, True, True]
+        keep(cache, letter * 8)
+    assert found(cache, "a" * 9) == "a" * 8
+    keep(cache, "d" * 8)
+    assert [found(cache, letter * 8) is not None for letter in "abcd"] == [True, False, True, True]
 
 
 def test_a_longer_prompt_takes_the_place_of_its_beginning() -> None:
-    index = room_for(10)
+    cache = room_for(10)
     for length in (8, 16, 24, 40):
-        keep(index, "a" * length)
-    assert index.stats().entries == 1
-    assert found(index, "a" * 8) == "a" * 40
+        keep(cache, "a" * length)
+    assert cache.stats().entries == 1
+    assert found(cache, "a" * 8) == "a" * 40
 
 
 def test_a_shorter_prompt_leaves_the_longer_one_where_it_goes_on() -> None:
-    index = room_for(10)
-    keep(index, "a" * 16 + "b" * 24)
-    keep(index, "a" * 16)
-    assert index.stats().entries == 2
-    assert found(index, "a" * 16 + "b" * 24) == "a" * 16 + "b" * 24
-    assert found(index, "a" * 16 + "c" * 24) == "a" * 16
+    cache = room_for(10)
+    keep(cache, "a" * 16 + "b" * 24)
+    keep(cache, "a" * 16)
+    assert cache.stats().entries == 2
+    assert found(cache, "a" * 16 + "b" * 24) == "a" * 16 + "b" * 24
+    assert found(cache, "a" * 16 + "c" * 24) == "a" * 16
 
 
 def test_an_entry_that_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
-    index = PrefixIndex[str](2 * EMPTY)
-    keep(index, "a" * 8)
-    keep(index, "b" * 8, size=EMPTY + 1)
-    keep(index, "short")
-    assert (index.stats().entries, index.stats().kept_bytes) == (1, EMPTY)
-    assert found(index, "a" * 8) == "a" * 8
-    keep(index, "b" * 8, size=EMPTY)
-    assert (index.stats().entries, index.stats().kept_bytes) == (1, 2 * EMPTY)
-    assert found(index, "b" * 8) == "b" * 8
+    cache = PrefixCache[str](2 * EMPTY)
+    keep(cache, "a" * 8)
+    keep(cache, "b" * 8, size=EMPTY + 1)
+    keep(cache, "short")
+    assert (cache.stats().entries, cache.stats().kept_bytes) == (1, EMPTY)
+    assert found(cache, "a" * 8) == "a" * 8
+    keep(cache, "b" * 8, size=EMPTY)
+    assert (cache.stats().entries, cache.stats().kept_bytes) == (1, 2 * EMPTY)
+    assert found(cache, "b" * 8) == "b" * 8
 
 
 def test_salts_keep_apart_what_begins_alike() -> None:
-    index = room_for(10)
+    cache = room_for(10)
     for salt in (0, 5, -5):
-        keep(index, f"{'a' * 32}{salt}", salt=salt)
+        keep(cache, f"{'a' * 32}{salt}", salt=salt)
     for salt in (0, 5, -5):
-        assert found(index, "a" * 40, salt=salt) == f"{'a' * 32}{salt}"
-        assert found(index, "a" * 40, salt=salt + 1) is None
+        assert found(cache, "a" * 40, salt=salt) == f"{'a' * 32}{salt}"
+        assert found(cache, "a" * 40, salt=salt + 1) is None
 
 
 def test_lookups_are_counted_by_what_was_reused() -> None:
-    index = room_for(10)
+    cache = room_for(10)
     for reused in (0, 7, 0, 5):
-        index.count(reused)
-    stats = index.stats()
+        cache.count(reused)
+    stats = cache.stats()
     assert (stats.hits, stats.misses, stats.reused) == (2, 2, 12)
 
 
@@ -123,32 +123,32 @@ texts = st.lists(st.sampled_from(["a" * 8, "b" * 8, "abc", "c"]), max_size=8).ma
 
 @given(st.lists(st.tuples(texts, st.integers(0, 1), st.integers(0, 1500), st.booleans())))
 @settings(max_examples=200)
-def test_an_index_is_bounded_and_knows_what_it_holds(
+def test_a_cache_is_bounded_and_knows_what_it_holds(
     steps: list[tuple[str, int, int, bool]],
 ) -> None:
-    index = PrefixIndex[str](2500)
+    cache = PrefixCache[str](2500)
     for text, salt, size, keeps in steps:
-        entry = found(index, text, salt=salt)
+        entry = found(cache, text, salt=salt)
         assert entry is None or entry[:FIRST] == text[:FIRST]
-        assert entry is None or entry in {kept.value for kept in index._recent}, "it was evicted"
+        assert entry is None or entry in {kept.value for kept in cache._recent}, "it was evicted"
         if keeps:
-            keep(index, text, salt=salt, size=size)
-        check_consistent(index, 2500)
+            keep(cache, text, salt=salt, size=size)
+        check_consistent(cache, 2500)
 
 
-def check_consistent(index: PrefixIndex[Any], limit: int) -> None:
-    held = list(index._recent)
-    assert index._bytes == sum(kept.size for kept in held) <= limit
-    leading = [index._by_mark.get(mark) for kept in held for mark in kept.marks]
-    assert all(kept in index._recent for kept in index._by_mark.values())
+def check_consistent(cache: PrefixCache[Any], limit: int) -> None:
+    held = list(cache._recent)
+    assert cache._bytes == sum(kept.size for kept in held) <= limit
+    leading = [cache._by_hash.get(each) for kept in held for each in kept.hashes]
+    assert all(kept in cache._recent for kept in cache._by_hash.values())
     for kept in held:
-        ways = sum(index._by_mark.get(mark) is kept for mark in kept.marks)
+        ways = sum(cache._by_hash.get(each) is kept for each in kept.hashes)
         assert ways == kept.leading > 0, "nobody would ever find it, or it would never go"
     assert None not in leading
 
 
-def test_threads_leave_an_index_whole() -> None:
-    index = room_for(5)
+def test_threads_leave_a_cache_whole() -> None:
+    cache = room_for(5)
     start = threading.Barrier(8)
 
     def work(seed: int) -> None:
@@ -156,13 +156,13 @@ def test_threads_leave_an_index_whole() -> None:
         start.wait()
         for _ in range(300):
             text = "".join(chance.choice(["a" * 8, "b" * 8, "c" * 5], size=6))
-            entry = found(index, text)
+            entry = found(cache, text)
             assert entry is None or entry[:FIRST] == text[:FIRST]
-            keep(index, text, size=int(chance.integers(600)))
+            keep(cache, text, size=int(chance.integers(600)))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
-    check_consistent(index, 5 * EMPTY)
+    check_consistent(cache, 5 * EMPTY)
 
 
 # Block hashes that are kept
@@ -264,7 +264,7 @@ def test_a_routing_takes_over_what_earlier_ones_hashed(
 ) -> None:
     normalizer = Normalizer.from_pretrained(small_model("small-qwen2.5-vl"))
     ids = [*range(100)] * 90
-    with marks_from(1024):  # as in use
+    with prefixes_from(1024):  # as in use
         first = normalizer.normalize(prompt_token_ids=ids).block_hashes()
         second = normalizer.normalize(prompt_token_ids=ids + [7] * 16).block_hashes()
         other = normalizer.normalize(prompt_token_ids=ids, cache_salt="s").block_hashes()

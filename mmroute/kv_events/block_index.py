@@ -1,10 +1,7 @@
-"""Which worker holds which KV cache blocks: vLLM's KV events, and a reference index of them.
+"""A reference index of which worker holds which KV cache blocks, kept up to date by KV events.
 
-`decode_events` reads what vLLM's ZMQ publisher sends as the last frame of a message: msgpack of a
-``KVEventBatch`` (vllm/distributed/kv_events.py, vLLM 0.33.0).
-
-`BlockIndex` is a reference for tests, demos and small routers. A real deployment keeps its own
-index: replay of missed sequence numbers, sharding and expiry are not here.
+It is for tests, demos and small routers. Replay of missed sequence numbers, sharding and expiry are
+not here.
 """
 
 from __future__ import annotations
@@ -12,111 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
+from mmroute.kv_events.events import AllBlocksCleared, BlockStored, EventBatch, decode_events
 
-from mmroute.errors import EventsError, Reason
-
-__all__ = [
-    "AllBlocksCleared",
-    "BlockIndex",
-    "BlockRemoved",
-    "BlockStored",
-    "EventBatch",
-    "WorkerRank",
-    "decode_events",
-]
-
-BlockHash: TypeAlias = bytes | Annotated[int, msgspec.Meta(ge=0)]
-"""In full, if VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES is 0, else its low 64 bits (vllm/envs.py)."""
+__all__ = ["BlockIndex", "WorkerRank"]
 
 _HASH_BYTES: Final = 8
-_MESSAGE_LENGTH: Final = 300  # an unknown event type is as long as its sender likes
-
-
-class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Blocks became available in one medium, for one KV cache group.
-
-    Attributes:
-        block_hashes: one per block, in the order of the prompt; some may be left out.
-        parent_block_hash: of the block before; None at the start of a prompt, or if not known.
-        token_ids: routing token IDs from the first block to the last; empty if not known.
-        block_size: tokens in one block; 0 if not known.
-        lora_id: deprecated by vLLM in favour of `lora_name`.
-        medium: ``GPU``, ``CPU``, ``STORAGE`` or a connector's own word.
-        lora_name: the adapter the blocks were computed with.
-        extra_keys: of each block, what was hashed beside its tokens: LoRA name, images as
-            ``[identity, offset]``, cache salt, digests of prompt embeddings, without their tags.
-        group_idx: the KV cache group.
-        kv_cache_spec_kind: its kind of attention.
-        kv_cache_spec_sliding_window: its window, if it has one.
-        locality: ``LOCAL`` or ``REMOTE``, as the publisher sees it.
-        ownership: the secondary tier that holds the blocks.
-        session_id: the session of the request that caused the event.
-        lookahead_token_ids: of each block, the tokens after it that its hash covers too.
-    """
-
-    block_hashes: tuple[BlockHash, ...]
-    parent_block_hash: BlockHash | None
-    token_ids: tuple[int, ...]
-    block_size: int
-    lora_id: int | None
-    medium: str | None
-    lora_name: str | None
-    extra_keys: tuple[tuple[Any, ...] | None, ...] | None = None
-    group_idx: int | None = None
-    kv_cache_spec_kind: str | None = None
-    kv_cache_spec_sliding_window: int | None = None
-    locality: str | None = None
-    ownership: str | None = None
-    session_id: str | None = None
-    lookahead_token_ids: tuple[tuple[int, ...], ...] | None = None
-
-
-class BlockRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """One copy of each of these blocks is gone. The fields are those of `BlockStored`."""
-
-    block_hashes: tuple[BlockHash, ...]
-    medium: str | None
-    group_idx: int | None = None
-    locality: str | None = None
-    ownership: str | None = None
-
-
-class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A cache was reset. The event does not say of which medium."""
-
-
-class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The events of one scheduler step.
-
-    Attributes:
-        ts: when the batch was made, in seconds since the epoch, by the worker's clock.
-        events: in the order in which they happened.
-        data_parallel_rank: whose cache it was. vLLM's publishers always set it.
-    """
-
-    ts: float
-    events: tuple[BlockStored | BlockRemoved | AllBlocksCleared, ...]
-    data_parallel_rank: int | None = None
-
-
-_DECODER: Final = msgspec.msgpack.Decoder(EventBatch)
-
-
-def decode_events(payload: bytes) -> EventBatch:
-    """The batch in one payload; fields that vLLM 0.33.0 does not have are ignored.
-
-    Raises:
-        EventsError: `malformed_events` if it is no batch, or has an event of unknown type; the
-            message says what was found where.
-    """
-    try:
-        return _DECODER.decode(payload)
-    except (ValueError, RecursionError) as error:  # an unknown field may be nested to any depth
-        message = f"{len(payload)} bytes are no KV event batch of vLLM 0.33.0: {error}"
-        raise EventsError(Reason.MALFORMED_EVENTS, message[:_MESSAGE_LENGTH]) from error
 
 
 class WorkerRank(NamedTuple):
