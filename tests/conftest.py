@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import hypothesis
 import pytest
@@ -60,3 +62,23 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(directory))
     return directory
+
+
+STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "socket.bind"})
+running: list[pytest.Item] = []
+
+
+def refuse_processes(event: str, _arguments: object) -> None:
+    """Keep the tests without the mark what they say they are."""
+    if event in STARTS and running and running[-1].get_closest_marker("process") is None:
+        pytest.fail(f"{event} in a test that is not marked with pytest.mark.process")
+
+
+sys.addaudithook(refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    running.append(item)
+    yield
+    running.pop()

@@ -48,6 +48,7 @@ def small_mix(name: str = "small") -> Mix:
     return Mix(name, "20 words, 1 image", partial(chat_request, words=20, images=[(64, 48)]))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("model", ["small-qwen2.5-vl", EMBEDDED_MODEL])
 def test_a_report_for_machines(model: str, small_model: Callable[[str], Path], run: Run) -> None:
     given = model if model == EMBEDDED_MODEL else small_model(model)
@@ -74,6 +75,7 @@ def test_a_report_for_machines(model: str, small_model: Callable[[str], Path], r
     assert startup["rss_loaded_bytes"] > startup["rss_imported_bytes"] > 0
 
 
+@pytest.mark.process
 def test_a_report_for_people_with_requests_of_ones_own(
     small_model: Callable[[str], Path], tmp_path: Path, run: Run
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_report_for_people_with_requests_of_ones_own(
     assert "in a fresh process:" in out
 
 
+@pytest.mark.process
 def test_inexact_requests_are_counted_with_their_reasons(
     small_model: Callable[[str], Path], tmp_path: Path, run: Run
 ) -> None:
@@ -267,6 +270,7 @@ def test_a_file_of_requests(normalizer: Callable[[str], Normalizer], tmp_path: P
     assert routing.cache_salt == "t"
 
 
+@pytest.mark.process
 def test_a_model_that_cannot_be_loaded_in_a_fresh_process(tmp_path: Path) -> None:
     with pytest.raises(MmrouteError, match="a fresh process could not load the model"):
         measure_startup(model=str(tmp_path), encoder="auto")

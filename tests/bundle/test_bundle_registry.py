@@ -63,6 +63,7 @@ def load() -> Loader:
     return Loader()
 
 
+@pytest.mark.process
 def test_the_source_comes_first(load: Loader, tmp_path: Path, private: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -128,6 +129,7 @@ def test_any_file_that_a_loader_reads_makes_a_source_another(name: str, tmp_path
         assert registry.get("m") == b"new"
 
 
+@pytest.mark.process
 def test_equal_files_have_one_fingerprint_wherever_they_are(load: Loader, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -151,6 +153,7 @@ def test_of_a_hub_name_all_is_fetched_that_a_loader_reads(
     assert {*MODEL_FILES, *TOKENIZER_FILES, *BUNDLE_FILES, *BUNDLE_PATTERNS} <= set(asked)
 
 
+@pytest.mark.process
 def test_all_failures_are_told(load: Loader, tmp_path: Path, private: Path) -> None:
     def refuse(context: grpc.ServicerContext) -> NoReturn:
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no tokenizer path")
@@ -170,6 +173,7 @@ def test_all_failures_are_told(load: Loader, tmp_path: Path, private: Path) -> N
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.process
 def test_what_cannot_be_loaded_leaves_nothing(load: Loader, tmp_path: Path, private: Path) -> None:
     load.fail = ValueError("not a tokenizer")
     with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(load) as registry:
@@ -209,6 +213,7 @@ def files_stream(directory: Path) -> list[bytes]:
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("protocol", ["zip", "files"])
 def test_a_worker_killed_at_any_chunk_hands_over(
     protocol: str, load: Loader, tmp_path: Path, private: Path
@@ -249,6 +254,7 @@ def wait_for(others: int, waiting: threading.Semaphore) -> None:
         assert waiting.acquire(timeout=10), "a thread does not wait for the one that loads"
 
 
+@pytest.mark.process
 def test_many_ask_and_one_loads(tmp_path: Path, waiting: threading.Semaphore) -> None:
     loads: list[str] = []
 
@@ -341,6 +347,7 @@ def fleet(tmp_path: Path, *contents: dict[str, bytes]) -> Iterator[list[str]]:
         ]
 
 
+@pytest.mark.process
 def test_a_fleet_that_disagrees_is_refused(load: Loader, tmp_path: Path, private: Path) -> None:
     extra = OLD | {"added_tokens.json": b"{}"}
     with fleet(tmp_path, OLD, NEW, OLD, extra) as (one, two, three, four):
@@ -366,6 +373,7 @@ def test_a_fleet_that_disagrees_is_refused(load: Loader, tmp_path: Path, private
         registry.close()
 
 
+@pytest.mark.process
 def test_a_worker_that_is_gone_before_all_answered_refuses_nothing(
     load: Loader, tmp_path: Path, private: Path
 ) -> None:
@@ -394,6 +402,7 @@ def test_a_worker_that_is_gone_before_all_answered_refuses_nothing(
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("position", [0, 1])
 def test_one_worker_whose_fetch_fails_in_any_way_is_passed_over(
     position: int, load: Loader, tmp_path: Path
@@ -411,6 +420,7 @@ def test_one_worker_whose_fetch_fails_in_any_way_is_passed_over(
         assert registry.status("m").workers["broken:1"] is None
 
 
+@pytest.mark.process
 def test_an_interrupted_fetch_of_a_fleet_leaves_nothing(
     load: Loader, tmp_path: Path, private: Path
 ) -> None:
@@ -427,6 +437,7 @@ def test_an_interrupted_fetch_of_a_fleet_leaves_nothing(
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.process
 def test_equal_zips_with_other_times_are_one_fleet(load: Loader, private: Path) -> None:
     """Engines write times into their zips: equal files, another SHA-256."""
     other = zip_of(*(Entry(n.encode(), c, method=0) for n, c in reversed(OLD.items())))
@@ -445,6 +456,7 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
+@pytest.mark.process
 def test_a_worker_restarts_with_the_same_files(load: Loader, tmp_path: Path, private: Path) -> None:
     with TokenizerRegistry(load) as registry:
         with serving(OLD, tmp_path / "before") as address:
@@ -464,6 +476,7 @@ def test_a_worker_restarts_with_the_same_files(load: Loader, tmp_path: Path, pri
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_worker_restarts_with_other_files(load: Loader, tmp_path: Path, private: Path) -> None:
     with TokenizerRegistry(load) as registry:
         with serving(OLD, tmp_path / "before") as address:
@@ -477,6 +490,7 @@ def test_a_worker_restarts_with_other_files(load: Loader, tmp_path: Path, privat
         assert len(list(private.iterdir())) == 1
 
 
+@pytest.mark.process
 def test_a_rolling_update_is_refused_until_all_agree(
     load: Loader, tmp_path: Path, private: Path
 ) -> None:
@@ -503,6 +517,7 @@ def test_a_rolling_update_is_refused_until_all_agree(
         registry.close()
 
 
+@pytest.mark.process
 def test_a_worker_joins(load: Loader, tmp_path: Path) -> None:
     with fleet(tmp_path, OLD, OLD, NEW) as (one, two, three), TokenizerRegistry(load) as registry:
         registry.add("m", workers=[one])
@@ -515,6 +530,7 @@ def test_a_worker_joins(load: Loader, tmp_path: Path) -> None:
         assert registry.get("m") == b"old"
 
 
+@pytest.mark.process
 def test_a_worker_that_does_not_answer_delays_no_other(load: Loader, tmp_path: Path) -> None:
     began, go = threading.Event(), threading.Event()
 
@@ -544,6 +560,7 @@ def test_a_worker_that_does_not_answer_delays_no_other(load: Loader, tmp_path: P
         assert registry.status("m").workers == {one: equal, "silent:1": None, two: equal}
 
 
+@pytest.mark.process
 def test_a_worker_that_starts_while_the_fleet_is_asked_is_compared(
     load: Loader, tmp_path: Path
 ) -> None:
@@ -571,6 +588,7 @@ def test_a_worker_that_starts_while_the_fleet_is_asked_is_compared(
             registry.get("m")
 
 
+@pytest.mark.process
 def test_a_refresh_without_anyone_keeps_what_is_loaded(load: Loader, tmp_path: Path) -> None:
     with serving(OLD, tmp_path / "w") as address:
         registry = TokenizerRegistry(load)
@@ -606,6 +624,7 @@ def test_get_goes_on_while_a_refresh_loads(tmp_path: Path) -> None:
     assert registry.get("m") == b"new"
 
 
+@pytest.mark.process
 def test_removed_while_it_is_loaded(tmp_path: Path, private: Path) -> None:
     began, go = threading.Event(), threading.Event()
 
@@ -649,6 +668,7 @@ def test_wrong_uses(load: Loader, tmp_path: Path) -> None:
         registry.get("embedded")
 
 
+@pytest.mark.process
 def test_normalizers_from_a_worker(small_model: Callable[[str], Path], tmp_path: Path) -> None:
     directory = small_model("small-qwen2.5-vl")
     contents = {path.name: path.read_bytes() for path in directory.iterdir()}

@@ -162,6 +162,7 @@ def test_files_of_the_engines_are_among_ours() -> None:
     assert all(f"`{name}`" in documented for name in left_out), "what engines leave out"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("service", STUBS)
 def test_their_stubs_take_our_zip(service: str, tmp_path: Path) -> None:
     with serving(CONTENTS, tmp_path / "w") as address, grpc.insecure_channel(address) as channel:
@@ -230,6 +231,7 @@ def test_the_zip_of_a_real_servicer_is_taken(small_model: Callable[[str], Path])
         )
 
 
+@pytest.mark.process
 def test_both_protocols_give_the_same_files(tmp_path: Path, private: Path) -> None:
     found = {}
     with serving(CONTENTS, tmp_path / "w") as address:
@@ -271,6 +273,7 @@ def test_equal_files_give_equal_zips(tmp_path: Path) -> None:
     assert {info.external_attr for info in infos} == {REGULAR}
 
 
+@pytest.mark.process
 def test_what_is_served_is_what_was_there_at_the_start(tmp_path: Path) -> None:
     source, copies = tmp_path / "source", tmp_path / "copies"
     source.mkdir()
@@ -299,6 +302,7 @@ def stalled(address: str, count: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.process
 def test_clients_that_do_not_read_delay_others_for_a_limited_time(
     tmp_path: Path, private: Path
 ) -> None:
@@ -327,6 +331,7 @@ def test_clients_that_do_not_read_delay_others_for_a_limited_time(
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_proxy_for_the_web_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -335,6 +340,7 @@ def test_a_proxy_for_the_web_is_not_asked(tmp_path: Path, monkeypatch: pytest.Mo
         assert set(bundle.files) == set(CONTENTS)
 
 
+@pytest.mark.process
 def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path, private: Path) -> None:
     directory, out = small_model("small-gemma-3"), tmp_path / "a" / "b"
     with served(str(directory), "--port", "0", temporary=private) as (told, process):
@@ -360,6 +366,7 @@ def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path, pri
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.process
 def test_serve_on_a_unix_socket(
     small_model: Callable[[str], Path], tmp_path: Path, private: Path
 ) -> None:
@@ -376,6 +383,16 @@ def test_serve_on_a_unix_socket(
     assert list(private.iterdir()) == []
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Who is started where SIGINT is ignored, as in a shell's background, ignores it as well."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_fetch_that_is_told_to_stop_leaves_nothing(
     number: signal.Signals, tmp_path: Path, private: Path
@@ -408,6 +425,7 @@ def test_fetch_that_is_told_to_stop_leaves_nothing(
     assert not out.exists()
 
 
+@pytest.mark.process
 def test_fetch_that_fails_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -486,6 +504,7 @@ def test_nothing_to_serve(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.MISSING_FILE
 
 
+@pytest.mark.process
 def test_importing_mmroute_does_not_import_grpc() -> None:
     check = (
         "import sys, mmroute, mmroute.cli; print({'grpc', 'google.protobuf'} & set(sys.modules))"
@@ -496,6 +515,7 @@ def test_importing_mmroute_does_not_import_grpc() -> None:
     assert result.stdout.strip() == "set()"
 
 
+@pytest.mark.process
 def test_a_worker_that_is_killed_while_it_streams(tmp_path: Path, private: Path) -> None:
     """The process itself, not its stream: nothing says goodbye."""
     large = tmp_path / "model"

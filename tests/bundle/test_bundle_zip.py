@@ -133,6 +133,7 @@ HARMLESS: dict[str, bytes] = {
 }  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_zips_are_refused_by_name_and_leave_nothing(case: str, private: Path) -> None:
     fault, archive = HOSTILE[case]
@@ -153,6 +154,7 @@ def test_only_what_the_directory_lists_is_written(case: str, tmp_path: Path) -> 
     assert sorted(tmp_path.iterdir()) == sorted(files.values())
 
 
+@pytest.mark.process
 def test_what_is_refused_is_not_written_elsewhere(tmp_path: Path, private: Path) -> None:
     outside = tmp_path / "evil.jinja"
     for name in ("../evil.jinja", str(outside)):
@@ -161,6 +163,7 @@ def test_what_is_refused_is_not_written_elsewhere(tmp_path: Path, private: Path)
     assert sorted(tmp_path.iterdir()) == [private]
 
 
+@pytest.mark.process
 def test_the_zips_of_zipfile_are_unpacked(private: Path) -> None:
     contents = {
         "tokenizer.json": b'{"a": 1}' * 99_999,
@@ -186,6 +189,7 @@ def test_the_zips_of_zipfile_are_unpacked(private: Path) -> None:
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.process
 def test_fifty_files_pass(private: Path) -> None:
     archive = zip_of(*(Entry(f"{n}.jinja".encode()) for n in range(50)))
     with zip_worker(zip_messages(archive)) as address, fetch_bundle(address) as bundle:

@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from paths import ROOT
 
 from mmroute import Normalizer
@@ -19,11 +21,6 @@ from mmroute.request_lines import answer_line, tokens_answer
 
 IMAGES = ROOT / "examples" / "images.jsonl"
 EXAMPLES = ROOT / "examples" / "requests.jsonl"
-
-
-def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mmroute", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
 def answers(text: str) -> list[dict[str, Any]]:
@@ -43,7 +40,7 @@ def test_every_line_is_answered_in_order() -> None:
         '{"id": "\u2028", "prompt": "a\u2028b\u0085c", "unknown": 1}',
     ]
     result = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines))
-    assert result.returncode == 0
+    assert result.status == 0
     assert result.stderr == ""
     found = answers(result.stdout)
     assert [a["id"] for a in found] == ["a", None, 5, None, "c", "d", "e", "\u2028"]
@@ -105,16 +102,15 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_mistakes_are_told(arguments: list[str], status: int, words: str) -> None:
     result = run(*arguments)
-    assert result.returncode == status
+    assert result.status == status
     assert words in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_input_that_is_not_utf8_is_told(tmp_path: Path) -> None:
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b'{"prompt": "\xe9"}\n{"prompt": "e"}\n')
     result = run("tokens", EMBEDDED_MODEL, "--input", str(path))
-    assert result.returncode == 0
+    assert result.status == 0
     first, second = answers(result.stdout)
     assert "not UTF-8" in first["message"]
     assert second["exact"]
@@ -131,10 +127,11 @@ def test_requests_are_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "same.jsonl"
     path.write_text('{"prompt": "a"}\n', encoding="utf-8")
     result = run("tokens", EMBEDDED_MODEL, "--input", str(path), "--output", str(path))
-    assert result.returncode == 2
+    assert result.status == 2
     assert path.read_text(encoding="utf-8") == '{"prompt": "a"}\n'
 
 
+@pytest.mark.process
 def test_each_answer_comes_at_once() -> None:
     """A router may keep mmroute beside itself and wait for one answer before the next request."""
     command = [sys.executable, "-m", "mmroute", "tokens", EMBEDDED_MODEL]
@@ -169,8 +166,10 @@ def test_fields_without_influence_are_ignored(normalizer: Callable[[str], Normal
     assert answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL), tokens_answer)["exact"]
 
 
+@pytest.mark.process
 def test_version() -> None:
-    assert run("--version").stdout.startswith("mmroute ")
+    command = [sys.executable, "-m", "mmroute", "--version"]
+    assert subprocess.check_output(command, text=True) == f"mmroute {version('mmroute')}\n"
 
 
 def test_blocks_answers_what_the_readme_shows(tmp_path: Path) -> None:
@@ -183,16 +182,20 @@ def test_blocks_answers_what_the_readme_shows(tmp_path: Path) -> None:
     assert json.loads(unknown)["reason"] == "image_identity_unknown"
 
 
-def test_blocks_covers_the_model_string_and_the_settings(tmp_path: Path) -> None:
+def test_blocks_covers_the_model_string_and_the_settings(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = str(small_model("small-pixtral-hf"))
+
     def hashes(*options: str) -> list[str]:
         output = tmp_path / "answers.jsonl"
-        arguments = ["blocks", EMBEDDED_MODEL, "--input", str(IMAGES), "--output", str(output)]
+        arguments = ["blocks", model, "--input", str(IMAGES), "--output", str(output)]
         assert main([*arguments, *options]) == 0
         found: list[str] = answers(output.read_text(encoding="utf-8"))[0]["block_hashes"]
         return found
 
     plain = hashes()
-    assert hashes("--model-id", EMBEDDED_MODEL) == hashes("--algorithm", "sha256") == plain
+    assert hashes("--model-id", model) == hashes("--algorithm", "sha256") == plain
     others = [
         hashes("--model-id", "org/other"),
         hashes("--algorithm", "sha256_cbor"),
@@ -201,7 +204,7 @@ def test_blocks_covers_the_model_string_and_the_settings(tmp_path: Path) -> None
         hashes("--block-size", "8"),
     ]
     assert not {*plain} & {digest for digests in others for digest in digests}
-    assert len(hashes("--block-size", "8")) == 4
+    assert len(hashes("--block-size", "8")) // 2 == len(plain)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +222,5 @@ def test_blocks_covers_the_model_string_and_the_settings(tmp_path: Path) -> None
 )
 def test_bad_settings_of_blocks(options: list[str], words: str) -> None:
     result = run("blocks", EMBEDDED_MODEL, *options)
-    assert result.returncode == 2
+    assert result.status == 2
     assert words in result.stderr
-    assert "Traceback" not in result.stderr

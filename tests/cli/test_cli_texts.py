@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run
 from small_vocabularies import SPECIALS, write_ranks, write_vocab_and_merges
 
 from mmroute import load_tokenizer
@@ -22,21 +23,21 @@ def source(tmp_path: Path) -> str:
     return str(write_vocab_and_merges(tmp_path / "model", {"tokenizer_class": "Qwen2Tokenizer"}))
 
 
-def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def process(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "mmroute", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False)
+    return subprocess.run(command, capture_output=True, check=False)
 
 
 def test_encode_prints_ids_that_decode_reads(source: str) -> None:
     text = "Hello the world\n<|im_end|> é"
-    encoded = run("encode", source, "--input", "-", stdin=text.encode())
-    assert (encoded.returncode, encoded.stderr) == (0, b"")
+    encoded = run("encode", source, "--input", "-", stdin=text)
+    assert (encoded.status, encoded.stderr) == (0, "")
     ids = [int(i) for i in encoded.stdout.split()]
     assert ids == load_tokenizer(source).encode(text).tolist()
     decoded = run("decode", source, "-", stdin=encoded.stdout)
-    assert decoded.stdout.decode() == text + "\n"
-    listed = run("decode", source, "-", "--skip-special-tokens", stdin=str(ids).encode())
-    assert listed.stdout.decode() == text.replace("<|im_end|>", "") + "\n"
+    assert decoded.stdout == text + "\n"
+    listed = run("decode", source, "-", "--skip-special-tokens", stdin=str(ids))
+    assert listed.stdout == text.replace("<|im_end|>", "") + "\n"
 
 
 def test_encode_as_json(source: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,25 +96,26 @@ def test_the_exit_status_says_whose_fault_it_is(
 @pytest.mark.parametrize(
     ("ids", "words"),
     [
-        (b"1] [2", "found '1]'"),
-        (b"[1, 2] 3", "JSON list"),
-        (b"[1 2]", "JSON list"),
-        (b"[1, -2]", "found -2"),
-        (b"[1, true]", "found True"),
+        ("1] [2", "found '1]'"),
+        ("[1, 2] 3", "JSON list"),
+        ("[1 2]", "JSON list"),
+        ("[1, -2]", "found -2"),
+        ("[1, true]", "found True"),
     ],
 )
-def test_what_is_no_list_of_ids_is_bad_usage(source: str, ids: bytes, words: str) -> None:
+def test_what_is_no_list_of_ids_is_bad_usage(source: str, ids: str, words: str) -> None:
     ended = run("decode", source, "-", stdin=ids)
-    assert (ended.returncode, ended.stdout) == (2, b"")
-    assert words in ended.stderr.decode()
+    assert (ended.status, ended.stdout) == (2, "")
+    assert words in ended.stderr
 
 
+@pytest.mark.process
 def test_a_stdout_that_cannot_take_the_text_is_a_failure(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     ids = load_tokenizer(source).encode("é").tolist()
-    ended = run("decode", source, *map(str, ids))
+    ended = process("decode", source, *map(str, ids))
     assert ended.returncode == 1
     assert b"PYTHONIOENCODING" in ended.stderr
     assert b"Traceback" not in ended.stderr
@@ -170,6 +172,7 @@ def _at_a_terminal(*arguments: str, **environment: str) -> str:
     return read.decode()
 
 
+@pytest.mark.process
 def test_colours_are_for_terminals_that_want_them(source: str) -> None:
     shown = ["tokens", source, "--text", "a\x1b[31mb\nc"]
     coloured = _at_a_terminal(*shown)
@@ -177,4 +180,4 @@ def test_colours_are_for_terminals_that_want_them(source: str) -> None:
     assert "\x1b[31m" not in coloured  # what the text itself says to the terminal
     assert "\x1b" not in _at_a_terminal(*shown, NO_COLOR="1")
     assert "\x1b" not in _at_a_terminal(*shown, TERM="dumb")
-    assert b"\x1b" not in run(*shown).stdout
+    assert b"\x1b" not in process(*shown).stdout

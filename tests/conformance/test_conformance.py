@@ -105,6 +105,7 @@ REAL_VECTORS = [*_real_vectors("MMROUTE_VECTORS"), *_real_vectors("MMROUTE_IMAGE
 
 if REAL_VECTORS:
 
+    @pytest.mark.models
     @pytest.mark.parametrize(
         "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
     )

@@ -115,6 +115,7 @@ def test_with_every_fast_path(path: Path, small: Small) -> None:
 
 if REAL_VECTORS:
 
+    @pytest.mark.models
     @pytest.mark.parametrize(
         "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
     )

@@ -296,6 +296,7 @@ if (ROOT := real_models()) is not None:
         })  # fmt: skip
         return answer["deltas"], answer["stop_reason"], len(answer["token_ids"])
 
+    @pytest.mark.models
     def test_the_observed_stops_of_a_real_tokenizer(qwen: TokenDecoder) -> None:
         def stopped(*stops: str, size: int = 1, **case: Any) -> tuple[list[str], object, int]:
             return outcome(qwen, IDS, size, stop=list(stops), **case)
@@ -314,6 +315,7 @@ if (ROOT := real_models()) is not None:
         assert stopped("world", min_tokens=3)[1] is None
         assert outcome(qwen, PARTY, stop=["🎉"]) == (["x", "", "", " "], "🎉", 4)
 
+    @pytest.mark.models
     def test_the_observed_stop_tokens_of_a_real_tokenizer(qwen: TokenDecoder) -> None:
         def ended(**case: Any) -> tuple[list[str], object, int]:
             return outcome(qwen, [13048, 151645], stop_token_ids=[151645], **case)

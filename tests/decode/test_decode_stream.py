@@ -446,6 +446,7 @@ if (ROOT := real_models()) is not None:
 
     QWEN, LLAMA = "qwen2.5-vl-3b-instruct", "llava-1.5-7b-hf"
 
+    @pytest.mark.models
     @pytest.mark.parametrize(
         ("name", "prompt", "ids", "pieces"),
         [
@@ -471,6 +472,7 @@ if (ROOT := real_models()) is not None:
         stream = DecodeStream(real(name), prompt_token_ids=prompt)
         assert list(map(stream.step, ids)) == pieces
 
+    @pytest.mark.models
     def test_the_end_of_a_cut_output() -> None:
         stream = DecodeStream(real(QWEN))
         assert stream.step_batch([87, 11162, 236]) == "x"

@@ -16,6 +16,8 @@ import pytest
 from server_helpers import free_port, process, wait_until_healthy
 from two_models import router
 
+pytestmark = pytest.mark.process
+
 EXAMPLE: Final = Path(router.__file__)
 MODELS: Final = ("qwen", "llava")
 Prompts = list[tuple[str, list[bytes]]]

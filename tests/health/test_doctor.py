@@ -48,6 +48,7 @@ def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) 
 
 if (ROOT := real_models()) is not None:
 
+    @pytest.mark.models
     @pytest.mark.parametrize("path", [p for p in sorted(ROOT.iterdir()) if p.is_dir()])
     def test_real_models_are_healthy_or_not_loaded(path: Path) -> None:
         report = load_and_check(path)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import resource
 import struct
-import time
+import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -141,19 +144,16 @@ def png(width: int, height: int, body: bytes) -> bytes:
 def test_a_claim_of_many_pixels_costs_nothing() -> None:
     stream = zlib.compress(b"\0" * 1000)
     claims = png(13_000, 13_000, chunk(b"IDAT", stream) + chunk(b"IEND", b""))
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert read_image(claims).size.width == 13_000
-    assert time.perf_counter() - start < 0.5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
 def test_a_stream_that_inflates_without_end_is_given_up() -> None:
     """Without IEND only the compressed stream tells whether the file is whole."""
     bomb = zlib.compress(b"\0" * (1 << 28))
-    start = time.perf_counter()
     with pytest.raises(InexactError, match="ends before its picture does"):
         read_image(png(16_000, 5_000, chunk(b"IDAT", bomb)))
-    assert time.perf_counter() - start < 2
 
 
 @pytest.mark.parametrize("end", [b"", b"\0\0IEND", b"\0\0\0\0IE"])
@@ -204,13 +204,32 @@ SLOW = {
 }
 
 
+def calls_of(function: Callable[[], object]) -> int:
+    """How many functions are called meanwhile, of Python and of C."""
+    calls = itertools.count()
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        if event in {"call", "c_call"}:
+            next(calls)
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return next(calls)
+
+
 @pytest.mark.parametrize("name", SLOW)
-def test_no_file_takes_long(name: str) -> None:
-    """Nothing here is large; each is what costs most to take apart in pieces."""
-    start = time.perf_counter()
-    with contextlib.suppress(InexactError):
-        read_image(SLOW[name])
-    assert time.perf_counter() - start < 1
+def test_no_file_is_taken_apart_without_end(name: str) -> None:
+    """Nothing here is large; each has a million pieces, and not each of them is looked at."""
+
+    def read() -> None:
+        with contextlib.suppress(InexactError):
+            read_image(SLOW[name])
+
+    calls = calls_of(read)
+    assert calls < MEGABYTE
 
 
 def test_files_of_one_size_are_not_one_image() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -156,14 +155,12 @@ def test_a_claimed_length_is_not_believed(claim: bytes, field: str) -> None:
     whole = payload({**stored(1), field: b"#"})
     for value in (claim, claim * 200 + b"\xc0" * 1_000_000):
         data = whole.replace(b"\xc4\x01#", value)
-        start = time.perf_counter()
         tracemalloc.start()
         with pytest.raises(EventsError, match="no KV event batch"):
             decode_events(data)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 64 * len(data) + 100_000
-        assert time.perf_counter() - start < 5
 
 
 def only_our_error(data: bytes) -> None:

@@ -41,6 +41,7 @@ SUPPORTED = {
 
 if (MODELS := real_models()) is not None:
 
+    @pytest.mark.models
     @pytest.mark.parametrize("name", SUPPORTED)
     def test_real_model_resolves(name: str) -> None:
         assert MODELS is not None
@@ -52,6 +53,7 @@ if (MODELS := real_models()) is not None:
         if model.images is not None:
             assert {"image_token_id", "geometry", "placement"} <= origins.keys()
 
+    @pytest.mark.models
     @pytest.mark.parametrize("name", ["internvl2-2b-finetune", "minicpm-v-4.5"])
     def test_unsupported_real_model_is_refused(name: str) -> None:
         assert MODELS is not None
@@ -270,6 +272,7 @@ def test_no_two_families_match_one_model() -> None:
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.process
 def test_import_is_light() -> None:
     """The request path needs neither transformers nor torch, nor mistral-common for most models."""
     code = "import sys, mmroute; print(*sorted({m.partition('.')[0] for m in sys.modules}))"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.server
 import ipaddress
+import itertools
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,7 +77,7 @@ class _Site(http.server.BaseHTTPRequestHandler):
 
     def send_drip(self, _name: str) -> None:
         try:
-            for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10_000:
+            for byte in itertools.chain(b"HTTP/1.1 200 OK\r\nX: ", itertools.repeat(ord("x"))):
                 self.wfile.write(bytes([byte]))
                 time.sleep(0.02)
         except OSError:
@@ -118,23 +120,27 @@ def fetched(url: str) -> bytes:
     return LinkFetcher(ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK)).fetch(url)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", ["file", "range", "to//file", "to//range"])
 def test_the_whole_file_comes(site: str, path: str) -> None:
     assert fetched(f"http://{site}/{path}/jpeg-exif-6") == FILES["jpeg-exif-6"]
 
 
+@pytest.mark.process
 def test_the_request_asks_for_what_the_link_names(site: str) -> None:
     _Site.seen.clear()
     fetched(f"http://{site}/file/png;x=1?y=2;z#part")
     assert _Site.seen == [("/file/png;x=1?y=2;z", f"bytes=0-{(1 << 26) - 1}")]
 
 
+@pytest.mark.process
 def test_redirects_end(site: str, refused: Callable[..., Reason]) -> None:
     assert fetched(f"http://{site}/hops/4") == FILES["png"]
     assert refused("hops/5") is Reason.IMAGE_LINK_FAILED
     assert refused("loop/") is Reason.IMAGE_LINK_FAILED
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "path",
     ["status/404", "status/204", "half/gif-animated", "wrongrange/jpeg", "gzip/jpeg"],
@@ -143,10 +149,12 @@ def test_servers_that_do_not_answer_with_a_file(refused: Callable[..., Reason], 
     assert refused(path) is Reason.IMAGE_LINK_FAILED
 
 
+@pytest.mark.process
 def test_nobody_answers(refused: Callable[..., Reason]) -> None:
     assert refused("http://127.0.0.1:1/x") is Reason.IMAGE_LINK_FAILED
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "url",
     [
@@ -164,15 +172,18 @@ def test_links_that_are_not_followed(refused: Callable[..., Reason], site: str, 
     assert refused(url.replace("SITE", site)) is Reason.IMAGE_LINK_REFUSED
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", ["a b", "a\r\nHost: b", "\0"])
 def test_links_that_cannot_be_sent(refused: Callable[..., Reason], path: str) -> None:
     assert refused(path) is Reason.IMAGE_LINK_FAILED
 
 
+@pytest.mark.process
 def test_private_addresses_need_permission(refused: Callable[..., Reason]) -> None:
     assert refused("file/jpeg", networks=()) is Reason.IMAGE_LINK_REFUSED
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "target",
     ["http://localhost:1/x", "http://elsewhere.test/x", "file:///etc/passwd", "http://0x7f000001/"],
@@ -228,28 +239,36 @@ def test_one_private_address_among_public_ones_is_not_tried(
     assert ipaddress.ip_address(tried[0]).is_global
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", ["drip/", "endless/"])
 def test_time_is_bounded(refused: Callable[..., Reason], path: str) -> None:
-    start = time.perf_counter()
+    """What is sent has no end that could be waited for."""
     assert refused(path, timeout=0.5, max_bytes=1 << 40) is Reason.IMAGE_LINK_FAILED
-    assert time.perf_counter() - start < 2
 
 
+@pytest.mark.process
 def test_a_resolver_that_never_answers_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, refused: Callable[..., Reason]
 ) -> None:
-    answer = threading.Event()
-    monkeypatch.setattr("socket.getaddrinfo", lambda *_a, **_k: answer.wait(5) and [])
-    start = time.perf_counter()
+    answer, answered = threading.Event(), threading.Event()
+
+    def resolve(*_: Any, **__: Any) -> list[Any]:
+        answer.wait(60)
+        answered.set()
+        return []
+
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
     assert refused("http://127.0.0.1/x", timeout=0.3) is Reason.IMAGE_LINK_FAILED
-    assert time.perf_counter() - start < 2
+    assert not answered.is_set()
     answer.set()
 
 
+@pytest.mark.process
 def test_size_is_bounded(refused: Callable[..., Reason]) -> None:
     assert refused("endless/", max_bytes=1 << 20) is Reason.IMAGE_LINK_FAILED
 
 
+@pytest.mark.process
 def test_limits_are_of_the_whole_request(site: str) -> None:
     size = len(FILES["bmp"])
     links = ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK, max_bytes=2 * size)
@@ -318,13 +337,12 @@ def secure_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.process
 def test_https(secure_site: str) -> None:
-    links = ImageLinks(hosts=("localhost", "127.0.0.1"), networks=LOOPBACK, timeout=1)
+    links = ImageLinks(hosts=("localhost", "127.0.0.1"), networks=LOOPBACK)
     assert LinkFetcher(links).fetch(f"https://{secure_site}/file/webp") == FILES["webp"]
-    start = time.perf_counter()
     with pytest.raises(InexactError, match="timeout"):
-        LinkFetcher(links).fetch(f"https://{secure_site}/drip/")
-    assert time.perf_counter() - start < 3
+        LinkFetcher(replace(links, timeout=1)).fetch(f"https://{secure_site}/drip/")
     with pytest.raises(InexactError, match="certificate"):
         # The certificate is for a name, and a checked address is connected to, but not trusted.
         LinkFetcher(links).fetch(
@@ -332,6 +350,7 @@ def test_https(secure_site: str) -> None:
         )
 
 
+@pytest.mark.process
 def test_links_of_a_request(site: str, normalizer: Callable[[str], Normalizer]) -> None:
     """A link to an allowed host is followed; any other takes its size from `images`."""
     model = normalizer("small-qwen2.5-vl").model
@@ -357,6 +376,7 @@ def test_links_of_a_request(site: str, normalizer: Callable[[str], Normalizer]) 
     assert broken.reason is Reason.IMAGE_UNREADABLE
 
 
+@pytest.mark.process
 def test_nothing_is_fetched_for_a_request_that_is_refused_anyway(
     site: str, normalizer: Callable[[str], Normalizer]
 ) -> None:

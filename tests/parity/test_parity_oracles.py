@@ -229,6 +229,7 @@ def undecided(oracle: Oracle, asked: Case) -> str:
     return str(caught.value)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
 def test_server_says_who_it_is(server: ScriptedServer, suffix: str) -> None:
     oracle = HttpOracle(server.url + suffix, checked=("0.33.0",))
@@ -238,6 +239,7 @@ def test_server_says_who_it_is(server: ScriptedServer, suffix: str) -> None:
     assert server.headers[-1]["Authorization"] == "Bearer k"
 
 
+@pytest.mark.process
 def test_server_tokenizes_text(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     chat = case(messages=user(text("x")), add_generation_prompt=False, cache_salt="s")
@@ -253,6 +255,7 @@ def test_server_tokenizes_text(server: ScriptedServer) -> None:
     assert server.bodies("/tokenize")[-1]["add_special_tokens"] is False
 
 
+@pytest.mark.process
 def test_server_renders_images(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     asked = case(messages=user(IMAGE), images=[SIZE], tools=[{"type": "function"}])
@@ -263,6 +266,7 @@ def test_server_renders_images(server: ScriptedServer) -> None:
     assert (body["mm_payload"], body["tool_choice"], body["max_tokens"]) == ("none", "none", 1)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "absent",
     [
@@ -282,6 +286,7 @@ def test_without_render_images_are_tokenized_without_ranges(
     assert has_images(server.bodies("/tokenize")[0]["messages"])
 
 
+@pytest.mark.process
 def test_server_refuses(server: ScriptedServer) -> None:
     error = {"message": "Failed to load image: cannot identify image file", "code": 400,
              "type": "BadRequestError", "param": None}  # fmt: skip
@@ -291,6 +296,7 @@ def test_server_refuses(server: ScriptedServer) -> None:
     assert answer.refusal == error["message"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("reply", "refusal"),
     [
@@ -304,6 +310,7 @@ def test_tokenize_does_not_check_lengths(server: ScriptedServer, reply: Any, ref
     assert refusal in (answer.refusal or "")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
@@ -331,6 +338,7 @@ def test_what_is_no_answer_of_a_server(
     assert why in undecided(HttpOracle(server.url), case(prompt="x"))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "body",
     [
@@ -344,6 +352,7 @@ def test_what_is_no_rendering(server: ScriptedServer, body: Any) -> None:
     assert "something else" in undecided(HttpOracle(server.url), asked)
 
 
+@pytest.mark.process
 def test_what_no_route_can_carry(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     assert "take no images" in undecided(oracle, case(prompt="x", images=[SIZE]))
@@ -356,12 +365,14 @@ def test_what_no_route_can_carry(server: ScriptedServer) -> None:
     assert "written as JSON" in undecided(oracle, case(messages=user(text("x")), tools=deep))
 
 
+@pytest.mark.process
 def test_server_takes_too_long(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url, timeout=0.2)
     server.delay = 1.0
     assert "did not answer within 0.2 s" in undecided(oracle, case(prompt="x"))
 
 
+@pytest.mark.process
 def test_server_goes_away(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     oracle._transport = Transport(Remote("http://127.0.0.1:9"))
@@ -386,6 +397,7 @@ def test_no_server(url: str, why: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.process
 def test_server_without_the_model(server: ScriptedServer) -> None:
     with pytest.raises(OracleError, match="serves m, and not other"):
         HttpOracle(server.url, served_model="other")
@@ -527,6 +539,7 @@ def test_missing_packages(
         find_oracle("vllm", files.name)
 
 
+@pytest.mark.process
 def test_oracles_by_url_and_path(server: ScriptedServer, tmp_path: Path) -> None:
     assert isinstance(find_oracle(server.url, MODEL), HttpOracle)
     path = vector_file(tmp_path / "v.jsonl", META)

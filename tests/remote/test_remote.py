@@ -38,6 +38,8 @@ from mmroute.server.app import create_app
 from mmroute.server.models import Models, ModelSource
 from mmroute.server.settings import InexactPolicy, ServerSettings
 
+pytestmark = pytest.mark.process
+
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
 QWEN: Final = "small-qwen2.5-vl"
@@ -642,14 +644,11 @@ def test_a_slow_server(beginning: bytes, drips: bool) -> None:
 
     with answering(behave) as (url, count):
         remote = Normalizer.from_pretrained("m", remote=Remote(url, timeout=1.0))
-        began = time.monotonic()
         routing = remote.normalize(prompt="b")
-        took = time.monotonic() - began
         done.set()
         remote.close()
     assert routing.reason is Reason.REMOTE_UNAVAILABLE
     assert "within 1 s" in routing.message
-    assert 0.9 < took < 5
     assert len(count) == 1
 
 

@@ -302,6 +302,7 @@ def test_headers_tell_the_outcome(models: Models) -> None:
             assert found == expected
 
 
+@pytest.mark.process
 def test_the_fallback_answers_and_says_so(models: Models) -> None:
     with FakeRender(body=b'{"token_ids": [7], "features": null}') as upstream:
         settings = fallback_to(upstream.url + "/v1", fallback_api_key="theirs", api_keys=("mine",))
@@ -335,6 +336,7 @@ def test_the_fallback_answers_and_says_so(models: Models) -> None:
             assert unreadable.headers["x-mmroute-fallback"] == "image_unreadable"
 
 
+@pytest.mark.process
 def test_what_the_fallback_refuses_is_handed_back(models: Models) -> None:
     error = {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}}
     with (
@@ -346,6 +348,7 @@ def test_what_the_fallback_refuses_is_handed_back(models: Models) -> None:
         assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("host", ["x/v1/completions?", "x@y/z", "[::1", "évil"])
 def test_the_fallback_is_asked_by_the_route_alone(models: Models, host: str) -> None:
     """Whatever a client calls the host, and whatever its request's ID is made of."""
@@ -372,6 +375,7 @@ def test_no_key_is_shown() -> None:
     assert "pass" not in str(refused.value)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("wait", [None, 2.0])
 def test_a_fallback_that_fails(models: Models, wait: float | None) -> None:
     with FakeRender(wait=wait or 0) as upstream:

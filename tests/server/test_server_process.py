@@ -37,6 +37,8 @@ from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model.files import EMBEDDED_MODEL
 
+pytestmark = pytest.mark.process
+
 CLIENTS: Final = 6
 
 

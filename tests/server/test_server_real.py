@@ -35,6 +35,7 @@ if ROOT is not None:
         with serving([ModelSource(str(ROOT / name), (name,)) for name in (QWEN, LLAVA)]) as found:
             yield found
 
+    @pytest.mark.models
     @pytest.mark.parametrize(
         ("path", "body", "expected"),
         [
@@ -76,6 +77,7 @@ if ROOT is not None:
         assert answer.status_code == 200
         assert list(answer.json().items()) == list(expected.items())
 
+    @pytest.mark.models
     @pytest.mark.parametrize(
         ("path", "body", "error"),
         [
@@ -106,24 +108,29 @@ if ROOT is not None:
     def test_recorded_refusals(client: TestClient, path: str, body: Any, error: Any) -> None:
         assert error_of(client.post(path, content=json.dumps(body), headers=AS_JSON)) == error
 
+    @pytest.mark.models
     def test_a_name_that_is_not_served_is_told_the_others(client: TestClient) -> None:
         error = client.post(TOKENIZE, json={"model": "nope", "prompt": "a"}).json()["error"]
         aliases = f"Valid aliases: {QWEN}, {LLAVA}."
         assert error["message"] == f"The model `nope` does not exist. {aliases}"
 
+    @pytest.mark.models
     def test_a_tokenized_chat_has_no_bos(client: TestClient) -> None:
         body = {"model": LLAVA, "messages": [{"role": "user", "content": "Hello"}]}
         tokens = client.post(TOKENIZE, json=body).json()["tokens"]
         assert (len(tokens), tokens[:3]) == (9, [3148, 1001, 29901])
 
+    @pytest.mark.models
     def test_a_text_longer_than_the_context_is_tokenized(client: TestClient) -> None:
         answer = client.post(TOKENIZE, json={"prompt": " a" * 130_000}).json()
         assert answer["count"] == 130_000 > answer["max_model_len"]
 
+    @pytest.mark.models
     def test_the_smallest_image_has_four_tokens(client: TestClient) -> None:
         answer = client.post(CHAT, json={**link(png_url(1, 1)), "mm_payload": "none"}).json()
         assert answer["features"]["mm_placeholders"]["image"][0]["length"] == 4
 
+    @pytest.mark.models
     def test_a_rendered_chat(client: TestClient) -> None:
         answer = client.post(CHAT, json={"model": QWEN, "messages": HI}).json()
         assert answer["request_id"].startswith("chatcmpl-")
@@ -153,6 +160,7 @@ if ROOT is not None:
         assert list(answer.items()) == list(expected.items())
         assert list(answer["sampling_params"]) == list(sampling)
 
+    @pytest.mark.models
     def test_a_rendered_image(client: TestClient) -> None:
         parts = [
             {"type": "image_url", "image_url": {"url": png_url(640, 480)}},
@@ -167,6 +175,7 @@ if ROOT is not None:
         tokens = client.post(TOKENIZE, json={"messages": messages}).json()
         assert tokens["tokens"] == answer["token_ids"]
 
+    @pytest.mark.models
     def test_rendered_completions(client: TestClient) -> None:
         cut = {"prompt": [1, 2, 3, 4, 5], "truncate_prompt_tokens": 2}
         assert client.post(COMPLETION, json=cut).json()[0]["token_ids"] == [4, 5]

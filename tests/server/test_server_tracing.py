@@ -67,6 +67,7 @@ def attributes(span: Any) -> dict[str, Any]:
     return {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
 
 
+@pytest.mark.process
 def test_each_request_is_a_span_of_its_clients_trace(
     small_model: Callable[[str], Path], collector: Collector
 ) -> None:
@@ -94,6 +95,7 @@ def test_each_request_is_a_span_of_its_clients_trace(
     assert QUOTED.encode() not in collector.raw
 
 
+@pytest.mark.process
 def test_a_collector_that_is_gone_costs_no_answer(small_model: Callable[[str], Path]) -> None:
     source = ModelSource(str(small_model("small-qwen2.5-vl")), ("qwen",))
     with serving([source], ServerSettings(otlp_traces_endpoint="http://127.0.0.1:9")) as client:

@@ -131,6 +131,7 @@ def test_every_encoder_gives_the_ids_of_the_reference(
 
 if (ROOT := real_models()) is not None:
 
+    @pytest.mark.models
     @pytest.mark.parametrize(
         ("name", "engine"),
         [

@@ -90,17 +90,20 @@ if hasattr(os, "fork"):
                 os._exit(status)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
+    @pytest.mark.process
     def test_a_process_forked_before_the_choice_uses_the_reference() -> None:
         unfinished: Future[Encoder] = Future()
         encoder = pending(unfinished)
         assert in_a_forked_process(lambda: answer(encoder, LONG) == REFERENCE)
 
+    @pytest.mark.process
     def test_a_process_forked_after_the_choice_uses_what_was_chosen() -> None:
         made: Future[Encoder] = Future()
         made.set_result(Constant(*CHOSEN))
         encoder = pending(made)
         assert in_a_forked_process(lambda: answer(encoder, LONG) == CHOSEN)
 
+    @pytest.mark.process
     @pytest.mark.parametrize("choice", EncoderChoice)
     def test_a_forked_process_gives_the_same_ids(
         choice: str, small_model: Callable[[str], Path]

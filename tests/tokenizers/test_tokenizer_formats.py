@@ -686,6 +686,7 @@ if (MODELS := real_models()) is not None:
         "llava-onevision-qwen2-0.5b-ov-hf", "pixtral-12b-hf", "qwen2.5-vl-3b-instruct",
     )  # fmt: skip
 
+    @pytest.mark.models
     @pytest.mark.parametrize("name", REAL)
     @pytest.mark.parametrize("without", [None, "tokenizer.json"])
     def test_real_models_are_what_transformers_loads(
@@ -704,6 +705,7 @@ if (MODELS := real_models()) is not None:
         same_ids(ours, lambda text: reference(text)["input_ids"], special=True)
         same_texts(ours, reference.decode)
 
+    @pytest.mark.models
     def test_a_real_sentencepiece_model_has_the_ids_of_its_tokenizer_json(tmp_path: Path) -> None:
         source = ROOT / "llava-1.5-7b-hf"
         for file in ("tokenizer.model", "added_tokens.json", "special_tokens_map.json"):
