@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmroute import Normalizer
-from mmroute.batch import Request
+from mmroute import Normalizer, Request
 from mmroute.bench.mixes import MIXES, chat_request, conversation
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.request import RequestOptions
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
@@ -65,11 +63,11 @@ def time_fresh(
     benchmark: Benchmark,
     normalizer: Normalizer,
     reference: Normalizer,
-    make: Callable[[int], Request],
+    make: Callable[[int], Mapping[str, Any]],
 ) -> None:
     """Time requests that are made just before; compare each of the last ones."""
     numbers = itertools.count()
-    asked: list[Request] = []
+    asked: list[Mapping[str, Any]] = []
 
     def setup() -> tuple[tuple[()], dict[str, Any]]:
         asked.append(make(next(numbers)))
@@ -119,7 +117,7 @@ def test_images_of_size(
     time_fresh(benchmark, normalizer, reference, request)
 
 
-def _branch(turns: int, number: int) -> Request:
+def _branch(turns: int, number: int) -> Mapping[str, Any]:
     return conversation(turns, turns, branch=number)
 
 
@@ -129,14 +127,13 @@ def test_peer_tokenizers_on_fresh_texts(
 ) -> None:
     tokenizer = reference.model.tokenizer
     assert isinstance(tokenizer, HfTokenizer)
-    options = RequestOptions()
     numbers = itertools.count()
     texts: list[str] = []
 
     def setup() -> tuple[tuple[str], dict[str, Any]]:
-        request = chat_request(next(numbers), words=1000, images=[(1280, 720)] * 4, known=known)
-        chat = parse_chat(request["messages"], options)
-        text = reference.model.chat.render(chat, request["images"], options)
+        asked = chat_request(next(numbers), words=1000, images=[(1280, 720)] * 4, known=known)
+        request = Request(**asked)
+        text = reference.model.chat.render(parse_chat(request), request.images, request)
         assert isinstance(text, str)
         texts.append(text)
         return (text,), {"add_special_tokens": False}

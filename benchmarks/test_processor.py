@@ -11,17 +11,16 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from mmroute import Normalizer
-from mmroute.batch import Request
+from mmroute import Normalizer, Request
 from mmroute.bench.mixes import MIXES
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.request import RequestOptions
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type
 NAME = "qwen2.5-vl-3b-instruct"
@@ -48,12 +47,11 @@ def processor() -> Any:
     return AutoProcessor.from_pretrained(Path(os.environ["MMROUTE_MODELS"]) / NAME)
 
 
-def fresh(normalizer: Normalizer) -> tuple[Request, dict[str, Any]]:
+def fresh(normalizer: Normalizer) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """A request, and the same for the processor."""
     request = MIXES["pictures"].request(next(NUMBERS))
-    options = RequestOptions()
-    chat = parse_chat(request["messages"], options)
-    text = normalizer.model.chat.render(chat, request["images"], options)
+    asked = Request(**request)
+    text = normalizer.model.chat.render(parse_chat(asked), asked.images, asked)
     return request, {"text": [text], "images": [PICTURE] * 4, "return_tensors": "pt"}
 
 

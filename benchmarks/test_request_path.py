@@ -23,8 +23,9 @@ from tokenizers import Tokenizer
 from mmroute import ImageSize, Normalizer
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.geometry import TokenIds
-from mmroute.placement import Expansion
-from mmroute.request import RequestOptions
+from mmroute.items import Modality
+from mmroute.placement import Expansion, Insertion
+from mmroute.request import Request
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
@@ -47,11 +48,11 @@ def _messages() -> list[dict[str, Any]]:
 
 
 MESSAGES = _messages()
-OPTIONS = RequestOptions()
+REQUEST = Request(messages=MESSAGES, images=IMAGES)
 
 
 def _render(normalizer: Normalizer) -> str | TokenIds:
-    return normalizer.model.chat.render(parse_chat(MESSAGES, OPTIONS), IMAGES, OPTIONS)
+    return normalizer.model.chat.render(parse_chat(REQUEST), IMAGES, REQUEST)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +91,16 @@ def test_encode(
 
 
 def test_place_count_expand(benchmark: Benchmark, normalizer: Normalizer, rendered: str) -> None:
-    rules = normalizer.model.images
-    assert rules is not None
+    rules = normalizer.model.media[Modality.IMAGE]
     ids = normalizer.model.tokenizer.encode(rendered, add_special_tokens=False)
 
     def expand() -> Expansion:
-        geometry = rules.geometry.with_overrides(OPTIONS)
-        return rules.placement.expand(ids, list(geometry.replacements(IMAGES)))
+        context = normalizer.model.context(len(ids))
+        insertions = [
+            Insertion(Modality.IMAGE, number, rules.target, replacement)
+            for number, replacement in enumerate(rules.geometry.replacements(IMAGES, context))
+        ]
+        return normalizer.model.placement.expand(ids, insertions)
 
     expanded = benchmark(expand).token_ids
     whole = normalizer.normalize(messages=MESSAGES, images=IMAGES)

@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.photographs import SIZE, photograph_url
 from benchmarks.render_server import Server, UnavailableError, body, render_server
 from mmroute import Normalizer
-from mmroute.batch import Request
 from mmroute.bench.mixes import chat_request
 from mmroute.fast_paths import REFERENCE_ONLY
 
@@ -59,7 +58,7 @@ def server(directory: Path) -> Iterator[Server]:
         pytest.skip(str(error))
 
 
-def fresh(*, seen_images: bool = False) -> Request:
+def fresh(*, seen_images: bool = False) -> Mapping[str, Any]:
     """A request whose text is new, and whose files are unless they are to be the same again."""
     number = next(NUMBERS)
     chat = chat_request(number, words=1000, images=[SIZE] * 4)
@@ -79,7 +78,7 @@ def test_peer_vllm_over_http(
     benchmark: Benchmark, server: Server, reference: Normalizer, route: str, seen_images: bool
 ) -> None:
     path, field, options = ROUTES[route]
-    asked: list[Request] = []
+    asked: list[Mapping[str, Any]] = []
     answers: list[bytes] = []
 
     def setup() -> tuple[tuple[bytes], dict[str, Any]]:
@@ -98,7 +97,7 @@ def test_peer_vllm_over_http(
 def test_mmroute_in_process(benchmark: Benchmark, directory: Path, reference: Normalizer) -> None:
     normalizer = Normalizer.from_pretrained(directory)
     normalizer.stats()  # waits for the encoder
-    asked: list[Request] = []
+    asked: list[Mapping[str, Any]] = []
 
     def setup() -> tuple[tuple[()], dict[str, Any]]:
         asked.append(fresh())

@@ -1,22 +1,29 @@
 """The token IDs an inference engine will hold for a vision-language request, without pixels."""
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.fast_paths import FastPaths
-from mmroute.images import ImageIdentity, ImageLinks, read_image, read_image_size
+from mmroute.images import read_image, read_image_size
+from mmroute.items import AudioLength, Identity, ImageFile, ImageSize, Modality, VideoSize
+from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
-from mmroute.remote import Remote
-from mmroute.request import ImageFile, ImageSize, Lora
-from mmroute.routing import Routing
+from mmroute.request import Lora, Request
+from mmroute.routing import PlacedItem, Routing
 
 if TYPE_CHECKING:
+    from mmroute.items import Identity as ImageIdentity
+    from mmroute.remote import Remote
+    from mmroute.remote.normalizer import connect
     from mmroute.tokenizers.loading import load_tokenizer
 
 __all__ = [
+    "AudioLength",
     "EventsError",
     "FastPaths",
+    "Identity",
     "ImageFile",
     "ImageIdentity",
     "ImageLinks",
@@ -24,23 +31,37 @@ __all__ = [
     "InexactError",
     "Lora",
     "MmrouteError",
+    "Modality",
     "ModelError",
     "Normalizer",
+    "PlacedItem",
     "PlaceholderRange",
     "Reason",
     "Remote",
+    "Request",
     "Routing",
     "SpecError",
+    "VideoSize",
+    "connect",
     "load_tokenizer",
     "read_image",
     "read_image_size",
 ]
 
+# What the request path does not need is imported when it is asked for (PEP 562).
+_LATER: Final = {
+    "ImageIdentity": (
+        "mmroute.items",
+        "Identity",
+    ),  # its name until 0.1; goes with the next release
+    "Remote": ("mmroute.remote", "Remote"),
+    "connect": ("mmroute.remote.normalizer", "connect"),
+    "load_tokenizer": ("mmroute.tokenizers.loading", "load_tokenizer"),
+}
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
-    """What the request path does not need is imported when it is used (PEP 562)."""
-    if name == "load_tokenizer":
-        from mmroute.tokenizers.loading import load_tokenizer  # noqa: PLC0415
-
-        return load_tokenizer
+    if name in _LATER:
+        module, attribute = _LATER[name]
+        return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

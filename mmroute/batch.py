@@ -7,24 +7,21 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.routing import Routing
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Request", "normalize_many"]
-
-Request: TypeAlias = Mapping[str, Any]
-"""The arguments of `Normalizer.normalize` by name."""
+__all__ = ["normalize_many"]
 
 _CHUNK: Final = 64  # requests that one thread takes at a time
 _AHEAD: Final = 4  # chunks for each thread that are read before they are due
 
 
 def normalize_many(
-    normalize: Callable[..., Routing], requests: Iterable[Request], threads: int | None
+    normalize: Callable[..., Routing], requests: Iterable[Mapping[str, Any]], threads: int | None
 ) -> Iterator[Routing]:
     """See `Normalizer.normalize_many`."""
     if threads is None:
@@ -38,14 +35,14 @@ def normalize_many(
 
 
 def _in_threads(
-    normalize: Callable[..., Routing], requests: Iterable[Request], threads: int
+    normalize: Callable[..., Routing], requests: Iterable[Mapping[str, Any]], threads: int
 ) -> Iterator[Routing]:
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - rarely needed
 
     waiting = iter(requests)
     pending: deque[Future[list[Routing]]] = deque()
 
-    def answer(chunk: list[Request]) -> list[Routing]:
+    def answer(chunk: list[Mapping[str, Any]]) -> list[Routing]:
         return [normalize(**request) for request in chunk]
 
     with ThreadPoolExecutor(threads, thread_name_prefix="mmroute") as pool:

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
+from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, shown
-from mmroute.request import RequestOptions
-from mmroute.request_images import url_of, uuid_of
+from mmroute.request import Request
 from mmroute.routing import Routing
 
 __all__ = [
@@ -163,7 +163,7 @@ def sglang_generate(
     }
     if parts := _image_parts(routing, request):
         _check_fill(routing)
-        urls = [url_of(part) for part in parts]
+        urls = [part.url for part in parts]
         if None in urls:
             raise ValueError(f"image {urls.index(None) + 1} has no link; SGLang knows no uuid")
         body |= {"image_data": urls, "mm_hashes": routing.image_hashes()}
@@ -261,12 +261,11 @@ def _text_ids(routing: Routing, request: Mapping[str, Any], with_images: str) ->
     return token_ids
 
 
-def _image_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _image_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[MediaPart]:
     """The parts of the messages that stand for an image, in order; completions have none."""
-    parts: Sequence[Mapping[str, Any]] = ()
+    parts: Sequence[MediaPart] = ()
     if "messages" in request:
-        options = RequestOptions(add_generation_prompt=False)
-        parts = parse_chat(request["messages"], options).image_parts
+        parts = parse_chat(Request(messages=request["messages"])).media
     if len(parts) != len(routing.placeholders):
         raise ValueError(
             f"the request has {len(parts)} images, and the routing {len(routing.placeholders)}: "
@@ -275,8 +274,8 @@ def _image_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[Mappi
     return parts
 
 
-def _content_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    url, uuid = url_of(part), uuid_of(part)
+def _content_part(part: MediaPart) -> dict[str, Any]:
+    url, uuid = part.url, part.uuid
     if url is None and uuid is None:
         raise ValueError(
             'an image part has neither a link nor a uuid; forward images as {"type": "image_url"} '

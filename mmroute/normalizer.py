@@ -1,43 +1,27 @@
-"""The request path: render, encode, count, place, expand."""
+"""The face of one loaded model."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-import numpy as np
-
-from mmroute.batch import Request, normalize_many
-from mmroute.engines.vllm.identity import ImageIdentity, image_identity
-from mmroute.engines.vllm.messages import parse_chat
-from mmroute.errors import InexactError, ModelError, Reason, invalid, shown
+from mmroute.batch import normalize_many
+from mmroute.errors import ModelError, Reason, shown
 from mmroute.fast_paths import FastPaths, Stats
-from mmroute.geometry import TokenIds
 from mmroute.hashing.reuse import HashReuse
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
-from mmroute.placement import Expansion
-from mmroute.remote.settings import Remote
-from mmroute.request import (
-    Image,
-    ImageSize,
-    Lora,
-    Message,
-    RequestOptions,
-    check_one_given,
-    checked_images,
-    integers,
-    size_of,
-    stored_size_of,
-)
-from mmroute.request_images import admit, images_of_parts
+from mmroute.pipeline import answer
+from mmroute.request import Request, RequestFields
 from mmroute.routing import Routing
+from mmroute.stages import Stopwatch
 
 if TYPE_CHECKING:
     from mmroute.remote.normalizer import RemoteNormalizer
+    from mmroute.remote.settings import Remote
 
 __all__ = ["Normalizer"]
 
@@ -52,16 +36,18 @@ class Normalizer:
         model: what was resolved when it was loaded.
         links: permission to follow links to images; None to leave them alone.
         hash_reuse: keeps block hashes; None for none.
+        watch: counts what the stages of each request take; None to count nothing.
     """
 
     model: ResolvedModel
     links: ImageLinks | None = None
     hash_reuse: HashReuse | None = None
+    watch: Stopwatch | None = None
     _loaded_with: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         model = self.model
-        return f"<Normalizer of {model.name}: {model.family.family}, {model.backend.name}>"
+        return f"<Normalizer of {model.name}: {model.family.family}, {model.engine.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process loads the model again."""
@@ -109,7 +95,7 @@ class Normalizer:
 
         Args:
             model: directory, hub name, or ``pixtral-12b-2409``, which needs no download.
-            backend: the engine whose behaviour is matched; see `mmroute.engines.profile`.
+            backend: the engine whose behaviour is matched; see `mmroute.engines`.
             model_id: the engine's own model string, which its image identities cover; only
                 needed if it is another than `model`.
             revision: hub branch, tag or commit.
@@ -119,9 +105,7 @@ class Normalizer:
             self_check: try the loaded model on a few requests first, as ``mmroute doctor`` does.
             fast_paths: who encodes, and how much memory may go into what will be asked again;
                 see `FastPaths`.
-            remote: ask a server instead, ``mmroute serve`` or vLLM's own, by its URL or as
-                `Remote`; `model` is the name it serves the model by, and everything else is its
-                own business: no other argument goes with it. See docs/server.md.
+            remote: deprecated: use `mmroute.connect`.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -133,6 +117,12 @@ class Normalizer:
             others = (model_id, revision, token, links, fast_paths)
             if backend != "vllm" or self_check or any(other is not None for other in others):
                 raise TypeError("with `remote` the server decides: no argument but `model` goes")
+            warnings.warn(
+                "from_pretrained(remote=...) is mmroute.connect(model, remote) now, and ends with "
+                "the next release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
             from mmroute.remote.normalizer import connect  # noqa: PLC0415 - httpcore
 
             return connect(os.fspath(model), remote)
@@ -140,7 +130,7 @@ class Normalizer:
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):
             raise TypeError(f"fast_paths must be a FastPaths, found {shown(fast_paths)}")
-        from mmroute.model.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic, tokenizers
+        from mmroute.model.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic
 
         fast_paths = fast_paths or FastPaths()
         source: dict[str, Any] = {
@@ -151,55 +141,22 @@ class Normalizer:
             "token": token,
             "fast_paths": fast_paths,
         }
-        normalizer = cls(
-            resolve_model(**source),
+        resolved = resolve_model(**source)
+        if self_check:
+            _self_check(resolved)
+        return cls(
+            resolved,
             links,
             HashReuse(fast_paths.hash_cache_bytes) if fast_paths.hash_cache_bytes else None,
-            {**source, "links": links},
+            _loaded_with={**source, "links": links},
         )
-        if self_check:
-            from mmroute.health.self_check import check_model  # noqa: PLC0415 - it imports this
 
-            report = check_model(normalizer)
-            for warning in report.warnings:
-                warnings.warn(warning, stacklevel=2)
-            if not report.healthy:
-                raise ModelError(Reason.SELF_CHECK_FAILED, report.failures)
-        return normalizer
-
-    def normalize(  # noqa: PLR0913 - the fields of the engine's own request
-        self,
-        *,
-        messages: Sequence[Message] | None = None,
-        prompt: str | None = None,
-        prompt_token_ids: Iterable[int] | None = None,
-        images: Sequence[Image] | None = None,
-        add_special_tokens: bool = False,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        mm_processor_kwargs: Mapping[str, Any] | None = None,
-        cache_salt: str | None = None,
-        lora: Lora | None = None,
-    ) -> Routing:
+    def normalize(self, **fields: Unpack[RequestFields]) -> Routing:
         """The token IDs of one request. Nothing a client put into it raises.
 
         Args:
-            messages: OpenAI chat messages. A data URL carries its own image; ``{"type":
-                "image"}`` parts, and links that are not followed, take `images` in order. Or:
-            prompt: text, placeholders in it. Or:
-            prompt_token_ids: the same as token IDs, not yet expanded.
-            images: sizes (or files, see `mmroute.read_image`) of the other images, in the order
-                of their placeholders.
-            add_special_tokens: put BOS before text; the completions API does, chats do not.
-            add_generation_prompt: end a chat with the assistant's header.
-            continue_final_message: leave the last message open.
-            chat_template_kwargs: variables for the chat template.
-            tools: OpenAI tool definitions.
-            mm_processor_kwargs: overrides for the image processor.
-            cache_salt: what keeps tenants' caches apart; block hashes cover it.
-            lora: the adapter that answers; block hashes cover it.
+            **fields: of a `Request`: exactly one of `messages`, `prompt` and
+                `prompt_token_ids`, and whatever else it has.
 
         >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
         >>> routing = normalizer.normalize(
@@ -209,49 +166,20 @@ class Normalizer:
         >>> routing.token_ids.tolist()
         [1, 3, 10, 10, 13, 4]
         """
-        options = RequestOptions(
-            add_special_tokens=add_special_tokens,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            chat_template_kwargs={} if chat_template_kwargs is None else chat_template_kwargs,
-            tools=tools,
-            mm_processor_kwargs={} if mm_processor_kwargs is None else mm_processor_kwargs,
-            cache_salt=cache_salt,
-            lora=lora,
-        )
-        try:
-            check_one_given(messages, prompt, prompt_token_ids)
-            options.check()
-            given = checked_images(images)
-            self._check_modality(len(given))
-            if messages is None:
-                placed = admit(given, self.model.backend)
-                ids = self._encode_prompt(prompt, prompt_token_ids, options)
-            else:
-                placed, ids = self._encode_chat(messages, given, options)
-            expansion = self._expand(ids, [size_of(image) for image in placed], options)
-            self._check_prompt(expansion.token_ids)
-            identities = self._identities(placed, options)
-        except InexactError as inexact:
-            return Routing(reason=inexact.reason, message=str(inexact))
-        except RecursionError:  # messages, tools and kwargs are JSON of any depth
-            return Routing(
-                reason=Reason.INVALID_REQUEST, message="the request is nested too deeply"
-            )
-        expansion.token_ids.setflags(write=False)
-        ids.setflags(write=False)
-        return Routing(
-            placeholders=expansion.placeholders,
-            image_identities=identities,
-            lora=lora,
-            cache_salt=cache_salt,
-            _token_ids=expansion.token_ids,
-            _unexpanded=ids,
-            _reuse=self.hash_reuse,
+        return self.answer(Request.of(fields))
+
+    def answer(self, request: Request) -> Routing:
+        """The token IDs of one request; see `normalize`."""
+        return answer(
+            self.model,
+            request,
+            links=self.links,
+            hash_reuse=self.hash_reuse,
+            watch=self.watch,
         )
 
     def normalize_many(
-        self, requests: Iterable[Request], *, threads: int | None = None
+        self, requests: Iterable[Mapping[str, Any]], *, threads: int | None = None
     ) -> Iterator[Routing]:
         """The answers to many requests, in their order, while they are read.
 
@@ -281,125 +209,15 @@ class Normalizer:
             None if self.hash_reuse is None else self.hash_reuse.stats(),
         )
 
-    def _encode_prompt(
-        self,
-        prompt: str | None,
-        prompt_token_ids: Iterable[int] | None,
-        options: RequestOptions,
-    ) -> TokenIds:
-        if prompt_token_ids is not None:
-            return self._checked_ids(prompt_token_ids)
-        return self._encode(prompt, options.add_special_tokens)
 
-    def _encode_chat(
-        self, messages: Sequence[Message], given: Sequence[Image], options: RequestOptions
-    ) -> tuple[tuple[Image, ...], TokenIds]:
-        """The images of a chat, and its prompt before they are expanded."""
-        chat = parse_chat(messages, options)
-        self._check_modality(len(chat.image_parts))
-        images = images_of_parts(chat.image_parts, given, self.model.backend, self.links)
-        stored = [stored_size_of(image) for image in images]
-        rendered = self.model.chat.render(chat, stored, options)
-        if isinstance(rendered, str):
-            rendered = self._encode(rendered, options.add_special_tokens)
-        return images, rendered
+def _self_check(model: ResolvedModel) -> None:
+    from mmroute.health.self_check import check_model  # noqa: PLC0415 - only where it is asked for
 
-    def _check_modality(self, num_images: int) -> None:
-        if num_images and self.model.images is None:
-            raise InexactError(
-                Reason.UNSUPPORTED_MODALITY,
-                f"the engine takes no images for the family {self.model.family.family}",
-            )
-
-    def _identities(
-        self, images: Sequence[Image], options: RequestOptions
-    ) -> tuple[ImageIdentity | None, ...]:
-        """How the engine calls each image; it gives the k-th name to the k-th placeholder."""
-        kwargs, model_id = options.mm_processor_kwargs, self.model.model_id
-        identities = tuple(
-            [image_identity(i, mm_processor_kwargs=kwargs, model_id=model_id) for i in images]
-        )
-        named: dict[str, ImageSize] = {}
-        for image, identity in zip(images, identities, strict=True):
-            if identity is not None:
-                size = size_of(image)
-                first = named.setdefault(identity.value, size)
-                if (first.width, first.height) != (size.width, size.height):
-                    raise invalid(
-                        f"the uuid {shown(identity.value)} names images of two sizes, {first} and "
-                        f"{size}; the engine caches by it, and would reuse the first one's tokens"
-                    )
-        return identities
-
-    def _encode(self, text: object, add_special_tokens: bool) -> TokenIds:
-        if not isinstance(text, str):
-            raise invalid(
-                f"prompt must be a string, found {type(text).__name__}; token IDs go into "
-                "prompt_token_ids"
-            )
-        limit = self.model.max_model_len * self.model.tokenizer.max_chars_per_token
-        if len(text) > limit:
-            raise InexactError(
-                Reason.PROMPT_TOO_LONG,
-                f"the prompt has {len(text)} characters; more than {limit} cannot fit the context "
-                f"of {self.model.max_model_len} tokens",
-            )
-        try:
-            return self.model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        except ValueError as error:
-            raise invalid(f"the prompt cannot be encoded: {error}") from error
-
-    def _checked_ids(self, given: object) -> TokenIds:
-        ids = integers("prompt_token_ids", given)
-        highest = self.model.max_token_id
-        if ids and not (min(ids) >= 0 and max(ids) <= highest):
-            position, wrong = next((i, t) for i, t in enumerate(ids) if not 0 <= t <= highest)
-            raise InexactError(
-                Reason.TOKEN_OUT_OF_VOCABULARY,
-                f"prompt_token_ids[{position}] is {shown(wrong)}; this model's IDs are 0 to "
-                f"{highest}",
-            )
-        return np.array(ids, dtype=np.uint32)
-
-    def _expand(
-        self, ids: TokenIds, images: Sequence[ImageSize], options: RequestOptions
-    ) -> Expansion:
-        rules = self.model.images
-        if not images or rules is None:
-            return Expansion(ids, ())
-        limit = max(self.model.backend.min_encoder_cache, rules.max_embeds)
-        replacements = []
-        total = 0
-        geometry = rules.geometry
-        if options.mm_processor_kwargs:
-            geometry = geometry.with_overrides(options)
-        for image, replacement in zip(images, geometry.replacements(images), strict=True):
-            if replacement.num_embeds > limit:
-                raise InexactError(
-                    Reason.ITEM_TOO_LARGE,
-                    f"an image of {image} has {replacement.num_embeds} features; the engine's "
-                    f"encoder cache is sure to hold {limit}",
-                )
-            total += replacement.num_embeds
-            if total >= self.model.max_model_len:
-                raise self._too_long(total, "images alone give")
-            replacements.append(replacement)
-        return rules.placement.expand(ids, replacements)
-
-    def _check_prompt(self, token_ids: TokenIds) -> None:
-        if not len(token_ids):
-            raise InexactError(
-                Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it"
-            )
-        if len(token_ids) >= self.model.max_model_len:
-            raise self._too_long(len(token_ids), "expanded prompt has")
-
-    def _too_long(self, length: int, what: str) -> InexactError:
-        return InexactError(
-            Reason.PROMPT_TOO_LONG,
-            f"the {what} {length} tokens; the context of {self.model.max_model_len} must also "
-            "hold one of the answer",
-        )
+    report = check_model(model)
+    for warning in report.warnings:
+        warnings.warn(warning, stacklevel=3)
+    if not report.healthy:
+        raise ModelError(Reason.SELF_CHECK_FAILED, report.failures)
 
 
 def _load(loaded_with: Mapping[str, Any]) -> Normalizer:

@@ -1,90 +1,34 @@
-"""What goes into one normalization: image items, and the options of the engine's API."""
+"""One request: its prompt in one of three forms, its items, and the options of the engine's API."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, SupportsIndex, TypeAlias
+from typing import Any, Final, SupportsIndex, TypeAlias, TypedDict
 
 from mmroute.errors import invalid, shown
+from mmroute.items import (
+    AudioLength,
+    Image,
+    Modality,
+    VideoSize,
+    check_items,
+    check_text,
+)
 
-__all__ = [
-    "Image",
-    "ImageFile",
-    "ImageSize",
-    "Lora",
-    "Message",
-    "RequestOptions",
-    "check_one_given",
-    "check_text",
-    "checked_images",
-    "checked_uuid",
-    "image_size",
-    "integers",
-    "size_of",
-    "stored_size_of",
-]
+__all__ = ["Lora", "Message", "Request", "RequestFields", "check_cache_salt", "integers"]
 
 _MAX_CACHE_SALT: Final = 128
-_MAX_TEXT: Final = 4096
 _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
+
+# Fields that a client may give as null instead of leaving them out.
+_NULLABLE: Final = frozenset({
+    "audios", "chat_template_kwargs", "images", "media_io_kwargs", "mm_processor_kwargs", "videos",
+})  # fmt: skip
 
 Message: TypeAlias = Mapping[str, Any]
 """One OpenAI chat message. Its values come from a client and are checked where they are used."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageSize:
-    """An image by its size, on which token IDs depend.
-
-    Attributes:
-        width: pixels, upright: after any EXIF rotation that the engine applies.
-        height: pixels, likewise.
-        uuid: the client's own name for the image, if it sent one. Token IDs do not depend on
-            it; image identities do.
-
-    >>> ImageSize(1280, 720)
-    ImageSize(width=1280, height=720, uuid=None)
-    """
-
-    width: int
-    height: int
-    uuid: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.width}x{self.height}"
-
-
-@dataclass(frozen=True, slots=True)
-class ImageFile:
-    """An image by its file, on which its identity depends; made by `mmroute.read_image`.
-
-    Attributes:
-        size: as it is shown, and the client's own name for it.
-        stored: as it is stored in the file, before any EXIF rotation.
-        converted: whether the engine has to convert the picture to RGB.
-        data: the whole file.
-    """
-
-    size: ImageSize
-    stored: ImageSize
-    converted: bool
-    data: bytes = field(repr=False)
-
-
-Image: TypeAlias = ImageSize | ImageFile
-"""An image of a request, as far as it is known."""
-
-
-def size_of(image: Image) -> ImageSize:
-    """The size by which the engine counts an image."""
-    return image if isinstance(image, ImageSize) else image.size
-
-
-def stored_size_of(image: Image) -> ImageSize:
-    """The size of an image in its file, as far as that is known."""
-    return image if isinstance(image, ImageSize) else image.stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,65 +44,109 @@ class Lora:
     path: str
 
 
-def check_one_given(*prompts: object) -> None:
-    """Check that a request has one prompt, in one form.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, with the engine's defaults (vLLM 0.33.0, OpenAI API).
 
-    Raises:
-        InexactError: `invalid_request`.
+    Attributes:
+        messages: OpenAI chat messages. A data URL carries its own item; ``{"type": "image"}``
+            parts, and links that are not followed, take `images` in order. Or:
+        prompt: text, placeholders in it. Or:
+        prompt_token_ids: the same as token IDs, not yet expanded.
+        images: sizes (or files, see `mmroute.read_image`) of the other images, in the order of
+            their placeholders.
+        videos: likewise.
+        audios: likewise.
+        add_special_tokens: put BOS before text; the completions API does, chats do not.
+        add_generation_prompt: end a chat prompt with the assistant's header.
+        continue_final_message: leave the last message open.
+        chat_template_kwargs: variables for the chat template.
+        tools: OpenAI tool definitions.
+        mm_processor_kwargs: overrides for the model's processor.
+        media_io_kwargs: overrides for reading media, by modality.
+        cache_salt: keeps the caches of tenants apart; block hashes cover it.
+        lora: the adapter that answers; block hashes cover it.
     """
-    if sum(given is not None for given in prompts) != 1:
-        raise invalid("give exactly one of messages, prompt and prompt_token_ids")
+
+    messages: Sequence[Message] | None = None
+    prompt: str | None = None
+    prompt_token_ids: Iterable[int] | None = None
+    images: Sequence[Image] = ()
+    videos: Sequence[VideoSize] = ()
+    audios: Sequence[AudioLength] = ()
+    add_special_tokens: bool = False
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] | None = None
+    mm_processor_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    media_io_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    cache_salt: str | None = None
+    lora: Lora | None = None
+
+    @classmethod
+    def of(cls, fields: RequestFields) -> Request:
+        """The request with these fields.
+
+        Raises:
+            TypeError: there is no such field.
+        """
+        given = {n: v for n, v in fields.items() if v is not None or n not in _NULLABLE}
+        return cls(**given)  # type: ignore[arg-type]  # mypy does not follow the filter
+
+    def check(self) -> None:
+        """Check every field but those whose values are checked while they are read.
+
+        These are `messages`, `tools`, `prompt`, `prompt_token_ids`.
+
+        Raises:
+            InexactError: `invalid_request`, naming the field; `unsupported_modality`.
+        """
+        given = (self.messages, self.prompt, self.prompt_token_ids)
+        if sum(prompt is not None for prompt in given) != 1:
+            raise invalid("give exactly one of messages, prompt and prompt_token_ids")
+        check_items("images", self.images, Modality.IMAGE)
+        check_items("videos", self.videos, Modality.VIDEO)
+        check_items("audios", self.audios, Modality.AUDIO)
+        for name, flag in (
+            ("add_special_tokens", self.add_special_tokens),
+            ("add_generation_prompt", self.add_generation_prompt),
+            ("continue_final_message", self.continue_final_message),
+        ):
+            if not isinstance(flag, bool):
+                raise invalid(f"{name} must be true or false, found {shown(flag)}")
+        for name, kwargs in (
+            ("chat_template_kwargs", self.chat_template_kwargs),
+            ("mm_processor_kwargs", self.mm_processor_kwargs),
+            ("media_io_kwargs", self.media_io_kwargs),
+        ):
+            if not isinstance(kwargs, Mapping) or (
+                kwargs and not all(isinstance(key, str) for key in kwargs)
+            ):
+                raise invalid(f"{name} must be an object, found {shown(kwargs)}")
+        check_cache_salt(self.cache_salt)
+        if self.lora is not None:
+            _check_lora(self.lora)
 
 
-def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
-    """Check what a client says of an image.
+class RequestFields(TypedDict, total=False):
+    """The fields of a `Request` as keyword arguments; None stands for the default."""
 
-    Raises:
-        InexactError: `invalid_request` for anything but two positive integers and a text.
-    """
-    for name, value in (("width", width), ("height", height)):
-        if not _is_length(value):
-            raise invalid(f"image {name} must be a positive int of pixels, found {shown(value)}")
-    return ImageSize(width, height, checked_uuid(uuid))  # type: ignore[arg-type]  # both are ints here
-
-
-def _is_length(value: object) -> bool:
-    return type(value) is int and value > 0
-
-
-def checked_uuid(uuid: object) -> str | None:
-    """Check the name a client gives an image.
-
-    Raises:
-        InexactError: `invalid_request` for anything but a text that can be hashed.
-    """
-    if uuid is None:
-        return None
-    if not isinstance(uuid, str):
-        raise invalid(f"image uuid must be a string, found {shown(uuid)}")
-    check_text("image uuid", uuid)
-    return uuid
-
-
-def checked_images(images: object) -> Sequence[Image]:
-    """Check the images given with a request; None is no image.
-
-    Raises:
-        InexactError: `invalid_request` for anything but a sequence of images.
-    """
-    if images is None:
-        return ()
-    if not isinstance(images, Sequence):
-        raise invalid(f"images must be a sequence of ImageSize, found {type(images).__name__}")
-    for index, image in enumerate(images):
-        if not isinstance(image, ImageSize | ImageFile):
-            raise invalid(
-                f"images[{index}] must be an ImageSize or ImageFile, found {shown(image)}"
-            )
-        size = size_of(image)
-        if size.uuid is not None or not (_is_length(size.width) and _is_length(size.height)):
-            image_size(size.width, size.height, size.uuid)
-    return images
+    messages: Sequence[Message] | None
+    prompt: str | None
+    prompt_token_ids: Iterable[int] | None
+    images: Sequence[Image] | None
+    videos: Sequence[VideoSize] | None
+    audios: Sequence[AudioLength] | None
+    add_special_tokens: bool
+    add_generation_prompt: bool
+    continue_final_message: bool
+    chat_template_kwargs: Mapping[str, Any] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    mm_processor_kwargs: Mapping[str, Any] | None
+    media_io_kwargs: Mapping[str, Any] | None
+    cache_salt: str | None
+    lora: Lora | None
 
 
 def integers(name: str, values: object) -> list[int]:
@@ -181,72 +169,12 @@ def integers(name: str, values: object) -> list[int]:
         raise invalid(f"{name} must be one flat list of integers: {error}") from error
 
 
-def check_text(name: str, text: str) -> None:
-    """Refuse a text that block hashes cannot cover, or that would be costly in all of them.
+def check_cache_salt(salt: object) -> None:
+    """Check a cache salt.
 
     Raises:
-        InexactError: `invalid_request` for half of a surrogate pair, which JSON may hold, or
-            for more than 4,096 characters.
+        InexactError: `invalid_request` for what the engine's API refuses.
     """
-    if len(text) > _MAX_TEXT:
-        raise invalid(f"{name} must have at most {_MAX_TEXT} characters, found {len(text)}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise invalid(f"{name} holds a lone surrogate: {error.reason}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
-    """The request's own fields, with the engine's defaults (vLLM 0.33.0, OpenAI API).
-
-    Attributes:
-        add_special_tokens: put BOS in front of text; chat requests and rendered prompts: no.
-        add_generation_prompt: end a chat prompt with the assistant's header.
-        continue_final_message: leave the last message open.
-        chat_template_kwargs: variables for the chat template.
-        tools: OpenAI tool definitions.
-        mm_processor_kwargs: overrides for the image processor.
-        cache_salt: keeps the caches of tenants apart.
-        lora: the adapter that answers.
-    """
-
-    add_special_tokens: bool = False
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    tools: Sequence[Mapping[str, Any]] | None = None
-    mm_processor_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    cache_salt: str | None = None
-    lora: Lora | None = None
-
-    def check(self) -> None:
-        """Check the kinds of all fields but `tools`, which the chat renderer checks.
-
-        Raises:
-            InexactError: `invalid_request`, naming the field.
-        """
-        for name, flag in (
-            ("add_special_tokens", self.add_special_tokens),
-            ("add_generation_prompt", self.add_generation_prompt),
-            ("continue_final_message", self.continue_final_message),
-        ):
-            if not isinstance(flag, bool):
-                raise invalid(f"{name} must be true or false, found {shown(flag)}")
-        for name, given in (
-            ("chat_template_kwargs", self.chat_template_kwargs),
-            ("mm_processor_kwargs", self.mm_processor_kwargs),
-        ):
-            if not isinstance(given, Mapping) or (
-                given and not all(isinstance(key, str) for key in given)
-            ):
-                raise invalid(f"{name} must be an object, found {shown(given)}")
-        _check_cache_salt(self.cache_salt)
-        if self.lora is not None:
-            _check_lora(self.lora)
-
-
-def _check_cache_salt(salt: object) -> None:
     if salt is None:
         return
     if not isinstance(salt, str) or not 1 <= len(salt) <= _MAX_CACHE_SALT:

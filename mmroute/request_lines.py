@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, problem, shown
-from mmroute.normalizer import Normalizer
-from mmroute.request import ImageSize, Lora, image_size
+from mmroute.items import ImageSize, image_size
+from mmroute.request import Lora, Request, RequestFields
 from mmroute.routing import Routing
 
 __all__ = ["Answer", "RequestLine", "answer_line", "blocks_answer", "request_of", "tokens_answer"]
@@ -72,36 +72,32 @@ class RequestLine(BaseModel):
     cache_salt: str | None = None
     lora: Annotated[Lora | None, BeforeValidator(_lora)] = None
 
-    def route(self, normalizer: Normalizer) -> Routing:
-        """The answer to this request."""
-        return normalizer.normalize(
-            messages=self.messages,
-            prompt=self.prompt,
-            prompt_token_ids=self.prompt_token_ids,
-            images=self.images,
-            add_special_tokens=self.add_special_tokens,
-            add_generation_prompt=self.add_generation_prompt,
-            continue_final_message=self.continue_final_message,
-            chat_template_kwargs=self.chat_template_kwargs,
-            tools=self.tools,
-            mm_processor_kwargs=self.mm_processor_kwargs,
-            cache_salt=self.cache_salt,
-            lora=self.lora,
-        )
+    def request(self) -> Request:
+        """What the line asks, without its id."""
+        fields = {name: getattr(self, name) for name in self.model_fields_set - {"id"}}
+        return Request.of(cast("RequestFields", fields))
 
 
 Answer: TypeAlias = Callable[[Routing], dict[str, Any]]
 """What an exact answer says of a routing, beside its id."""
 
 
-def answer_line(line: str | bytes, normalizer: Normalizer, answer: Answer) -> dict[str, Any]:
-    """The answer to one line, ready for JSON; a bad line is answered too."""
+def answer_line(
+    line: str | bytes, answer_of: Callable[[Request], Routing], answer: Answer
+) -> dict[str, Any]:
+    """The answer to one line, ready for JSON; a bad line is answered too.
+
+    Args:
+        line: a JSON object.
+        answer_of: answers a request.
+        answer: what an exact answer says of its routing.
+    """
     line_id: str | int | None = None
     try:
         value = _json_object(line)
         found = value.get("id")
         line_id = found if isinstance(found, str) or type(found) is int else None
-        routing = request_of(value).route(normalizer)
+        routing = answer_of(request_of(value))
         if routing.reason is None:
             return {"id": line_id, "exact": True, **answer(routing)}
         reason, message = routing.reason, routing.message
@@ -151,7 +147,7 @@ def _json_object(line: str | bytes) -> dict[str, Any]:
     return value
 
 
-def request_of(value: dict[str, Any]) -> RequestLine:
+def request_of(value: Mapping[str, Any]) -> Request:
     """The request in a JSON object.
 
     Raises:
@@ -173,6 +169,6 @@ def request_of(value: dict[str, Any]) -> RequestLine:
         if hint:
             raise invalid(f"there is no field {shown(name)}{hint}")
     try:
-        return RequestLine.model_validate(value)
+        return RequestLine.model_validate(value).request()
     except ValidationError as error:
         raise invalid("; ".join(map(problem, error.errors()))) from error

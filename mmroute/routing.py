@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from mmroute.engines.vllm.identity import ImageIdentity
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import (
@@ -20,10 +19,23 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
+from mmroute.items import Identity
 from mmroute.placement import PlaceholderRange
 from mmroute.request import Lora
 
-__all__ = ["Routing"]
+__all__ = ["PlacedItem", "Routing"]
+
+
+class PlacedItem(NamedTuple):
+    """An item in the expanded prompt.
+
+    Attributes:
+        placeholder: where it stands.
+        identity: how the engine calls it; None where too little is known of it.
+    """
+
+    placeholder: PlaceholderRange
+    identity: Identity | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,17 +43,14 @@ class Routing:
     """The answer to one request: exact token IDs, or the reason why there are none.
 
     Attributes:
-        placeholders: where each image stands, by position; empty if not exact.
-        image_identities: how the engine calls each of them, in the same order; None for an
-            image of which only the size is known.
+        items: the items by position; empty if not exact.
         lora: the adapter of the request.
         cache_salt: of the request.
         reason: None if exact.
         message: what was found, and what to do; empty if exact.
     """
 
-    placeholders: tuple[PlaceholderRange, ...] = ()
-    image_identities: tuple[ImageIdentity | None, ...] = ()
+    items: tuple[PlacedItem, ...] = ()
     lora: Lora | None = None
     cache_salt: str | None = None
     reason: Reason | None = None
@@ -53,8 +62,7 @@ class Routing:
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: all but the cache of the normalizer it came from."""
         return Routing, (
-            self.placeholders,
-            self.image_identities,
+            self.items,
             self.lora,
             self.cache_salt,
             self.reason,
@@ -67,6 +75,16 @@ class Routing:
     def exact(self) -> bool:
         """Whether these are the engine's token IDs, one for one."""
         return self._token_ids is not None
+
+    @property
+    def placeholders(self) -> tuple[PlaceholderRange, ...]:
+        """Where each item stands, by position."""
+        return tuple([item.placeholder for item in self.items])
+
+    @property
+    def image_identities(self) -> tuple[Identity | None, ...]:
+        """How the engine calls each item, in the same order."""
+        return tuple([item.identity for item in self.items])
 
     @property
     def token_ids(self) -> TokenIds:
@@ -93,7 +111,7 @@ class Routing:
         """
         if self._unexpanded is not None:
             return self._unexpanded
-        if self.placeholders:
+        if self.items:
             raise InexactError(
                 Reason.REMOTE_INEXPRESSIBLE,
                 "a server tells the expanded prompt only; load the model here for the other one",
@@ -193,14 +211,14 @@ class Routing:
         """
         return [f"{number:016x}" for _, number in self._numbered()]
 
-    def identified(self) -> list[tuple[PlaceholderRange, ImageIdentity]]:
+    def identified(self) -> list[tuple[PlaceholderRange, Identity]]:
         """Where each image stands, and who it is, by position.
 
         Raises:
             InexactError: `image_identity_unknown`: only the size is known of one of them.
         """
         pairs = []
-        for placeholder, identity in zip(self.placeholders, self.image_identities, strict=True):
+        for placeholder, identity in self.items:
             if identity is None:
                 raise InexactError(
                     Reason.IMAGE_IDENTITY_UNKNOWN,

@@ -18,7 +18,8 @@ from small_models import SMALL_MODELS
 from mmroute import ImageSize, InexactError, Normalizer, Reason
 from mmroute.geometry import Replacement
 from mmroute.hashing import Algorithm
-from mmroute.placement.expansion import Match, find_sequence, splice
+from mmroute.items import Modality
+from mmroute.placement.expansion import Insertion, Match, find_sequence, splice
 from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.request_lines import answer_line, blocks_answer, tokens_answer
 
@@ -40,9 +41,8 @@ def test_ranges_tile_the_prompt(name: str, normalizer: Callable[[str], Normalize
     assert routing.token_ids.flags["C_CONTIGUOUS"]
     offsets = [p.offset for p in routing.placeholders]
     assert offsets == sorted(offsets)
-    rules = model.model.images
-    assert rules is not None
-    replacements = list(rules.geometry.replacements(images))
+    context = model.model.context(len(routing.unexpanded_token_ids))
+    replacements = list(model.model.media[Modality.IMAGE].geometry.replacements(images, context))
     for place in routing.placeholders:
         assert place.modality == "image"
         assert place.length == len(replacements[place.item].token_ids)
@@ -51,15 +51,20 @@ def test_ranges_tile_the_prompt(name: str, normalizer: Callable[[str], Normalize
             assert sum(n for _, n in place.embed_runs) == place.length
 
 
+def image(number: int, ids: list[int]) -> Insertion:
+    """An image that takes the place of a token 0."""
+    return Insertion(Modality.IMAGE, number, (0,), Replacement(np.array(ids, dtype=np.uint32)))
+
+
 @settings(max_examples=200)
 @given(st.lists(st.integers(0, 3), max_size=30), st.data())
 def test_splice_only_replaces(ids: list[int], data: st.DataObject) -> None:
     """Outside the ranges the prompt is what it was; inside are the replacements."""
     positions = [i for i, token in enumerate(ids) if token == 0]
     lengths = [data.draw(st.integers(1, 5)) for _ in positions]
-    replacements = [Replacement(np.full(n, 9, dtype=np.uint32)) for n in lengths]
+    insertions = [image(number, [9] * n) for number, n in enumerate(lengths)]
     matches = [Match(item, at, at + 1) for item, at in enumerate(positions)]
-    expansion = splice(np.array(ids, dtype=np.uint32), matches, replacements)
+    expansion = splice(np.array(ids, dtype=np.uint32), matches, insertions)
     rebuilt: list[int] = []
     end = 0
     for place in expansion.placeholders:
@@ -81,9 +86,9 @@ def test_find_sequence_finds_the_first(ids: list[int], wanted: list[int]) -> Non
 
 
 def test_images_already_in_the_prompt_are_found_in_order() -> None:
-    one = Replacement(np.array([7, 8], dtype=np.uint32))
+    one, other = image(0, [7, 8]), image(1, [7, 8])
     prompt = np.array([1, 7, 8, 2, 7, 8], dtype=np.uint32)
-    expansion = RenderedByTokenizer().expand(prompt, [one, one])
+    expansion = RenderedByTokenizer().expand(prompt, [one, other])
     assert [(p.offset, p.length) for p in expansion.placeholders] == [(1, 2), (4, 2)]
 
 
@@ -319,11 +324,11 @@ LINE = st.fixed_dictionaries(
 @given(line=LINE)
 @settings(max_examples=150)
 def test_no_json_raises(line: Any, name: str, normalizer: Callable[[str], Normalizer]) -> None:
-    answer = answer_line(json.dumps(line), normalizer(name), tokens_answer)
+    answer = answer_line(json.dumps(line), normalizer(name).answer, tokens_answer)
     assert answer["exact"] is ("token_ids" in answer) is ("reason" not in answer)
     for algorithm in Algorithm:
         read = partial(blocks_answer, algorithm=algorithm, block_size=2, seed="0")
-        blocks = answer_line(json.dumps(line), normalizer(name), read)
+        blocks = answer_line(json.dumps(line), normalizer(name).answer, read)
         assert blocks["exact"] is ("block_hashes" in blocks) is ("reason" not in blocks)
         assert answer["exact"] or not blocks["exact"]
 

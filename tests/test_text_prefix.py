@@ -16,10 +16,10 @@ from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
 from mmroute.model.files import EMBEDDED_MODEL
-from mmroute.placement.single_token import SingleToken
-from mmroute.request import RequestOptions
+from mmroute.pipeline import text_prefix
+from mmroute.placement.targets import Targets
+from mmroute.request import Request
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
-from mmroute.text_prefix import text_prefix
 
 OPTIONS = ("add_special_tokens", "add_generation_prompt", "continue_final_message",
            "chat_template_kwargs", "tools")  # fmt: skip
@@ -28,8 +28,8 @@ SYSTEM = {"role": "system", "content": "You know much about pictures. " * 8}
 
 
 def prefix(normalizer: Normalizer, request: dict[str, Any]) -> list[int] | None:
-    options = RequestOptions(**{name: request[name] for name in OPTIONS if name in request})
-    found = text_prefix(normalizer.model, request["messages"], options)
+    options = {name: request[name] for name in OPTIONS if name in request}
+    found = text_prefix(normalizer.model, Request(messages=request["messages"], **options))
     return None if found is None else found.tolist()
 
 
@@ -49,9 +49,7 @@ def test_it_is_the_beginning_of_the_engines_answer(
         if found is not None:
             said += 1
             assert found == ids[:first], case["id"]
-    rules = model.model.images
-    assert rules is not None
-    assert (said > 10) == isinstance(rules.placement, SingleToken)
+    assert (said > 10) == isinstance(model.model.placement, Targets)
 
 
 def test_it_is_not_said_where_an_image_has_no_placeholder(

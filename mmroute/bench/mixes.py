@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.batch import Request
 from mmroute.bench.words import english, unseen
+from mmroute.items import ImageSize
 from mmroute.normalizer import Normalizer
-from mmroute.request import ImageSize
-from mmroute.request_lines import RequestLine, answer_line, request_of
+from mmroute.request import Request
+from mmroute.request_lines import answer_line, request_of
 
 __all__ = ["MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
 
@@ -36,7 +36,7 @@ class Inexact:
     message: str
 
 
-def _nothing() -> Sequence[Request]:
+def _nothing() -> Sequence[Mapping[str, Any]]:
     return ()
 
 
@@ -55,15 +55,15 @@ class Mix:
 
     name: str
     says: str
-    request: Callable[[int], Request]
-    before: Callable[[], Sequence[Request]] = _nothing
+    request: Callable[[int], Mapping[str, Any]]
+    before: Callable[[], Sequence[Mapping[str, Any]]] = _nothing
     distinct: int | None = None
     inexact: tuple[Inexact, ...] = ()
 
 
 def chat_request(
     seed: int, *, words: int, images: Sequence[tuple[int, int]] = (), known: bool = True
-) -> Request:
+) -> Mapping[str, Any]:
     """One user message: every image, and behind each its share of the words.
 
     Args:
@@ -87,7 +87,7 @@ def chat_request(
     return {"messages": [{"role": "user", "content": parts}], "images": sizes}
 
 
-def conversation(seed: int, turns: int, *, branch: int | None = None) -> Request:
+def conversation(seed: int, turns: int, *, branch: int | None = None) -> Mapping[str, Any]:
     """A chat of so many turns of 2,000 characters each: question and answer; then a question.
 
     Args:
@@ -114,11 +114,11 @@ def _message(role: str, seed: str) -> Mapping[str, str]:
     return {"role": role, "content": english(chooser, _WORDS_OF_A_MESSAGE)}
 
 
-def _before_conversation() -> Sequence[Request]:
+def _before_conversation() -> Sequence[Mapping[str, Any]]:
     return [conversation(0, 49)]
 
 
-def _next_turn(seed: int) -> Request:
+def _next_turn(seed: int) -> Mapping[str, Any]:
     return conversation(0, 50, branch=seed)
 
 
@@ -152,14 +152,14 @@ def read_mix(path: Path, reference: Normalizer) -> Mix:
     Raises:
         OSError: it cannot be read.
     """
-    requests: list[Request] = []
+    requests: list[Mapping[str, Any]] = []
     inexact: list[Inexact] = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
-        answer = answer_line(line, reference, lambda _: {})
+        answer = answer_line(line, reference.answer, lambda _: {})
         if answer["exact"]:
-            requests.append(_arguments(request_of(json.loads(line))))
+            requests.append(_fields(request_of(json.loads(line))))
         else:
             where = f"line {number}" if answer["id"] is None else str(answer["id"])
             inexact.append(Inexact(where, answer["reason"], answer["message"]))
@@ -172,10 +172,10 @@ def read_mix(path: Path, reference: Normalizer) -> Mix:
     )
 
 
-def _arguments(line: RequestLine) -> dict[str, Any]:
+def _fields(request: Request) -> Mapping[str, Any]:
     """What `Normalizer.normalize` takes."""
-    return {name: value for name, value in line if name != "id"}
+    return {field.name: getattr(request, field.name) for field in fields(request)}
 
 
-def _in_turn(requests: Sequence[Request], number: int) -> Request:
+def _in_turn(requests: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, Any]:
     return requests[number % len(requests)]

@@ -1,5 +1,6 @@
-"""Chat messages to a prompt, as the backend renders them."""
+"""Chat messages to a prompt: what all engines share."""
 
-from mmroute.chat.prompt import Chat
+from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
+from mmroute.chat.renderer import Chat
 
-__all__ = ["Chat"]
+__all__ = ["Chat", "MediaPart", "ParsedChat", "Part", "TextPart", "ToolReference"]

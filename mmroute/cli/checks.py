@@ -25,8 +25,8 @@ _LONGEST_PROBLEM: Final = 90
 _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
 - [tokenizer]: does the engine use tokenizer.json as it is, or does it build another pipeline?
-- [tokens] and [placeholder]: `mmroute spec check FILE --model DIR` shows which IDs were found.
-- [geometry]: many sizes agree; limits and extreme aspects may still differ.
+- [tokens] and [image] target: `mmroute spec check FILE --model DIR` shows which IDs were found.
+- [image] geometry: many sizes agree; limits and extreme aspects may still differ.
 - [checked]: name the engine versions once every difference is explained."""
 _NEW_EPILOG = """\
 Each known family's spec is tried on the model's files, and compared with the engine on many sizes.

@@ -44,7 +44,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
         "model_id": model.model_id,
         "commit": model.commit,
         "family": model.family.family,
-        "backend": f"{model.backend.name} {model.backend.version}",
+        "backend": f"{model.engine.name} {model.engine.version}",
         "encoder": None if encoder is None else f"{encoder.engine} {encoder.why}",
         "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _ENCODERS),
     }
@@ -74,8 +74,8 @@ def _families(arguments: argparse.Namespace) -> int:
                 "family": spec.family,
                 "title": spec.title,
                 "match": {str(field): list(values) for field, values in spec.match.items()},
-                "images": spec.geometry is not None,
-                "geometry": spec.geometry.name if spec.geometry else None,
+                "images": spec.image is not None,
+                "geometry": spec.image.geometry if spec.image else None,
                 "checked": {engine: list(v) for engine, v in spec.checked.items()},
             }
             for spec in specs
@@ -85,7 +85,7 @@ def _families(arguments: argparse.Namespace) -> int:
     rows = [("FAMILY", "MODELS", "GEOMETRY", "CHECKED ON")]
     for spec in specs:
         checked = ", ".join(f"{engine} {' '.join(v)}" for engine, v in spec.checked.items())
-        geometry = spec.geometry.name if spec.geometry else "text only"
+        geometry = spec.image.geometry if spec.image else "text only"
         rows.append((spec.family, spec.title, geometry, checked))
     print_table(rows)
     return 0

@@ -237,7 +237,7 @@ def _answer_requests(arguments: argparse.Namespace, answer: Answer) -> int:
             print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
             return EXIT_USAGE
         for number, line in _with_progress(requests):
-            found = answer_line(line, normalizer, answer)
+            found = answer_line(line, normalizer.answer, answer)
             if found["id"] is None:
                 found["line"] = number
             answers.write(json.dumps(found) + "\n")

@@ -118,14 +118,14 @@ def _compared(arguments: argparse.Namespace) -> int:
         model=normalizer.model.name,
         family=normalizer.model.family.family,
         oracle=title_of(oracle),
-        findings=tuple(_with_progress(compare(normalizer, oracle, cases), len(cases))),
+        findings=tuple(_with_progress(compare(normalizer.model, oracle, cases), len(cases))),
         tokenizer=normalizer.model.tokenizer,
         known_differences=_known_differences(arguments.against, normalizer),
     )
     if arguments.html is not None:
         arguments.html.write_text(as_page(report), encoding="utf-8")
     if arguments.write_vectors is not None:
-        fingerprints = check_model(normalizer).fingerprints
+        fingerprints = check_model(normalizer.model).fingerprints
         write_vectors(arguments.write_vectors, report, oracle, fingerprints)
     if arguments.json:
         print(json.dumps(as_json(report), ensure_ascii=False))
@@ -140,8 +140,8 @@ def _cases(arguments: argparse.Namespace, normalizer: Normalizer, oracle: Oracle
     if arguments.cases is not None:
         chosen = cases_from_file(arguments.cases)
     else:
-        chosen = built_in_cases(normalizer)
-    return itertools.chain(chosen, random_cases(normalizer, arguments.random, arguments.seed))
+        chosen = built_in_cases(normalizer.model)
+    return itertools.chain(chosen, random_cases(normalizer.model, arguments.random, arguments.seed))
 
 
 def _known_differences(against: str, normalizer: Normalizer) -> tuple[str, ...]:

@@ -1,1 +1,6 @@
 """Engines whose behaviour is matched: one profile for each engine and range of versions."""
+
+from mmroute.engines.known import engine_names, find_engine
+from mmroute.engines.profile import EngineProfile
+
+__all__ = ["EngineProfile", "engine_names", "find_engine"]

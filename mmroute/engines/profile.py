@@ -1,68 +1,107 @@
-"""Backend profiles: engines and versions whose behaviour is matched."""
+"""Engine profiles: what one engine does in one range of versions, whatever the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from mmroute.errors import ModelError, Reason, nearest
+from mmroute.items import Identity, Item, Modality
 
-__all__ = ["BACKENDS", "BackendProfile", "find_backend"]
+if TYPE_CHECKING:
+    from mmroute.chat import Chat, ParsedChat
+    from mmroute.model.files import ModelFiles
+    from mmroute.model.resolved import MediaRules
+    from mmroute.model.spec import FamilySpec
+    from mmroute.request import Request
+    from mmroute.tokenizers import Tokenizer
+
+__all__ = ["EngineProfile", "Identify", "LoadChat", "LongestContext"]
+
+
+class Identify(Protocol):
+    """How the engine tells one item from others."""
+
+    def __call__(
+        self, item: Item, /, *, mm_processor_kwargs: Mapping[str, Any], model_id: str
+    ) -> Identity | None:
+        """The identity of an item; None if too little of it is known.
+
+        Raises:
+            InexactError: the engine's own identity is not reproducible.
+        """
+
+
+class LoadChat(Protocol):
+    """How the engine renders the chats of a model."""
+
+    def __call__(
+        self,
+        files: ModelFiles,
+        family: FamilySpec,
+        tokenizer: Tokenizer,
+        media: Mapping[Modality, MediaRules],
+        /,
+    ) -> Chat:
+        """The renderer of one model.
+
+        Raises:
+            ModelError: its chat template cannot be loaded.
+        """
+
+
+class LongestContext(Protocol):
+    """How the engine finds the longest context of a model."""
+
+    def __call__(self, files: ModelFiles, positions: int, /, *, scale: bool) -> int:
+        """Tokens of the longest context.
+
+        Args:
+            files: the model.
+            positions: its max_position_embeddings.
+            scale: multiply by a RoPE scaling factor, where there is one.
+
+        Raises:
+            ModelError: `invalid_config_field`.
+        """
+
+
+ParseChat: TypeAlias = "Callable[[Request], ParsedChat]"
+"""Checks the messages of a request as the engine's API does, and takes them apart."""
 
 
 @dataclass(frozen=True, slots=True)
-class BackendProfile:
-    """What one engine does whatever the model.
+class EngineProfile:
+    """What one engine does whatever the model. Another version is a `replace` of its neighbour.
 
     Attributes:
         name: as the caller gives it.
         version: what the profile was checked on.
-        max_images: images in one prompt; more are refused.
+        max_items: items of one modality in one prompt; more are refused.
         max_image_pixels: of one image; a larger one is refused.
         max_decoded_bytes: of all images of a request, at 4 bytes a pixel.
-        min_encoder_cache: features of one image that the engine's encoder cache holds even
-            if no image of the model needs as many by its own configuration.
+        min_encoder_cache: features of one item that the engine's encoder cache holds even
+            if no item of the model needs as many by its own configuration.
         applies_exif_orientation: whether an image is counted as it is shown, or as it is
             stored in its file.
+        parse_chat: checks messages and takes them apart.
+        load_chat: makes a model's chat renderer.
+        identify: names items.
+        longest_context: of a model.
+        hash_algorithm: the default of its block hashes.
+        hash_block_size: likewise, in tokens.
     """
 
     name: str
     version: str
-    max_images: int
+    max_items: int
     max_image_pixels: int
     max_decoded_bytes: int
     min_encoder_cache: int
     applies_exif_orientation: bool
-
-
-BACKENDS: Final[Mapping[str, BackendProfile]] = {
-    # Defaults of --limit-mm-per-prompt, VLLM_MAX_IMAGE_PIXELS,
-    # VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES, and of the scheduler's smallest batch of tokens.
-    "vllm": BackendProfile(
-        "vllm",
-        "0.33.0",
-        max_images=999,
-        max_image_pixels=178_956_970,
-        max_decoded_bytes=715_827_880,
-        min_encoder_cache=2048,
-        applies_exif_orientation=True,
-    ),
-}
-"""The profiles by name."""
-
-
-def find_backend(name: str) -> BackendProfile:
-    """The profile of that name.
-
-    Raises:
-        ModelError: `unknown_backend`.
-    """
-    if name in BACKENDS:
-        return BACKENDS[name]
-    near = nearest(name, BACKENDS)
-    hint = f" Did you mean {near!r}?" if near else ""
-    raise ModelError(
-        Reason.UNKNOWN_BACKEND,
-        f"There is no backend profile {name!r}; there are: {', '.join(sorted(BACKENDS))}.{hint}",
-    )
+    parse_chat: ParseChat
+    load_chat: LoadChat
+    identify: Identify
+    longest_context: LongestContext
+    hash_algorithm: str
+    hash_block_size: int

@@ -1,5 +1,21 @@
-"""Image size to replacement: one module per algorithm, named after it."""
+"""Item to replacement: one module per algorithm, named after it."""
 
-from mmroute.geometry.replacement import EmbedRuns, Geometry, Replacement, TokenIds
+from mmroute.geometry.replacement import (
+    AnyGeometry,
+    EmbedRuns,
+    Geometry,
+    Overrides,
+    Replacement,
+    RequestContext,
+    TokenIds,
+)
 
-__all__ = ["EmbedRuns", "Geometry", "Replacement", "TokenIds"]
+__all__ = [
+    "AnyGeometry",
+    "EmbedRuns",
+    "Geometry",
+    "Overrides",
+    "Replacement",
+    "RequestContext",
+    "TokenIds",
+]

@@ -1,21 +1,29 @@
-"""All geometries by name. Only loading a model needs them."""
+"""All geometries by name: the ones of this package, and those of installed packages.
+
+Only loading a model needs them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.fixed_grid import FixedGrid
 from mmroute.geometry.hd_transform import HdTransform
 from mmroute.geometry.patch_rows import PatchRows
-from mmroute.geometry.replacement import Geometry
+from mmroute.geometry.replacement import AnyGeometry
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
+from mmroute.plugins import with_installed
 
-__all__ = ["GEOMETRIES"]
+__all__ = ["ENTRY_POINTS", "geometries"]
 
-GEOMETRIES: Final[Mapping[str, type[Geometry]]] = {
+ENTRY_POINTS: Final = "mmroute.geometries"
+"""Entry point group of other packages' geometries: name in a spec -> ``module:Class``."""
+
+_OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "anyres": AnyRes,
     "fixed_grid": FixedGrid,
     "hd_transform": HdTransform,
@@ -23,4 +31,13 @@ GEOMETRIES: Final[Mapping[str, type[Geometry]]] = {
     "smart_resize": SmartResize,
     "soft_tokens": SoftTokens,
 }
-"""Name in a family spec -> dataclass. Its fields are the values the spec must give."""
+
+
+@cache
+def geometries() -> Mapping[str, type[AnyGeometry]]:
+    """Name in a family spec -> dataclass. Its fields are the values the spec must give.
+
+    Raises:
+        SpecError: an installed package's geometry cannot be imported, or has a name that is taken.
+    """
+    return with_installed(_OWN, ENTRY_POINTS)

@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
 from mmroute.geometry.processor_kwargs import check_ignored
-from mmroute.geometry.replacement import Replacement, fill
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.items import ImageSize
 
 __all__ = ["AnyRes", "best_resolution", "unpadded_grid"]
 
@@ -59,14 +59,16 @@ class AnyRes:
             return self.count(ImageSize(*self.largest))
         return max(self.count(ImageSize(width, height)) for height, width in self.pinpoints)
 
-    def with_overrides(self, options: RequestOptions) -> AnyRes:
+    def with_overrides(self, overrides: Overrides) -> AnyRes:
         """See `Geometry.with_overrides`; the engine counts by the model's own config."""
-        check_ignored(options.mm_processor_kwargs, edge=self.ignored_size)
+        check_ignored(overrides.processor, edge=self.ignored_size)
         return self
 
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return (fill(self.image_token_id, self.count(image)) for image in images)
+        return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens."""

@@ -12,8 +12,8 @@ from itertools import repeat
 from typing import Final, Literal
 
 from mmroute.geometry.processor_kwargs import check_ignored
-from mmroute.geometry.replacement import Replacement, fill
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.items import ImageSize
 
 __all__ = ["FixedGrid", "SelectStrategy", "VisionEncoder", "selected_tokens"]
 
@@ -48,14 +48,16 @@ class FixedGrid:
             self.vision_encoder, self.image_size // self.patch_size, self.select_strategy
         )
 
-    def with_overrides(self, options: RequestOptions) -> FixedGrid:
+    def with_overrides(self, overrides: Overrides) -> FixedGrid:
         """See `Geometry.with_overrides`; the engine counts by the model's own config."""
-        check_ignored(options.mm_processor_kwargs, edge="shortest_edge")
+        check_ignored(overrides.processor, edge="shortest_edge")
         return self
 
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return repeat(fill(self.image_token_id, self.max_embeds), len(images))
+        return repeat(fill(self.image_token_id, self.max_embeds), len(items))
 
 
 def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:

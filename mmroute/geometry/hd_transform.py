@@ -13,8 +13,8 @@ from typing import Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import check_unread, positive_count, refused
-from mmroute.geometry.replacement import Replacement, fill
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.items import ImageSize
 
 __all__ = ["HdTransform", "padded_size"]
 
@@ -32,28 +32,36 @@ class HdTransform:
     Attributes:
         image_token_id: the fill.
         num_crops: the most tiles an image may have.
+        target: text of the placeholder of one image, ``{n}`` its number counted from 1.
     """
 
     image_token_id: int
     num_crops: int
+    target: str
 
     @property
     def max_embeds(self) -> int:
         """See `Geometry.max_embeds`; the engine measures it with a 50x8000 image."""
         return self.count(_LARGEST)
 
-    def with_overrides(self, options: RequestOptions) -> HdTransform:
+    def with_overrides(self, overrides: Overrides) -> HdTransform:
         """See `Geometry.with_overrides`."""
-        kwargs = options.mm_processor_kwargs
+        kwargs = overrides.processor
         check_unread(kwargs)
         num_crops = positive_count(kwargs, "num_crops", self.num_crops)
         if num_crops > _MOST_CROPS:
             raise refused("num_crops", num_crops, f"at most {_MOST_CROPS}: no context holds more")
         return replace(self, num_crops=num_crops)
 
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return (fill(self.image_token_id, self.count(image)) for image in images)
+        for number, image in enumerate(items, 1):
+            target = context.encode(self.target.replace("{n}", str(number)))
+            yield replace(
+                fill(self.image_token_id, self.count(image)), target=tuple(target.tolist())
+            )
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens.

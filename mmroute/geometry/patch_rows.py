@@ -14,8 +14,8 @@ from typing import Literal
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwargs
-from mmroute.geometry.replacement import Replacement, rows
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, rows
+from mmroute.items import ImageSize
 
 __all__ = ["PatchRows"]
 
@@ -51,19 +51,21 @@ class PatchRows:
         columns, count = self.grid(ImageSize(self.max_side, self.max_side))
         return columns * count
 
-    def with_overrides(self, options: RequestOptions) -> PatchRows:
+    def with_overrides(self, overrides: Overrides) -> PatchRows:
         """See `Geometry.with_overrides`."""
         if self.overrides == "ignored":
-            check_unread(options.mm_processor_kwargs)
+            check_unread(overrides.processor)
             return self
-        size = check_size(read_kwargs(options.mm_processor_kwargs, "size"), edge="longest_edge")
+        size = check_size(read_kwargs(overrides.processor, "size"), edge="longest_edge")
         if self.overrides == "checked" or "longest_edge" not in size:
             return self
         return replace(self, max_side=size["longest_edge"])
 
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return (self.replacement(image) for image in images)
+        return (self.replacement(image) for image in items)
 
     def replacement(self, image: ImageSize) -> Replacement:
         """The replacement of one image.

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason, shown
-from mmroute.request import ImageSize, RequestOptions
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["EmbedRuns", "Geometry", "Replacement", "TokenIds", "check_count", "fill", "rows"]
+__all__ = [
+    "AnyGeometry",
+    "EmbedRuns",
+    "Geometry",
+    "Overrides",
+    "Replacement",
+    "RequestContext",
+    "TokenIds",
+    "check_count",
+    "fill",
+    "rows",
+]
 
 TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
 """Token IDs: one contiguous uint32 array of shape (n,)."""
@@ -27,49 +37,91 @@ EmbedRuns: TypeAlias = tuple[tuple[bool, int], ...]
 """Run lengths of `is_embed`: (True, n) for n feature positions, (False, n) for n others."""
 
 
+ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The token IDs of one image.
+    """The token IDs of one item.
 
     Attributes:
         token_ids: all of them, shape (n,); not to be written to.
-        embed_runs: which of them receive image features; None if all do.
+        embed_runs: which of them receive features; None if all do.
+        target: the token IDs whose place it takes; None for the target of its modality.
     """
 
     token_ids: TokenIds
     embed_runs: EmbedRuns | None = None
+    target: tuple[int, ...] | None = None
 
     @property
     def num_embeds(self) -> int:
-        """How many positions receive image features."""
+        """How many positions receive features."""
         if self.embed_runs is None:
             return len(self.token_ids)
         return sum(count for is_embed, count in self.embed_runs if is_embed)
 
 
-class Geometry(Protocol):
-    """Image sizes to replacements: pure functions of integers, no I/O.
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What a geometry may know of a request beside its items.
 
-    It gets all images of a request at once, because some models share one budget among them.
+    Attributes:
+        text_length: tokens of the prompt before expansion.
+        max_model_len: tokens of the longest context.
+        encode: the model's tokenizer, without special tokens, for replacements that are text.
+    """
+
+    text_length: int
+    max_model_len: int
+    encode: Callable[[str], TokenIds]
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a request changes of how its items are processed.
+
+    Attributes:
+        processor: its ``mm_processor_kwargs``.
+        media_io: its ``media_io_kwargs`` of this modality.
+    """
+
+    processor: Mapping[str, Any]
+    media_io: Mapping[str, Any]
+
+
+class Geometry(Protocol[ItemT_contra]):
+    """Items of one modality to replacements: pure functions of integers, no I/O.
+
+    It gets all items of a request at once, because some models share one budget among them.
     """
 
     @property
     def max_embeds(self) -> int:
-        """The most feature positions one image can have with the model's own configuration."""
+        """The most feature positions one item can have with the model's own configuration.
 
-    def with_overrides(self, options: RequestOptions) -> Geometry:
-        """The geometry under the request's ``mm_processor_kwargs``.
+        The engine's own estimate, by which it sizes its encoder cache.
+        """
+
+    def with_overrides(self, overrides: Overrides) -> Geometry[ItemT_contra]:
+        """The geometry under a request's overrides.
 
         Raises:
             InexactError: `unsupported_processor_kwargs`.
         """
 
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
-        """One replacement for each image, made when it is taken.
+    def replacements(
+        self, items: Sequence[ItemT_contra], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """One replacement for each item, made when it is taken.
 
         Raises:
             InexactError: `image_refused`.
         """
+
+
+AnyGeometry: TypeAlias = Geometry[Any]
+"""A geometry of some modality."""
 
 
 def check_count(count: int) -> None:
@@ -80,7 +132,7 @@ def check_count(count: int) -> None:
     """
     if count > _MOST_TOKENS:
         raise InexactError(
-            Reason.ITEM_TOO_LARGE, f"an image would have {shown(count)} tokens; no engine holds it"
+            Reason.ITEM_TOO_LARGE, f"an item would have {shown(count)} tokens; no engine holds it"
         )
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import is_count, positive_count, read_kwargs, refused
-from mmroute.geometry.replacement import Replacement, fill
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.items import ImageSize
 
 __all__ = ["SmartResize", "smart_resize"]
 
@@ -48,10 +48,10 @@ class SmartResize:
         """See `Geometry.max_embeds`."""
         return self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
-    def with_overrides(self, options: RequestOptions) -> SmartResize:
+    def with_overrides(self, overrides: Overrides) -> SmartResize:
         """See `Geometry.with_overrides`: limits, patches, or no resize at all."""
         given = read_kwargs(
-            options.mm_processor_kwargs,
+            overrides.processor,
             "min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize",
         )  # fmt: skip
         lowest, highest = self._limits(given)
@@ -85,9 +85,11 @@ class SmartResize:
                 raise refused(alias, limits.get(edge), f"a positive integer (or size.{edge})")
         return limits["shortest_edge"], limits["longest_edge"]
 
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return (fill(self.image_token_id, self.count(image)) for image in images)
+        return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens.

@@ -21,8 +21,8 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     refused,
 )
-from mmroute.geometry.replacement import Replacement, check_count
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, check_count
+from mmroute.items import ImageSize
 
 __all__ = ["SoftTokens"]
 
@@ -77,9 +77,9 @@ class SoftTokens:
         crops = self.max_num_crops if self.pan_and_scan else 0
         return (crops + 1) * self.tokens_per_image
 
-    def with_overrides(self, options: RequestOptions) -> SoftTokens:
+    def with_overrides(self, overrides: Overrides) -> SoftTokens:
         """See `Geometry.with_overrides`."""
-        given = read_kwargs(options.mm_processor_kwargs, "size", *_PAN_AND_SCAN)
+        given = read_kwargs(overrides.processor, "size", *_PAN_AND_SCAN)
         check_size(given, edge="shortest_edge")
         changes: dict[str, Any] = {}
         for name, (field, accepts) in _PAN_AND_SCAN.items():
@@ -89,9 +89,11 @@ class SoftTokens:
                 changes[field] = given[name]
         return replace(self, **changes)
 
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
-        return (self._replacement(self.num_crops(image)) for image in images)
+        return (self._replacement(self.num_crops(image)) for image in items)
 
     def num_crops(self, image: ImageSize) -> int:
         """How many crops an image gets; 0 if it is not cut."""

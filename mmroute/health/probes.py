@@ -10,10 +10,12 @@ import numpy as np
 
 from mmroute.errors import Reason
 from mmroute.geometry import Replacement
+from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
-from mmroute.normalizer import Normalizer
+from mmroute.pipeline import answer
 from mmroute.placement import PlaceholderRange
-from mmroute.request import ImageSize
+from mmroute.placement.blank_lines import MergedBlankLines
+from mmroute.request import Request
 from mmroute.routing import Routing
 
 __all__ = ["Probe", "ask", "probes", "token_ids_of_spec"]
@@ -37,7 +39,7 @@ class Probe:
 
     Attributes:
         name: for the report.
-        request: arguments of `Normalizer.normalize`, without images.
+        request: fields of a `Request`, without images.
         images: their sizes.
     """
 
@@ -65,33 +67,32 @@ def probes(model: ResolvedModel) -> Iterator[Probe]:
     """The requests for a model: text, one image, two images; as a prompt and as a chat."""
     yield Probe("text prompt", {"prompt": _QUESTION})
     yield Probe("text chat", _chat(0))
-    spec = model.family.placeholder
-    if model.images is None or spec is None:
+    spec = model.family.image
+    if spec is None:
         return
     for count in (1, 2):
         name = f"{count} image{'s' * (count > 1)}"
         images = _SIZES[:count]
         yield Probe(f"chat with {name}", _chat(count), images)
         # A tokenizer that renders images itself finds none in text.
-        if spec.rule != "rendered" and spec.chat_text is not None:
+        if spec.chat_text is not None:
             placed = (spec.chat_text.replace("{n}", str(n)) for n in range(1, count + 1))
             yield Probe(f"prompt with {name}", {"prompt": f"{''.join(placed)}{_QUESTION}"}, images)
 
 
-def ask(normalizer: Normalizer) -> Asked:
+def ask(model: ResolvedModel) -> Asked:
     """Every probe's answer, held against what must be true of it."""
     asked = Asked()
-    for probe in probes(normalizer.model):
-        first, second = (
-            normalizer.normalize(**probe.request, images=probe.images) for _ in range(2)
-        )
+    for probe in probes(model):
+        request = Request(**probe.request, images=probe.images)
+        first, second = answer(model, request), answer(model, request)
         if first.reason in _LIMITS:
             asked.limits.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
         elif first.reason is not None:
             asked.problems.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
         elif not _same(first, second):
             asked.problems.append(f"{probe.name} has two answers")
-        elif wrong := _wrong(normalizer.model, probe.images, first):
+        elif wrong := _wrong(model, probe.images, first):
             asked.problems.append(f"{probe.name}: {wrong}")
         else:
             asked.exact.append(probe.name)
@@ -130,7 +131,11 @@ def _wrong(model: ResolvedModel, images: Sequence[ImageSize], routing: Routing) 
     ids = routing.token_ids
     if len(ids) and int(ids.max()) > model.max_token_id:
         return f"has the ID {ids.max()}, and the vocabulary ends at {model.max_token_id}"
-    counted = list(model.images.geometry.replacements(images)) if model.images else []
+    counted: list[Replacement] = []
+    if images:
+        geometry = model.media[Modality.IMAGE].geometry
+        text_length = len(routing.unexpanded_token_ids)
+        counted += geometry.replacements(images, model.context(text_length))
     if [p.item for p in routing.placeholders] != list(range(len(counted))):
         return f"has {len(routing.placeholders)} ranges for {len(counted)} images"
     features = np.zeros(len(ids), dtype=np.bool_)
@@ -155,9 +160,7 @@ def _range_wrong(
     end: int,
     limit: int,
 ) -> str | None:
-    shared = model.family.placeholder is not None and (
-        model.family.placeholder.rule == "merged_blank_lines"
-    )
+    shared = isinstance(model.placement, MergedBlankLines)
     if placed.offset < end - shared or placed.offset + placed.length > limit:
         return f"stands at {placed.offset}, over its neighbour or the end of the prompt"
     if placed.length != len(replacement.token_ids):

@@ -13,8 +13,9 @@ from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.health.probes import ask, token_ids_of_spec
 from mmroute.health.tested_versions import deciding_versions, untested, version_of
 from mmroute.model.files import EMBEDDED_MODEL, ModelFiles, find_model
+from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
-from mmroute.normalizer import Normalizer
+from mmroute.pipeline import answer
 
 __all__ = ["Check", "HealthReport", "check_model", "load_and_check"]
 
@@ -85,36 +86,35 @@ class HealthReport:
 
 
 def check_model(
-    normalizer: Normalizer, *, vectors: str | os.PathLike[str] | None = None
+    model: ResolvedModel, *, vectors: str | os.PathLike[str] | None = None
 ) -> HealthReport:
     """Check a model that is loaded. Reads its files once more, and asks no network.
 
     Args:
-        normalizer: the model.
+        model: the model.
         vectors: a file of an engine's answers for this very model; some of them are compared.
 
     Raises:
         OracleError: the vector file cannot be read.
     """
-    model = normalizer.model
     files, fingerprints = _fingerprints(model)
     installed = deciding_versions(model)
     versions = ", ".join(f"{name} {version}" for name, version in installed.items())
-    asked = ask(normalizer)
+    asked = ask(model)
     checks = [
         files,
         Check("versions", ok=True, detail=versions),
-        Check("encoder", ok=True, detail=_encoder(normalizer)),
+        Check("encoder", ok=True, detail=_encoder(model)),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
         _check("requests", asked.problems, f"as they must be: {', '.join(asked.exact)}"),
     ]
     if vectors is not None:
-        checks.append(_compare(normalizer, Path(vectors)))
+        checks.append(_compare(model, Path(vectors)))
     return HealthReport(
         model=model.name,
         family=model.family.family,
-        backend=f"{model.backend.name} {model.backend.version}",
+        backend=f"{model.engine.name} {model.engine.version}",
         checks=tuple(checks),
         warnings=(*untested(model, installed), *asked.limits),
         fingerprints=fingerprints,
@@ -144,13 +144,13 @@ def load_and_check(  # noqa: PLR0913 - where a model comes from, and how it is s
         OracleError: the vector file cannot be read.
     """
     try:
-        normalizer = Normalizer.from_pretrained(
-            model, backend=backend, model_id=model_id, revision=revision, token=token
+        resolved = resolve_model(
+            os.fspath(model), backend=backend, model_id=model_id, revision=revision, token=token
         )
     except MmrouteError as error:
         refused = Check("load", ok=False, detail=f"{error.reason}: {error}")
         return HealthReport(os.fspath(model), None, backend, (refused,))
-    return check_model(normalizer, vectors=vectors)
+    return check_model(resolved, vectors=vectors)
 
 
 def _check(name: str, problems: Sequence[str], detail: str) -> Check:
@@ -195,8 +195,8 @@ def _named(model: ResolvedModel) -> str:
     return f"{', '.join(of_spec) or 'none'} and {len(model.tokenizer.named_tokens)} others"
 
 
-def _encoder(normalizer: Normalizer) -> str:
-    stats = normalizer.stats().encoder
+def _encoder(model: ResolvedModel) -> str:
+    stats = model.tokenizer.encoder_stats()
     if stats is None:
         return "the model's own chat encoder, of mistral-common"
     return f"{stats.engine}: {stats.why}"
@@ -229,7 +229,7 @@ def _lost_text(model: ResolvedModel) -> list[str]:
     return [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
 
 
-def _compare(normalizer: Normalizer, path: Path) -> Check:
+def _compare(model: ResolvedModel, path: Path) -> Check:
     # Only those who have vectors need what reads them.
     from mmroute.parity.answers import Answer  # noqa: PLC0415
     from mmroute.parity.oracles.vectors import VectorsOracle  # noqa: PLC0415
@@ -240,7 +240,7 @@ def _compare(normalizer: Normalizer, path: Path) -> Check:
     problems = []
     compared = cases[:: max(1, -(-len(cases) // _MOST_VECTORS))]
     for case in compared:
-        routing = request_of(dict(case.request)).route(normalizer)
+        routing = answer(model, request_of(dict(case.request)))
         ranges = tuple((p.offset, p.length) for p in routing.placeholders)
         ours = Answer(routing.token_ids, ranges) if routing.exact else Answer(refusal="inexact")
         if not ours.same(oracle.answer(case)):

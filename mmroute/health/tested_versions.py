@@ -6,6 +6,7 @@ import importlib.metadata
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
 
 __all__ = ["TESTED", "deciding_versions", "untested", "version_of"]
@@ -34,7 +35,7 @@ def deciding_versions(model: ResolvedModel) -> dict[str, str]:
     """The installed versions of what decides over the IDs of this model."""
     hf_format = model.family.tokenizer.format == "huggingface"
     names = ["mmroute", *(("tokenizers", "jinja2") if hf_format else ("mistral-common",))]
-    if model.images is not None:
+    if Modality.IMAGE in model.media:
         names.append("pillow")
     return {name: version_of(name) for name in names}
 
@@ -46,11 +47,11 @@ def untested(model: ResolvedModel, installed: Mapping[str, str]) -> Iterator[str
         tested = checked.get(name, TESTED[name])
         if version not in tested:
             yield f"{name} {version} is installed; tested was {' and '.join(tested)}"
-    backend = model.backend
-    versions = checked.get(backend.name, ())
-    if backend.version not in versions:
+    engine = model.engine
+    versions = checked.get(engine.name, ())
+    if engine.version not in versions:
         known = f"on {' and '.join(versions)} of it" if versions else "on no version of it"
         yield (
-            f"the answers are those of {backend.name} {backend.version}; the family "
+            f"the answers are those of {engine.name} {engine.version}; the family "
             f"{model.family.family} was checked {known}"
         )

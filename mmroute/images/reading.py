@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from mmroute.errors import InexactError, invalid, shown
 from mmroute.images.data_url import decode_data_url, is_data_url, jpeg_prefix, open_data_url
-from mmroute.request import ImageFile, ImageSize, checked_uuid
+from mmroute.items import ImageFile, ImageSize, checked_uuid
 
 if TYPE_CHECKING:
     from mmroute.images.header import ImageHeader

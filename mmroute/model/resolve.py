@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmroute.chat import Chat
-from mmroute.chat.template_files import chat_templates
-from mmroute.engines.profile import BackendProfile, find_backend
-from mmroute.engines.vllm.context import longest_context
-from mmroute.engines.vllm.hf_chat import HfChat
-from mmroute.errors import InexactError, ModelError, Reason, SpecError, shown
+from mmroute.engines import EngineProfile, find_engine
+from mmroute.errors import InexactError, ModelError, Reason, shown
 from mmroute.fast_paths import FastPaths
-from mmroute.geometry import Geometry
-from mmroute.geometry.algorithms import GEOMETRIES
+from mmroute.geometry import AnyGeometry
+from mmroute.geometry.algorithms import geometries
+from mmroute.items import Modality
 from mmroute.model.files import JsonValue, ModelFiles, find_model
-from mmroute.model.resolved import ImageRules, Origin, ResolvedModel
-from mmroute.model.spec import (
-    FamilySpec,
-    GeometrySpec,
-    Lookup,
-    PlaceholderSpec,
-    TokenLookup,
-    match_family,
-)
+from mmroute.model.resolved import MediaRules, Origin, ResolvedModel
+from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup, match_family
 from mmroute.placement import Placement
-from mmroute.placement.blank_lines import MergedBlankLines
-from mmroute.placement.numbered_tags import NumberedTags
-from mmroute.placement.rendered import RenderedByTokenizer
-from mmroute.placement.single_token import SingleToken
-from mmroute.request import ImageSize
+from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
-from mmroute.tokenizers.formats.huggingface import named_special_tokens
 from mmroute.tokenizers.model import load_model_tokenizer
-
-if TYPE_CHECKING:
-    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 __all__ = ["resolve_files", "resolve_model"]
 
@@ -56,7 +38,7 @@ def resolve_model(  # noqa: PLR0913 - where a model comes from, and how it is se
 
     Args:
         model: directory, hub name, or the embedded model.
-        backend: name of a backend profile.
+        backend: name of an engine profile.
         model_id: the engine's model string; default: `model`.
         revision: hub branch, tag or commit.
         token: hub access token.
@@ -66,16 +48,16 @@ def resolve_model(  # noqa: PLR0913 - where a model comes from, and how it is se
         ModelError: with the reason, the file and field, and the remedy.
         SpecError: the family spec is not usable.
     """
-    profile = find_backend(backend)
+    engine = find_engine(backend)
     files = find_model(model, revision=revision, token=token)
     family = match_family(files)
-    return resolve_files(files, family, profile, model_id or model, fast_paths)
+    return resolve_files(files, family, engine, model_id or model, fast_paths)
 
 
 def resolve_files(
     files: ModelFiles,
     family: FamilySpec,
-    backend: BackendProfile,
+    engine: EngineProfile,
     model_id: str,
     fast_paths: FastPaths | None = None,
 ) -> ResolvedModel:
@@ -84,7 +66,8 @@ def resolve_files(
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
     """
-    return _Resolver(files, family, fast_paths or FastPaths()).resolve(backend, model_id)
+    family = family.for_engine(engine.name)
+    return _Resolver(files, family, fast_paths or FastPaths()).resolve(engine, model_id)
 
 
 class _Resolver:
@@ -96,17 +79,18 @@ class _Resolver:
         self.fast_paths = fast_paths
         self.origins: list[Origin] = []
 
-    def resolve(self, backend: BackendProfile, model_id: str) -> ResolvedModel:
+    def resolve(self, engine: EngineProfile, model_id: str) -> ResolvedModel:
         tokenizer = self._tokenizer()
         tokens = self._tokens(tokenizer)
-        images = self._images(tokenizer, tokens)
-        chat = self._chat(tokenizer, images)
-        by_template = tokenizer.chat_encoder is None
-        read_from = "the chat template's syntax tree" if by_template else "mistral-common's encoder"
-        self._note("content_format", chat.content_format, read_from)
+        media = self._media(tokenizer, tokens)
+        placement = self._placement(tokenizer, tokens)
+        chat = engine.load_chat(self.files, self.family, tokenizer, media)
+        for name, origin in chat.origins.items():
+            value = chat.content_format if name == "content_format" else None
+            self._note(name, value, origin)
         self._note_bos(tokenizer)
         context = self.family.context
-        max_model_len = longest_context(
+        max_model_len = engine.longest_context(
             self.files,
             self._integer("max_position_embeddings", context.length),
             scale=context.rope_scaling == "applied",
@@ -120,10 +104,11 @@ class _Resolver:
             model_id=model_id,
             commit=self.files.commit,
             family=self.family,
-            backend=backend,
+            engine=engine,
             tokenizer=tokenizer,
             chat=chat,
-            images=images,
+            media=media,
+            placement=placement,
             max_model_len=max_model_len,
             max_token_id=max_token_id,
             origins=tuple(self.origins),
@@ -232,40 +217,53 @@ class _Resolver:
             "added_tokens_decoder of tokenizer_config.json?",
         )
 
-    def _images(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> ImageRules | None:
-        if self.family.geometry is None or self.family.placeholder is None:
+    def _media(
+        self, tokenizer: Tokenizer, tokens: Mapping[str, int]
+    ) -> Mapping[Modality, MediaRules]:
+        if not self.family.media:
             self._note("images", "refused", "the engine takes only text for this family")
-            return None
-        geometry = self._geometry(self.family.geometry, tokenizer, tokens)
-        placement = self._placement(self.family.placeholder, tokenizer, tokens)
-        target = self.family.placeholder.target
-        if target in tokens:
-            self._note("chat_placeholder_id", tokens[target], f"the {target} token")
-        else:
-            self._note("chat_placeholder", self.family.placeholder.chat_text, "family spec")
-        return ImageRules(geometry, placement, self._max_embeds(geometry))
+        return {
+            modality: self._media_rules(modality, spec, tokenizer, tokens)
+            for modality, spec in self.family.media.items()
+        }
 
-    def _max_embeds(self, geometry: Geometry) -> int:
-        """Count the largest image once: values that make no sense together fail here."""
+    def _media_rules(
+        self, modality: Modality, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
+    ) -> MediaRules:
+        geometry = self._geometry(spec, tokenizer, tokens)
+        target: tuple[int, ...] = ()
+        if spec.target is not None:
+            target = (tokens[spec.target],)
+            self._note("chat_placeholder_id", tokens[spec.target], f"the {spec.target} token")
+        elif spec.target_text is not None:
+            encoded = tokenizer.encode(spec.target_text, add_special_tokens=False)
+            target = tuple(encoded.tolist())
+            self._note("chat_placeholder_ids", list(target), f"encoded {spec.target_text!r}")
+        else:
+            self._note("chat_placeholder", spec.templates.get("target"), "family spec")
+        return MediaRules(geometry, target, self._max_embeds(modality, geometry))
+
+    def _max_embeds(self, modality: Modality, geometry: AnyGeometry) -> int:
+        """Count the largest item once: values that make no sense together fail here."""
         try:
             found = geometry.max_embeds
         except (InexactError, ArithmeticError, ValueError) as error:
-            raise self._senseless(geometry, str(error)) from error
+            raise self._senseless(modality, geometry, str(error)) from error
         if found < 1:
-            raise self._senseless(geometry, "no image has a token")
-        self._note("max_features_per_image", found, "the geometry")
+            raise self._senseless(modality, geometry, f"no {modality} has a token")
+        self._note(f"max_features_per_{modality}", found, "the geometry")
         return found
 
-    def _senseless(self, geometry: Geometry, why: str) -> ModelError:
+    def _senseless(self, modality: Modality, geometry: AnyGeometry, why: str) -> ModelError:
         return ModelError(
             Reason.INVALID_CONFIG_FIELD,
-            f"{self.files.name}: its image values make no sense together: {why}: {geometry}.",
+            f"{self.files.name}: its {modality} values make no sense together: {why}: {geometry}.",
         )
 
     def _geometry(
-        self, spec: GeometrySpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
-    ) -> Geometry:
-        self._note("geometry", spec.name, "family spec")
+        self, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
+    ) -> AnyGeometry:
+        self._note("geometry", spec.geometry, "family spec")
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
         for name, lookup in spec.values.items():
             values[name] = self._required(name, lookup)
@@ -273,62 +271,18 @@ class _Resolver:
                 raise self._invalid(name, values[name], "positive")
         for name, text in spec.texts.items():
             values[name] = tokenizer.encode(text, add_special_tokens=False).tolist()
+        values.update(spec.templates)
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
-            return TypeAdapter(GEOMETRIES[spec.name]).validate_json(json.dumps(values), strict=True)
+            adapter = TypeAdapter(geometries()[spec.geometry])
+            return adapter.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
-            name = str(first["loc"][0]) if first["loc"] else spec.name
+            name = str(first["loc"][0]) if first["loc"] else spec.geometry
             wanted = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
             raise self._invalid(name, values.get(name), wanted) from error
 
-    def _placement(
-        self, spec: PlaceholderSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
-    ) -> Placement:
-        self._note("placement", spec.rule, "family spec")
-        match spec.rule:
-            case "single_token":
-                return SingleToken(tokens[spec.target], tokenizer)
-            case "merged_blank_lines":
-                newlines = tuple(self._newline(tokenizer, "\n" * n) for n in range(1, 5))
-                return MergedBlankLines(tokens[spec.target], newlines, tokenizer)  # type: ignore[arg-type]  # four of them
-            case "numbered_tags":
-                return NumberedTags.build(tokenizer, tokenizer.decode([tokens["image"]]))
-            case "rendered":
-                return RenderedByTokenizer()
-
-    def _newline(self, tokenizer: Tokenizer, text: str) -> int:
-        token_id = tokenizer.token_id(text)
-        if token_id is None:
-            raise self._split("newline", text, tokenizer)
-        return token_id
-
-    def _chat(self, tokenizer: Tokenizer, images: ImageRules | None) -> Chat:
-        if tokenizer.chat_encoder is not None:
-            return _encoded_chat(tokenizer.chat_encoder, images)
-        template, tool_template = chat_templates(self.files)
-        for name, found in (("chat_template", template), ("tool_chat_template", tool_template)):
-            self._note(name, None, found.origin if found else "none")
-        placeholder = self.family.placeholder
-        return HfChat(
-            template=template,
-            tool_template=tool_template,
-            special_tokens=named_special_tokens(self.files.object("tokenizer_config.json")),
-            chat_placeholder=placeholder.chat_text if placeholder else None,
-        )
-
-
-def _encoded_chat(encoder: MistralChatEncoder, images: ImageRules | None) -> Chat:
-    from mmroute.engines.vllm.mistral_chat import MistralChat  # noqa: PLC0415 - imports mistral-common
-
-    if images is None:
-        raise SpecError("a family in Mistral format needs a geometry")
-    geometry = images.geometry
-
-    def tokens_of(size: ImageSize) -> list[int]:
-        (replacement,) = geometry.replacements([size])
-        ids: list[int] = replacement.token_ids.tolist()
-        return ids
-
-    encoder.answer_images_with(tokens_of)
-    return MistralChat(encoder)
+    def _placement(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:
+        if self.family.media:
+            self._note("placement", self.family.placement, "family spec")
+        return placement_rules()[self.family.placement].build(tokenizer, tokens)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmroute.chat import Chat
-from mmroute.engines.profile import BackendProfile
-from mmroute.geometry import Geometry
+from mmroute.engines.profile import EngineProfile
+from mmroute.geometry import AnyGeometry, RequestContext, TokenIds
+from mmroute.items import Modality
 from mmroute.placement import Placement
 from mmroute.tokenizers import Tokenizer
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from mmroute.model.files import JsonValue
     from mmroute.model.spec import FamilySpec
 
-__all__ = ["ImageRules", "Origin", "ResolvedModel"]
+__all__ = ["MediaRules", "Origin", "ResolvedModel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +36,18 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRules:
-    """How the images of a request are counted and placed.
+class MediaRules:
+    """How the items of one modality are counted, and what they replace.
 
     Attributes:
-        geometry: sizes to replacements.
-        placement: replacements into the prompt.
-        max_embeds: the most features one image has by the model's own configuration; the
-            engine sizes its encoder cache by it.
+        geometry: items to replacements.
+        target: the token IDs whose place an item takes, unless its replacement says otherwise.
+        max_embeds: the most features one item has by the model's own configuration; the engine
+            sizes its encoder cache by it.
     """
 
-    geometry: Geometry
-    placement: Placement
+    geometry: AnyGeometry
+    target: tuple[int, ...]
     max_embeds: int
 
 
@@ -58,10 +60,11 @@ class ResolvedModel:
         model_id: the engine's own model string, which its image identities cover.
         commit: the hub commit of the files; None for a directory.
         family: the matching spec.
-        backend: the engine that is matched.
+        engine: the engine that is matched.
         tokenizer: loaded and checked.
         chat: renders messages.
-        images: None if the engine takes only text for this family.
+        media: the rules of each modality that the engine takes for this family.
+        placement: replacements into the prompt.
         max_model_len: tokens of the longest context.
         max_token_id: the largest ID the engine accepts.
         origins: every value above with its place.
@@ -71,10 +74,19 @@ class ResolvedModel:
     model_id: str
     commit: str | None
     family: FamilySpec
-    backend: BackendProfile
+    engine: EngineProfile
     tokenizer: Tokenizer
     chat: Chat
-    images: ImageRules | None
+    media: Mapping[Modality, MediaRules]
+    placement: Placement
     max_model_len: int
     max_token_id: int
     origins: tuple[Origin, ...]
+
+    def context(self, text_length: int) -> RequestContext:
+        """What a geometry may know of a request whose un-expanded prompt has that many tokens."""
+        return RequestContext(text_length, self.max_model_len, self.encode_plain)
+
+    def encode_plain(self, text: str) -> TokenIds:
+        """Token IDs of a text without special tokens around it, shape (n,)."""
+        return self.tokenizer.encode(text, add_special_tokens=False)

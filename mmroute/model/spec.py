@@ -23,19 +23,21 @@ from pydantic import (
 )
 
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
-from mmroute.geometry.algorithms import GEOMETRIES
+from mmroute.geometry.algorithms import geometries
+from mmroute.items import Modality
 from mmroute.model.files import FieldRef, JsonValue, ModelFiles
+from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.pipelines import PIPELINES
 
 __all__ = [
     "FamilySpec",
-    "GeometrySpec",
     "Lookup",
-    "PlaceholderSpec",
+    "MediaSpec",
     "TokenLookup",
     "known_families",
     "load_spec",
     "match_family",
+    "media_problems",
     "spec_files",
 ]
 
@@ -57,6 +59,10 @@ def _one_of(known: Collection[str]) -> Callable[[str], str]:
     return check
 
 
+def _known_placement(name: str) -> str:
+    return _one_of(placement_rules())(name)
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -69,11 +75,18 @@ class Lookup(_Strict):
     note: str = ""
 
 
+_Value = Annotated[
+    Lookup,
+    BeforeValidator(lambda v: v if isinstance(v, dict | Lookup) else {"default": v}),
+]
+"""A lookup, or a constant written as it is."""
+
+
 class TokenLookup(_Strict):
     """A token: read as an ID, or as a text whose ID the vocabulary gives."""
 
-    id: Lookup | None = None
-    text: Lookup | None = None
+    id: _Value | None = None
+    text: _Value | None = None
     equals: tuple[_Ref, ...] = ()
     """Places that, where present, must give the same ID."""
 
@@ -99,27 +112,89 @@ class TokenizerSpec(_Strict):
         return self.format == "mistral"
 
 
-class PlaceholderSpec(_Strict):
-    """How images find their place in a prompt."""
+class MediaSpec(_Strict):
+    """How items of one modality are counted, and where they stand in a prompt."""
 
-    rule: Literal["single_token", "numbered_tags", "merged_blank_lines", "rendered"]
-    target: str = "image"
+    target: str | None = None
+    """A token of the spec whose place an item takes."""
+    target_text: str | None = None
+    """Instead: a text of several tokens, encoded when the model is loaded."""
     chat_text: str | None = None
-
-
-class GeometrySpec(_Strict):
-    """Which algorithm counts, and where its numbers are read."""
-
-    name: Annotated[str, AfterValidator(_one_of(GEOMETRIES))]
-    values: Mapping[str, Lookup] = Field(default_factory=dict)
+    """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
+    geometry: str
+    values: Mapping[str, _Value] = Field(default_factory=dict)
     texts: Mapping[str, str] = Field(default_factory=dict)
-    """Words the engine puts around images; encoded once, when the model is loaded."""
+    """Words the engine puts around items; encoded when the model is loaded."""
+    templates: Mapping[str, str] = Field(default_factory=dict)
+    """Words that depend on an item, such as ``<row_{row}_col_{col}>``; encoded for each request."""
+
+
+def media_problems(
+    media: Mapping[str, Any], tokens: Collection[str], *, rendered: bool
+) -> Iterator[tuple[str, str]]:
+    """What a table of one modality lacks, or gives and its geometry does not know.
+
+    Args:
+        media: the table as TOML has it, so that a mistake elsewhere does not hide these.
+        tokens: names of the spec's tokens.
+        rendered: whether prompts hold their items already, so that nothing is searched for.
+
+    Yields:
+        The place in the table, and what is wrong there.
+    """
+    name = media.get("geometry")
+    if not isinstance(name, str) or name not in geometries():
+        hint = did_you_mean(str(name), geometries())
+        yield "geometry", f"must be one of {', '.join(sorted(geometries()))}{hint}"
+        return
+    templates = media.get("templates") or {}
+    yield from _target_problems(media, templates, tokens, rendered=rendered)
+    declared = dataclasses.fields(geometries()[name])  # type: ignore[arg-type]  # all of them are dataclasses
+    fields = {field.name: field for field in declared}
+    of_tokens = {f"{token}_token_id" for token in tokens}
+    given = {
+        value: table
+        for table in ("values", "texts", "templates")
+        for value in media.get(table) or ()
+    }
+    for value, table in given.items():
+        if value not in fields:
+            listed = f"; it has {', '.join(fields)}"
+            near = did_you_mean(value, fields.keys() - of_tokens) or listed
+            yield f"{table}.{value}", f"the geometry {name} has no such value{near}"
+    for field in declared:
+        if field.default is dataclasses.MISSING and field.name not in {*given, *of_tokens}:
+            token = field.name.removesuffix("_token_id")
+            place = "tokens" if token != field.name else "values"
+            yield f"{place}.{token}", f"the geometry {name} needs it"
+
+
+def _target_problems(
+    media: Mapping[str, Any],
+    templates: Mapping[str, Any],
+    tokens: Collection[str],
+    *,
+    rendered: bool,
+) -> Iterator[tuple[str, str]]:
+    target, chat_text = media.get("target"), media.get("chat_text")
+    given = [target, media.get("target_text"), templates.get("target")]
+    count = sum(one is not None for one in given)
+    if rendered and count:
+        yield "target", "must be absent: the renderer puts items in, and nothing is searched for"
+    elif not rendered and count != 1:
+        yield "target", "must be given, or else one of target_text and templates.target"
+    if isinstance(target, str) and target not in tokens:
+        hint = did_you_mean(target, tokens)
+        yield "target", f"must be one of the tokens {', '.join(tokens)}{hint}"
+    numbered = "{n}" in str(templates.get("target"))
+    if numbered and isinstance(chat_text, str) and "{n}" not in chat_text:
+        yield "chat_text", "must have {n}, the item's number"
 
 
 class ContextSpec(_Strict):
     """The longest prompt of the model."""
 
-    length: Lookup
+    length: _Value
     rope_scaling: Literal["applied", "included"] = "applied"
     """Whether a RoPE scaling factor multiplies the length, or the length includes it."""
 
@@ -137,34 +212,49 @@ class FamilySpec(_Strict):
     """Models that need no configuration file, by name."""
     tokenizer: TokenizerSpec
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
-    placeholder: PlaceholderSpec | None = None
-    """None: the engine takes no images for this family, only text."""
-    geometry: GeometrySpec | None = None
+    chat: str = "template"
+    """How the engine renders chats; see `mmroute.engines`."""
+    placement: Annotated[str, AfterValidator(_known_placement)] = "targets"
+    """The rule by which items take their places; see `mmroute.placement.rules`."""
+    image: MediaSpec | None = None
+    """None: the engine takes no images for this family."""
+    video: MediaSpec | None = None
+    audio: MediaSpec | None = None
     context: ContextSpec
-    vocab_size: Lookup = Lookup()
+    vocab_size: _Value = Lookup()
+    engine: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    """Engine -> what is otherwise there, laid over this spec."""
+
+    @property
+    def media(self) -> Mapping[Modality, MediaSpec]:
+        """The modalities that the engine takes for this family."""
+        given = {
+            Modality.IMAGE: self.image,
+            Modality.VIDEO: self.video,
+            Modality.AUDIO: self.audio,
+        }
+        return {modality: spec for modality, spec in given.items() if spec is not None}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if (self.geometry is None) != (self.placeholder is None):
-            raise ValueError("geometry and placeholder belong together: give both or neither")
-        if self.geometry is None or self.placeholder is None:
-            return self
-        if self.placeholder.rule in ("single_token", "merged_blank_lines"):
-            _one_of(self.tokens)(self.placeholder.target)
-        fields = {f.name: f for f in dataclasses.fields(GEOMETRIES[self.geometry.name])}  # type: ignore[arg-type]  # all of them are dataclasses
-        for name in [*self.geometry.values, *self.geometry.texts]:
-            _one_of(fields)(name)
-        given = {
-            *self.geometry.values,
-            *self.geometry.texts,
-            *(f"{t}_token_id" for t in self.tokens),
-        }
-        missing = [
-            n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in given
-        ]
-        if missing:
-            raise ValueError(f"geometry {self.geometry.name} needs {', '.join(missing)}")
+        rendered = self.placement == "rendered"
+        for modality, spec in self.media.items():
+            for place, message in media_problems(spec.model_dump(), self.tokens, rendered=rendered):
+                raise ValueError(f"{modality}.{place}: {message}")
+        for name in self.engine:
+            self.for_engine(name)
         return self
+
+    def for_engine(self, name: str) -> FamilySpec:
+        """The spec as it holds for one engine.
+
+        Raises:
+            ValueError: what is laid over it does not fit.
+        """
+        if name not in self.engine:
+            return self
+        plain = self.model_dump(by_alias=True, exclude={"engine"}, exclude_unset=True)
+        return FamilySpec.model_validate(_overlaid(plain, self.engine[name]))
 
     def matches(self, files: ModelFiles) -> bool:
         """Whether the family is the one of these files."""
@@ -182,6 +272,17 @@ class FamilySpec(_Strict):
         # `architectures` is a list; the engine goes by its entries.
         values = value if isinstance(value, list) else [value]
         return allowed == ("*",) or any(v in allowed for v in values)
+
+
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One nested table over another: what is above wins, key by key."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            value = _overlaid(under, value)  # noqa: PLW2901 - the laid-over table is the value
+        result[key] = value
+    return result
 
 
 def load_spec(text: str, origin: str) -> FamilySpec:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from mmroute.errors import InexactError
-from mmroute.geometry import Geometry, Replacement
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.geometry import AnyGeometry, RequestContext
+from mmroute.items import ImageSize
 
-__all__ = ["Alternative", "Resized", "alternatives", "total"]
+__all__ = ["Alternative", "alternatives", "total"]
 
 # Sides, patches, tiles and areas that models are known to have; 28 * 28 is Qwen's area of a token.
 _KNOWN: Final = (
@@ -28,68 +28,47 @@ _OCTAVES: Final = 8
 _STEPS: Final = 4
 _LARGEST: Final = 1 << 40
 
-_Fits: TypeAlias = Callable[[Geometry], bool]
+_Fits: TypeAlias = Callable[[AnyGeometry], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another geometry.
+    """Another geometry, or other sizes.
 
     Attributes:
         name: what is other about it, such as ``rounding='down'``.
         geometry: itself.
+        sizes: what it counts; None for those of the request.
         note: which other values would do as well; empty if none was looked for.
     """
 
     name: str
-    geometry: Geometry
+    geometry: AnyGeometry
+    sizes: tuple[ImageSize, ...] | None = None
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
-    """A geometry that sees other sizes than were given.
-
-    Attributes:
-        inner: it counts.
-        sizes: what it sees, in order.
-    """
-
-    inner: Geometry
-    sizes: tuple[ImageSize, ...]
-
-    @property
-    def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
-        return self.inner.max_embeds
-
-    def with_overrides(self, options: RequestOptions) -> Resized:  # noqa: ARG002 - they are in
-        """See `Geometry.with_overrides`; the inner one has them already."""
-        return self
-
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:  # noqa: ARG002
-        """See `Geometry.replacements`."""
-        return self.inner.replacements(self.sizes)
-
-
-def total(geometry: Geometry, images: Sequence[ImageSize]) -> int | None:
+def total(
+    geometry: AnyGeometry, images: Sequence[ImageSize], context: RequestContext
+) -> int | None:
     """How many tokens all images have together; None if one is refused."""
     try:
-        return sum(len(replacement.token_ids) for replacement in geometry.replacements(images))
+        replacements = list(geometry.replacements(images, context))
     except (InexactError, ArithmeticError, ValueError, IndexError):  # a senseless variant
         return None
+    return sum(len(replacement.token_ids) for replacement in replacements)
 
 
 def alternatives(
-    geometry: Geometry, images: tuple[ImageSize, ...], wanted: int
+    geometry: AnyGeometry, images: tuple[ImageSize, ...], context: RequestContext, wanted: int
 ) -> Iterator[Alternative]:
     """Other geometries that give all images together so many tokens; choices before numbers.
 
     Last come the same fields with a size one pixel off: a boundary that is rounded another way.
     """
 
-    def fits(other: Geometry) -> bool:
-        return total(other, images) == wanted
+    def fits(other: AnyGeometry, sizes: Sequence[ImageSize] = images) -> bool:
+        return total(other, sizes, context) == wanted
 
     kind: Any = type(geometry)
     if is_dataclass(kind):
@@ -107,9 +86,9 @@ def alternatives(
     yield from _nudged(geometry, images, fits)
 
 
-def _with(geometry: Geometry, name: str, value: object) -> Geometry | None:
+def _with(geometry: AnyGeometry, name: str, value: object) -> AnyGeometry | None:
     try:
-        changed: Geometry = replace(geometry, **{name: value})  # type: ignore[type-var]  # a dataclass
+        changed: AnyGeometry = replace(geometry, **{name: value})  # type: ignore[type-var]  # a dataclass
     except (ValueError, ArithmeticError):
         return None
     return changed
@@ -128,7 +107,7 @@ def _choices(hint: Any, value: object) -> Iterator[object]:  # noqa: ANN401 - a 
         yield None
 
 
-def _number(geometry: Geometry, name: str, fits: _Fits) -> Alternative | None:
+def _number(geometry: AnyGeometry, name: str, fits: _Fits) -> Alternative | None:
     """A value of a number that fits: one that models have, else the first of those sampled."""
     value = getattr(geometry, name)
     if type(value) is not int:
@@ -148,7 +127,7 @@ def _number(geometry: Geometry, name: str, fits: _Fits) -> Alternative | None:
     upper = f"to {high}" if 2 * high < _LARGEST else "up"
     note = f"any from {low} {upper} would do" if low != high else ""
     other = _with(geometry, name, at)
-    return Alternative(f"{name}={at}", other, note) if other is not None else None
+    return Alternative(f"{name}={at}", other, note=note) if other is not None else None
 
 
 def _reach(does: Callable[[int], bool], at: int, sign: int) -> int:
@@ -164,7 +143,9 @@ def _reach(does: Callable[[int], bool], at: int, sign: int) -> int:
 
 
 def _nudged(
-    geometry: Geometry, images: tuple[ImageSize, ...], fits: _Fits
+    geometry: AnyGeometry,
+    images: tuple[ImageSize, ...],
+    fits: Callable[[AnyGeometry, Sequence[ImageSize]], bool],
 ) -> Iterator[Alternative]:
     moves: Mapping[str, tuple[int, int]] = {
         f"{width:+d} pixels of width, {height:+d} of height": (width, height)
@@ -173,6 +154,5 @@ def _nudged(
     }
     for name, (width, height) in moves.items():
         sizes = tuple(ImageSize(max(i.width + width, 1), max(i.height + height, 1)) for i in images)
-        other = Resized(geometry, sizes)
-        if fits(other):
-            yield Alternative(name, other, "a side is rounded another way")
+        if fits(geometry, sizes):
+            yield Alternative(name, geometry, sizes, "a side is rounded another way")

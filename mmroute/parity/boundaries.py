@@ -13,8 +13,8 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from mmroute.errors import InexactError
-from mmroute.geometry import Geometry
-from mmroute.request import ImageSize
+from mmroute.geometry import AnyGeometry, RequestContext
+from mmroute.items import ImageSize
 
 __all__ = ["SizeCase", "boundary_sizes"]
 
@@ -77,14 +77,14 @@ class SizeCase:
     size: ImageSize
 
 
-def boundary_sizes(geometry: Geometry) -> list[SizeCase]:
+def boundary_sizes(geometry: AnyGeometry, context: RequestContext) -> list[SizeCase]:
     """Sizes on both sides of a geometry's boundaries; each once, the first kind that finds it.
 
     ``limits``: growing in proportion, where the first and the last change is. ``rounding``:
     changes in between, one side growing. ``aspect``: thin images, where they begin to be
     refused. ``tiny``: hardly a pixel.
     """
-    probe = _Probe(geometry)
+    probe = _Probe(geometry, context)
     found: dict[_Size, str] = {}
     for kind, size in (*_ALWAYS, *_limits(probe), *_edges(probe), *_aspects(probe)):
         found.setdefault(size, kind)
@@ -94,11 +94,11 @@ def boundary_sizes(geometry: Geometry) -> list[SizeCase]:
 class _Probe:
     """Remembers what a geometry said."""
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, geometry: AnyGeometry, context: RequestContext) -> None:
         @cache
         def outcome(size: _Size) -> _Outcome:
             try:
-                (replacement,) = geometry.replacements([ImageSize(*size)])
+                (replacement,) = geometry.replacements([ImageSize(*size)], context)
             except InexactError:
                 return None
             return replacement.token_ids.tobytes()

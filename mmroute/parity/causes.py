@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
 from mmroute.chat import Chat
 from mmroute.errors import InexactError
-from mmroute.geometry import Geometry, TokenIds
-from mmroute.normalizer import Normalizer
+from mmroute.geometry import TokenIds
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.answers import Range
-from mmroute.request_lines import request_of
+from mmroute.pipeline import answer
+from mmroute.request import Request
 
 __all__ = ["Cause", "Diagnosis", "Difference", "first_difference"]
 
@@ -73,7 +71,7 @@ class Difference:
     """Two answers with token IDs that differ.
 
     Attributes:
-        normalizer: who gave ours.
+        model: who gave ours.
         request: the one both answered.
         ours: our token IDs.
         theirs: the oracle's.
@@ -82,8 +80,8 @@ class Difference:
         at: index of the first ID that differs.
     """
 
-    normalizer: Normalizer
-    request: Mapping[str, Any]
+    model: ResolvedModel
+    request: Request
     ours: TokenIds
     theirs: TokenIds
     our_ranges: tuple[Range, ...]
@@ -93,7 +91,7 @@ class Difference:
     def text(self, ids: TokenIds) -> str | None:
         """The text of token IDs; None if our tokenizer has none for them."""
         try:
-            return self.normalizer.model.tokenizer.decode(ids.tolist())
+            return self.model.tokenizer.decode(ids.tolist())
         except Exception:  # noqa: BLE001 - tokenizers have no one exception for a foreign ID
             return None
 
@@ -108,21 +106,11 @@ class Difference:
         """The diagnosis of this difference."""
         return Diagnosis(cause, self.at, explanation, alternatives)
 
-    def answer_with(
-        self, *, geometry: Geometry | None = None, chat: Chat | None = None
-    ) -> TokenIds | None:
-        """Our token IDs with one part of the model replaced; None if there are none then."""
-        model = self.normalizer.model
-        if geometry is not None and model.images is not None:
-            # The engine's own limit is not ours then, and what it answered was within it.
-            rules = replace(model.images, geometry=geometry, max_embeds=sys.maxsize)
-            model = replace(model, images=rules)
-        if chat is not None:
-            model = replace(model, chat=chat)
+    def rendered_with(self, chat: Chat) -> TokenIds | None:
+        """Our token IDs with another renderer of chats; None if there are none then."""
         try:
-            changed = Normalizer(model, self.normalizer.links)
-            return request_of(dict(self.request)).route(changed).token_ids
-        except (InexactError, ArithmeticError, ValueError):  # values that make no sense together
+            return answer(replace(self.model, chat=chat), self.request).token_ids
+        except InexactError:
             return None
 
 

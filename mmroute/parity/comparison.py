@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mmroute.errors import InexactError
-from mmroute.normalizer import Normalizer
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.answers import Answer, Case, Oracle, Undecided
 from mmroute.parity.diagnosis import Diagnosis, diagnose
+from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
 
 __all__ = ["Finding", "Verdict", "compare", "our_answer"]
@@ -49,10 +50,10 @@ class Finding:
     note: str = ""
 
 
-def compare(normalizer: Normalizer, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
+def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
     """Each case's finding, as soon as it is known."""
     for case in cases:
-        ours = our_answer(normalizer, case)
+        ours = our_answer(model, case)
         try:
             theirs = oracle.answer(case)
         except Undecided as undecided:
@@ -63,14 +64,14 @@ def compare(normalizer: Normalizer, oracle: Oracle, cases: Iterable[Case]) -> It
         elif ours.token_ids is None:
             yield Finding(case, ours, theirs, Verdict.UNNEEDED, note=ours.refusal or "")
         else:
-            diagnosis = diagnose(normalizer, case, ours, theirs)
+            diagnosis = diagnose(model, case, ours, theirs)
             yield Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 
 
-def our_answer(normalizer: Normalizer, case: Case) -> Answer:
+def our_answer(model: ResolvedModel, case: Case) -> Answer:
     """What mmroute says to a case."""
     try:
-        routing = request_of(dict(case.request)).route(normalizer)
+        routing = answer(model, request_of(dict(case.request)))
         ranges = tuple((p.offset, p.length) for p in routing.placeholders)
         return Answer(routing.token_ids, ranges)
     except InexactError as inexact:

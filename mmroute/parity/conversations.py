@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError
-from mmroute.normalizer import Normalizer
+from mmroute.items import ImageSize, Modality
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.answers import Case
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.request import Request
 
 __all__ = [
     "IMAGE",
@@ -82,33 +82,33 @@ def user(*parts: Mapping[str, Any]) -> _Request:
     return {"role": "user", "content": list(parts)}
 
 
-def own_texts(normalizer: Normalizer) -> list[str]:
+def own_texts(model: ResolvedModel) -> list[str]:
     """What means something to this model when a user types it: placeholder, special tokens."""
-    placeholder = _placeholder(normalizer, 1)
-    special = [text for text in normalizer.model.tokenizer.named_tokens if text]
+    placeholder = _placeholder(model, 1)
+    special = [text for text in model.tokenizer.named_tokens if text]
     return [placeholder, *special[:_MOST_SPECIAL]] if placeholder else special[:_MOST_SPECIAL]
 
 
-def conversations(normalizer: Normalizer) -> Iterator[Case]:
+def conversations(model: ResolvedModel) -> Iterator[Case]:
     """Everything but the geometry, in a fixed order."""
     yield from _numbered("order", _order())
     yield from _numbered("multi-turn", _turns())
     yield from _numbered("system", _systems())
-    yield from _texts(normalizer)
-    yield from _numbered("typed-placeholder", _typed(normalizer))
-    yield from _numbered("placeholders", _counts(normalizer))
+    yield from _texts(model)
+    yield from _numbered("typed-placeholder", _typed(model))
+    yield from _numbered("placeholders", _counts(model))
     yield from _numbered("tools", _tools())
     yield from _numbered("options", _options())
-    yield from _rendered(normalizer)
+    yield from _rendered(model)
 
 
-def has_template(normalizer: Normalizer) -> bool:
+def has_template(model: ResolvedModel) -> bool:
     """Whether the model can be asked in chats at all."""
-    templates = normalizer.model.chat.templates
+    templates = model.chat.templates
     return templates is None or bool(templates)
 
 
-def as_prompt(normalizer: Normalizer, request: Mapping[str, Any]) -> _Request:
+def as_prompt(model: ResolvedModel, request: Mapping[str, Any]) -> _Request:
     """The text and the images of a chat as a prompt, for a model without a template."""
     texts = []
     number = 0
@@ -117,7 +117,7 @@ def as_prompt(normalizer: Normalizer, request: Mapping[str, Any]) -> _Request:
         for piece in [part(content)] if isinstance(content, str) else content:
             if piece == IMAGE:
                 number += 1
-                texts.append(_placeholder(normalizer, number) or "")
+                texts.append(_placeholder(model, number) or "")
             else:
                 texts.append(piece["text"])
         texts.append("\n")
@@ -177,9 +177,9 @@ def _systems() -> dict[str, _Request]:
     }
 
 
-def _texts(normalizer: Normalizer) -> Iterator[Case]:
+def _texts(model: ResolvedModel) -> Iterator[Case]:
     special = list(_LOOKALIKES)
-    special += [f"x{text} y {text}" for text in own_texts(normalizer)[1:]]
+    special += [f"x{text} y {text}" for text in own_texts(model)[1:]]
     for kind, texts in (
         ("unicode", TEXTS),
         ("whitespace", WHITESPACE),
@@ -190,26 +190,25 @@ def _texts(normalizer: Normalizer) -> Iterator[Case]:
             parts: tuple[Mapping[str, Any], ...] = (part(text),)
             if number % 2:
                 parts = (part(text), IMAGE, part(text))
-            takes = normalizer.model.images is not None
+            takes = Modality.IMAGE in model.media
             yield Case(f"{kind}-{number}", kind, _chat(user(*parts) if takes else user(part(text))))
 
 
-def _placeholder(normalizer: Normalizer, number: int) -> str | None:
+def _placeholder(model: ResolvedModel, number: int) -> str | None:
     """What stands for an image in a prompt; what the family's users call it, if it is fixed."""
-    spec = normalizer.model.family.placeholder
+    spec, rules = model.family.image, model.media.get(Modality.IMAGE)
     if spec is None:
         return None
     if spec.chat_text is not None:
         return spec.chat_text.replace("{n}", str(number))
-    rules = normalizer.model.images
     if rules is None:
         return None
-    (replacement,) = rules.geometry.replacements([ImageSize(*_SIZES[0])])
-    return normalizer.model.tokenizer.decode([int(replacement.token_ids[0])])
+    (replacement,) = rules.geometry.replacements([ImageSize(*_SIZES[0])], model.context(0))
+    return model.tokenizer.decode([int(replacement.token_ids[0])])
 
 
-def _typed(normalizer: Normalizer) -> dict[str, _Request]:
-    typed = _placeholder(normalizer, 1)
+def _typed(model: ResolvedModel) -> dict[str, _Request]:
+    typed = _placeholder(model, 1)
     if typed is None:
         return {}
     return {
@@ -223,8 +222,8 @@ def _typed(normalizer: Normalizer) -> dict[str, _Request]:
     }
 
 
-def _counts(normalizer: Normalizer) -> dict[str, _Request]:
-    one, two = _placeholder(normalizer, 1), _placeholder(normalizer, 2)
+def _counts(model: ResolvedModel) -> dict[str, _Request]:
+    one, two = _placeholder(model, 1), _placeholder(model, 2)
     if one is None:
         return {}
     return {
@@ -263,12 +262,12 @@ def _options() -> dict[str, _Request]:
     }
 
 
-def _rendered(normalizer: Normalizer) -> Iterator[Case]:
+def _rendered(model: ResolvedModel) -> Iterator[Case]:
     """Completion prompts and token IDs, made of a chat of this model as it is rendered."""
-    takes_images = normalizer.model.images is not None
+    takes_images = Modality.IMAGE in model.media
     asked = user(IMAGE, part("What is this?")) if takes_images else user(part("What is this?"))
     images = _sizes(1 if takes_images else 0)
-    text, ids = _prompt(normalizer, [asked], images)
+    text, ids = _prompt(model, [asked], images)
     for name, prompt in (("plain", "The cat sat on the mat."), ("chat", text)):
         for special in (True, False):
             request: _Request = {"prompt": prompt, "add_special_tokens": special}
@@ -277,12 +276,12 @@ def _rendered(normalizer: Normalizer) -> Iterator[Case]:
                 "bos",
                 {**request, "images": images} if name == "chat" else request,
             )
-    bos = normalizer.model.tokenizer.bos_token_id
+    bos = model.tokenizer.bos_token_id
     if bos is not None:
-        typed = normalizer.model.tokenizer.decode([bos])
+        typed = model.tokenizer.decode([bos])
         request = {"prompt": f"{typed}{text}", "images": images, "add_special_tokens": True}
         yield Case("bos-typed", "bos", request)
-    outside = normalizer.model.max_token_id + 1
+    outside = model.max_token_id + 1
     requests: dict[str, _Request] = {
         "plain": {"prompt_token_ids": [5, 6, 7]},
         "chat": {"prompt_token_ids": ids, "images": images},
@@ -294,19 +293,18 @@ def _rendered(normalizer: Normalizer) -> Iterator[Case]:
 
 
 def _prompt(
-    normalizer: Normalizer, messages: Sequence[_Request], images: Sequence[_Request]
+    model: ResolvedModel, messages: Sequence[_Request], images: Sequence[_Request]
 ) -> tuple[str, list[int]]:
     """A chat as text and as IDs, before its images are expanded.
 
     A model without a template has its placeholder and some words.
     """
-    model = normalizer.model
-    options = RequestOptions()
+    request = Request(messages=messages)
     sizes = [ImageSize(image["width"], image["height"]) for image in images]
     try:
-        rendered = model.chat.render(parse_chat(messages, options), sizes, options)
+        rendered = model.chat.render(model.engine.parse_chat(request), sizes, request)
     except InexactError:
-        rendered = f"{_placeholder(normalizer, 1) or ''} What is this?"
+        rendered = f"{_placeholder(model, 1) or ''} What is this?"
     if isinstance(rendered, str):
         return rendered, model.tokenizer.encode(rendered, add_special_tokens=False).tolist()
     ids = rendered.tolist()

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.normalizer import Normalizer
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.answers import Answer, Case
 from mmroute.parity.causes import Cause, Diagnosis, Difference, first_difference
 from mmroute.parity.image_causes import (
@@ -23,6 +23,7 @@ from mmroute.parity.text_causes import (
     template,
     wrong_fill,
 )
+from mmroute.request_lines import request_of
 
 __all__ = ["Cause", "Diagnosis", "diagnose"]
 
@@ -43,11 +44,11 @@ _CHECKS: Final[tuple[Callable[[Difference], Diagnosis | None], ...]] = (
 )
 
 
-def diagnose(normalizer: Normalizer, case: Case, ours: Answer, theirs: Answer) -> Diagnosis:
+def diagnose(model: ResolvedModel, case: Case, ours: Answer, theirs: Answer) -> Diagnosis:
     """Name the cause, where it can be told.
 
     Args:
-        normalizer: who gave our answer.
+        model: who gave our answer.
         case: the request.
         ours: our answer.
         theirs: the oracle's, which is another.
@@ -64,8 +65,8 @@ def diagnose(normalizer: Normalizer, case: Case, ours: Answer, theirs: Answer) -
     if np.array_equal(ours.token_ids, theirs.token_ids):
         return _ranges(ours, theirs)
     difference = Difference(
-        normalizer=normalizer,
-        request=case.request,
+        model=model,
+        request=request_of(case.request),
         ours=ours.token_ids,
         theirs=theirs.token_ids,
         our_ranges=ours.ranges or (),

@@ -9,17 +9,18 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mmroute.errors import InexactError
-from mmroute.geometry import Geometry, Replacement, TokenIds
-from mmroute.parity.alternatives import Resized, alternatives
+from mmroute.geometry import AnyGeometry, Replacement, RequestContext, TokenIds
+from mmroute.items import ImageSize, Modality, size_of
+from mmroute.parity.alternatives import alternatives
 from mmroute.parity.answers import Range
 from mmroute.parity.causes import Cause, Diagnosis, Difference
+from mmroute.pipeline import expand, geometry_of, prepare
 from mmroute.placement.rendered import RenderedByTokenizer
-from mmroute.request import ImageSize, RequestOptions
 
 __all__ = ["orientation", "placement_order", "unexplained_count", "wrong_count"]
 
@@ -27,75 +28,53 @@ _MOST_PERMUTED = 5
 _MOST_ALTERNATIVES = 4
 
 
-@dataclass(slots=True)
-class _Recorder:
-    """A geometry that remembers what it was asked for."""
-
-    inner: Geometry
-    seen: list[tuple[Geometry, tuple[ImageSize, ...]]] = field(default_factory=list)
-
-    @property
-    def max_embeds(self) -> int:
-        return self.inner.max_embeds
-
-    def with_overrides(self, options: RequestOptions) -> _Recorder:
-        return _Recorder(self.inner.with_overrides(options), self.seen)
-
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
-        self.seen.append((self.inner, tuple(images)))
-        return self.inner.replacements(images)
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A geometry that has its answer already."""
-
-    inner: Geometry
-    given: tuple[Replacement, ...]
-
-    @property
-    def max_embeds(self) -> int:
-        return self.inner.max_embeds
-
-    def with_overrides(self, options: RequestOptions) -> _Given:  # noqa: ARG002 - they are in
-        return self
-
-    def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:  # noqa: ARG002
-        return iter(self.given)
-
-
 @dataclass(frozen=True, slots=True)
 class _Images:
     """The images of the request, and how we count them."""
 
-    geometry: Geometry
+    geometry: AnyGeometry
     sizes: tuple[ImageSize, ...]
+    context: RequestContext
     replacements: tuple[Replacement, ...]
+
+    def counted(
+        self, sizes: Sequence[ImageSize], geometry: AnyGeometry | None = None
+    ) -> tuple[Replacement, ...]:
+        """The replacements of other sizes, or by another geometry."""
+        return tuple((geometry or self.geometry).replacements(sizes, self.context))
 
 
 def _images(difference: Difference) -> _Images | None:
-    rules = difference.normalizer.model.images
-    if rules is None or not difference.our_ranges:
+    model, request = difference.model, difference.request
+    if not difference.our_ranges:
         return None
-    recorder = _Recorder(rules.geometry)
-    difference.answer_with(geometry=recorder)
-    if not recorder.seen:
-        return None
-    geometry, sizes = recorder.seen[-1]
-    return _Images(geometry, sizes, tuple(geometry.replacements(sizes)))
+    prepared = prepare(model, request)
+    sizes = tuple(
+        ImageSize(found.width, found.height)
+        for found in [size_of(item) for item in prepared.items[Modality.IMAGE]]
+        if isinstance(found, ImageSize)
+    )
+    geometry = geometry_of(model, request, Modality.IMAGE)
+    context = model.context(len(prepared.ids))
+    replacements = tuple(insertion.replacement for insertion in prepared.insertions)
+    return _Images(geometry, sizes, context, replacements)
 
 
 def _explains(difference: Difference, replacements: tuple[Replacement, ...]) -> bool:
     """Whether the oracle's answer is ours with these replacements."""
-    rules = difference.normalizer.model.images
-    if rules is None:
+    model = difference.model
+    prepared = prepare(model, difference.request)
+    if isinstance(model.placement, RenderedByTokenizer):
+        # The renderer has its own geometry; what it rendered can be taken apart instead.
+        answer = _spliced(difference, replacements)
+        return np.array_equal(answer, difference.theirs)
+    pairs = zip(prepared.insertions, replacements, strict=True)
+    insertions = [replace(insertion, replacement=other) for insertion, other in pairs]
+    try:
+        expansion = expand(model, replace(prepared, insertions=insertions))
+    except InexactError:
         return False
-    if isinstance(rules.placement, RenderedByTokenizer):
-        # The renderer keeps its own geometry; what it rendered can be taken apart instead.
-        answer: TokenIds | None = _spliced(difference, replacements)
-    else:
-        answer = difference.answer_with(geometry=_Given(rules.geometry, replacements))
-    return answer is not None and np.array_equal(answer, difference.theirs)
+    return np.array_equal(expansion.token_ids, difference.theirs)
 
 
 def _spliced(difference: Difference, replacements: Sequence[Replacement]) -> TokenIds:
@@ -127,7 +106,7 @@ def orientation(difference: Difference) -> Diagnosis | None:
             for k, size in enumerate(images.sizes)
         )
         try:
-            others = tuple(images.geometry.replacements(sizes))
+            others = images.counted(sizes)
         except InexactError:  # a hypothesis that is refused is none
             continue
         if _explains(difference, others):
@@ -150,8 +129,8 @@ def wrong_count(difference: Difference) -> Diagnosis | None:
     ours = sum(len(replacement.token_ids) for replacement in images.replacements)
     wanted = ours + len(difference.theirs) - len(difference.ours)
     fitting = []
-    for other in alternatives(images.geometry, images.sizes, wanted):
-        replacements = tuple(other.geometry.replacements(images.sizes))
+    for other in alternatives(images.geometry, images.sizes, images.context, wanted):
+        replacements = images.counted(other.sizes or images.sizes, other.geometry)
         if _explains(difference, replacements):
             fitting.append((other, replacements))
     if not fitting:
@@ -160,7 +139,7 @@ def wrong_count(difference: Difference) -> Diagnosis | None:
     k = _first_changed(images, replacements)
     named = [other.name + f" ({other.note})" * bool(other.note) for other, _ in fitting]
     shown = ", or ".join(named[:_MOST_ALTERNATIVES])
-    subject = "The size is seen with " if isinstance(first.geometry, Resized) else "With "
+    subject = "The size is seen with " if first.sizes is not None else "With "
     return difference.found(
         Cause.WRONG_COUNT,
         f"Image {k + 1} of {images.sizes[k]} has {len(images.replacements[k].token_ids)} tokens "

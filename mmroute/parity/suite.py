@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.errors import InexactError, MmrouteError, Reason
-from mmroute.normalizer import Normalizer
+from mmroute.items import Modality
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.answers import Case
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.conversations import (
@@ -41,14 +42,14 @@ _WORDS: Final = (
 )  # fmt: skip
 
 
-def built_in_cases(normalizer: Normalizer) -> list[Case]:
+def built_in_cases(model: ResolvedModel) -> list[Case]:
     """The same requests for a model every time: its geometry's edges, and unusual prompts.
 
     A model that takes no images gets those without, and one image, to be refused. One without a
     chat template gets prompts of the same text, and the chats that cannot be written as one.
     """
-    cases = list(conversations(normalizer))
-    rules = normalizer.model.images
+    cases = list(conversations(model))
+    rules = model.media.get(Modality.IMAGE)
     if rules is None:
         return [case for case in cases if not case.request.get("images") or case.id == _REFUSED]
     sizes = [
@@ -60,35 +61,35 @@ def built_in_cases(normalizer: Normalizer) -> list[Case]:
                 "images": [{"width": found.size.width, "height": found.size.height}],
             },
         )
-        for found in boundary_sizes(rules.geometry)
+        for found in boundary_sizes(rules.geometry, model.context(0))
     ]
-    if has_template(normalizer):
+    if has_template(model):
         return sizes + cases
-    return [_without_chat(normalizer, case) for case in sizes + cases]
+    return [_without_chat(model, case) for case in sizes + cases]
 
 
-def _without_chat(normalizer: Normalizer, case: Case) -> Case:
+def _without_chat(model: ResolvedModel, case: Case) -> Case:
     if "messages" not in case.request or case.kind in _CHAT_KINDS:
         return case
-    return replace(case, request=as_prompt(normalizer, case.request))
+    return replace(case, request=as_prompt(model, case.request))
 
 
-def random_cases(normalizer: Normalizer, count: int, seed: int = 0) -> Iterator[Case]:
+def random_cases(model: ResolvedModel, count: int, seed: int = 0) -> Iterator[Case]:
     """Random conversations and sizes; the same ones for the same model and seed."""
-    source = _Random(normalizer, seed)
-    chats = has_template(normalizer)
+    source = _Random(model, seed)
+    chats = has_template(model)
     for number in range(count):
         case = Case(f"random-{seed}-{number}", "random", source.request())
-        yield case if chats else _without_chat(normalizer, case)
+        yield case if chats else _without_chat(model, case)
 
 
 class _Random:
     """Draws requests."""
 
-    def __init__(self, normalizer: Normalizer, seed: int) -> None:
+    def __init__(self, model: ResolvedModel, seed: int) -> None:
         self.draw = random.Random(seed)
-        self.takes_images = normalizer.model.images is not None
-        self.unusual = (*TEXTS, *WHITESPACE, *own_texts(normalizer))
+        self.takes_images = Modality.IMAGE in model.media
+        self.unusual = (*TEXTS, *WHITESPACE, *own_texts(model))
 
     def request(self) -> dict[str, Any]:
         """One request. Most are plain; what is rare makes most of the rest refused."""

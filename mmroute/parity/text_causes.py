@@ -27,7 +27,7 @@ _MOST_PAIRS: Final = 3
 
 def bos(difference: Difference) -> Diagnosis | None:
     """All that differs is how often there is a BOS."""
-    bos_id = difference.normalizer.model.tokenizer.bos_token_id
+    bos_id = difference.model.tokenizer.bos_token_id
     if bos_id is None:
         return None
     ours, theirs = difference.ours, difference.theirs
@@ -114,7 +114,7 @@ def _special_text(difference: Difference, token_id: int, several: TokenIds) -> s
     if not text:
         # Our tokenizer does not know it, so its text is what we have instead.
         return spelled.strip()
-    tokenizer = difference.normalizer.model.tokenizer
+    tokenizer = difference.model.tokenizer
     bracketed = len(text) > 2 and text[0] + text[-1] in _BRACKETS  # noqa: PLR2004
     special = text in tokenizer.named_tokens or bracketed
     return text if special and text in spelled else None
@@ -122,16 +122,16 @@ def _special_text(difference: Difference, token_id: int, several: TokenIds) -> s
 
 def template(difference: Difference) -> Diagnosis | None:
     """Another template of the model directory gives the oracle's answer."""
-    chat = difference.normalizer.model.chat
-    if difference.request.get("messages") is None or chat.templates is None:
+    chat = difference.model.chat
+    if difference.request.messages is None or chat.templates is None:
         return None
-    used = chat.templates.get("tool_use" if difference.request.get("tools") else "default")
+    used = chat.templates.get("tool_use" if difference.request.tools else "default")
     seen = {used.source} if used is not None else set()
     for other in _templates(difference, chat):
         if other.source in seen:
             continue
         seen.add(other.source)
-        answer = difference.answer_with(chat=chat.with_template(other))
+        answer = difference.rendered_with(chat.with_template(other))
         if answer is not None and np.array_equal(answer, difference.theirs):
             origin = "none" if used is None else used.origin
             return difference.found(
@@ -146,9 +146,9 @@ def _templates(difference: Difference, chat: Chat) -> Iterator[ChatTemplate]:
     """All templates there are: those that were loaded, and the others of the directory."""
     yield from (chat.templates or {}).values()
     # A hub name would have to be fetched again; what was loaded is all there is then.
-    if not Path(difference.normalizer.model.name).is_dir():
+    if not Path(difference.model.name).is_dir():
         return
-    files = find_model(difference.normalizer.model.name)
+    files = find_model(difference.model.name)
     for origin, source in _sources(files):
         try:
             yield ChatTemplate.compile(source, origin)
@@ -194,7 +194,7 @@ def decode_round_trip(difference: Difference) -> Diagnosis | None:
 
 def _encoded_again(difference: Difference, text: str, goal: TokenIds) -> bool:
     try:
-        ids = difference.normalizer.model.tokenizer.encode(text, add_special_tokens=False)
+        ids = difference.model.tokenizer.encode(text, add_special_tokens=False)
     except ValueError:
         return False
     return np.array_equal(ids, goal)

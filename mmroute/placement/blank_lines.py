@@ -9,18 +9,20 @@ Source: vLLM 0.33.0 ``model_executor/models/gemma3_mm.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mmroute.geometry import Replacement, TokenIds
+from mmroute.errors import ModelError, Reason
+from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import (
     Expansion,
+    Insertion,
     PlaceholderRange,
     expand_via_text,
     find_replacements,
-    match_token,
+    match_targets,
     splice,
 )
 from mmroute.tokenizers import Tokenizer
@@ -33,24 +35,39 @@ class MergedBlankLines:
     """Placement by token ID, line breaks merged afterwards.
 
     Attributes:
-        target_id: the chat placeholder ID.
         newlines: the IDs of one, two, three and four line breaks.
         tokenizer: for the engine's second attempt, through the decoded text.
     """
 
-    target_id: int
     newlines: tuple[int, int, int, int]
     tokenizer: Tokenizer
 
-    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
+    @classmethod
+    def build(cls, tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> MergedBlankLines:
+        """See `PlacementRule.build`.
+
+        Raises:
+            ModelError: `special_token_split`: one to four line breaks are not one token each.
+        """
+        newlines = [tokenizer.token_id("\n" * count) for count in range(1, 5)]
+        one, two, three, four = newlines
+        if one is None or two is None or three is None or four is None:
+            count = newlines.index(None) + 1
+            raise ModelError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{count} line breaks must be one token of the vocabulary, and are not: is "
+                "tokenizer.json another model's?",
+            )
+        return cls((one, two, three, four), tokenizer)
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         """See `Placement.expand`."""
-        matches = match_token(ids, self.target_id, len(replacements))
-        if len(matches) == len(replacements):
-            expanded = self._merge(splice(ids, matches, replacements).token_ids)
+        matches = match_targets(ids, insertions)
+        if len(matches) == len(insertions):
+            expanded = self._merge(splice(ids, matches, insertions).token_ids)
         else:
-            targets = [[self.target_id]] * len(replacements)
-            expanded = expand_via_text(self.tokenizer, ids, replacements, targets)
-        return Expansion(expanded, self._find(expanded, replacements))
+            expanded = expand_via_text(self.tokenizer, ids, insertions)
+        return Expansion(expanded, self._find(expanded, insertions))
 
     def _merge(self, ids: TokenIds) -> TokenIds:
         one, two, three, four = self.newlines
@@ -58,9 +75,7 @@ class MergedBlankLines:
             ids = _merge_pairs(ids, first, second, merged)
         return ids
 
-    def _find(
-        self, ids: TokenIds, replacements: Sequence[Replacement]
-    ) -> tuple[PlaceholderRange, ...]:
+    def _find(self, ids: TokenIds, insertions: Sequence[Insertion]) -> tuple[PlaceholderRange, ...]:
         """Find replacements in the prompt with its merged line breaks taken apart again."""
         one, two, three, four = self.newlines
         is_three, is_four = ids == three, ids == four
@@ -72,8 +87,8 @@ class MergedBlankLines:
         first = second - 1
         apart[first] = np.where(is_three[origin[first]], one, two)
         return tuple(
-            PlaceholderRange(p.item, int(origin[p.offset]), p.length, p.embed_runs)
-            for p in find_replacements(apart, replacements)
+            replace(found, offset=int(origin[found.offset]))
+            for found in find_replacements(apart, insertions)
         )
 
 

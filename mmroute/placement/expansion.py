@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import EmbedRuns, Replacement, TokenIds
+from mmroute.items import Modality
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
     "Expansion",
+    "Insertion",
     "Match",
     "PlaceholderRange",
     "Placement",
     "expand_via_text",
     "find_replacements",
     "find_sequence",
-    "match_token",
+    "match_targets",
     "splice",
 ]
 
@@ -35,7 +37,7 @@ class PlaceholderRange:
     """Where one item stands in the expanded prompt.
 
     Attributes:
-        item: the item's number in the request, counted from 0.
+        item: the item's number among those of its modality, counted from 0.
         offset: index of its first token.
         length: how many tokens.
         embed_runs: which of them receive features; None if all do.
@@ -48,7 +50,7 @@ class PlaceholderRange:
     offset: int
     length: int
     embed_runs: EmbedRuns | None = None
-    modality: str = "image"
+    modality: Modality = Modality.IMAGE
     embeds_known: bool = True
 
 
@@ -65,47 +67,83 @@ class Expansion:
     placeholders: tuple[PlaceholderRange, ...]
 
 
-class Match(NamedTuple):
-    """A placeholder found in an un-expanded prompt: the span, and the item that takes it."""
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """One item that is to be placed.
 
+    Attributes:
+        modality: of the item.
+        item: its number among those of its modality, counted from 0.
+        target: the token IDs whose place it takes; empty where the prompt holds it already.
+        replacement: what takes that place.
+    """
+
+    modality: Modality
     item: int
+    target: tuple[int, ...]
+    replacement: Replacement
+
+    def at(self, offset: int) -> PlaceholderRange:
+        """Where it stands, if it begins at `offset` of the expanded prompt."""
+        replacement = self.replacement
+        length = len(replacement.token_ids)
+        return PlaceholderRange(self.item, offset, length, replacement.embed_runs, self.modality)
+
+
+class Match(NamedTuple):
+    """A placeholder found in an un-expanded prompt: which insertion takes it, and the span."""
+
+    insertion: int
     start: int
     stop: int
-
-
-def match_token(ids: TokenIds, token_id: int, count: int) -> list[Match]:
-    """The first `count` placeholders of one token; the k-th takes the k-th item."""
-    found = (ids == token_id).nonzero()[0][:count].tolist()
-    return [Match(item, at, at + 1) for item, at in enumerate(found)]
 
 
 class Placement(Protocol):
     """A rule by which items take the placeholders of a prompt. Immutable."""
 
-    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         """Put every item in its place.
 
         Args:
             ids: the un-expanded prompt, shape (n,).
-            replacements: one per item, at least one.
+            insertions: one per item, at least one; by modality, in the order of the request.
 
         Raises:
             InexactError: `placeholder_count_mismatch`.
         """
 
 
-def splice(
-    ids: TokenIds, matches: Sequence[Match], replacements: Sequence[Replacement]
-) -> Expansion:
-    """Put the replacements where the matches are; matches are sorted and do not overlap."""
+Target = TypeVar("Target", bound=Hashable)
+
+
+def match_targets(ids: TokenIds, insertions: Sequence[Insertion]) -> list[Match]:
+    """The placeholders that the insertions take; fewer if the prompt has too few.
+
+    Insertions of one target form a queue: the k-th placeholder takes the k-th of them, whoever
+    wrote it. Each step takes the earliest placeholder of any queue behind the one before.
+    """
+    targets = [insertion.target for insertion in insertions]
+    if len(targets[0]) == 1 and targets.count(targets[0]) == len(targets):  # nearly every model
+        found = (ids == targets[0][0]).nonzero()[0][: len(targets)].tolist()
+        return [Match(index, at, at + 1) for index, at in enumerate(found)]
+
+    def find(target: tuple[int, ...], start: int) -> int:
+        return find_sequence(ids, np.array(target, dtype=np.uint32), start)
+
+    return _plan(targets, find, [len(target) for target in targets])
+
+
+def splice(ids: TokenIds, matches: Sequence[Match], insertions: Sequence[Insertion]) -> Expansion:
+    """Put the insertions where the matches are; matches are sorted and do not overlap."""
     pieces: list[TokenIds] = []
     placeholders: list[PlaceholderRange] = []
     end = shift = 0
-    for item, start, stop in matches:
-        replacement = replacements[item]
-        placeholders.append(_range(item, start + shift, replacement))
-        pieces += ids[end:start], replacement.token_ids
-        shift += len(replacement.token_ids) - (stop - start)
+    for index, start, stop in matches:
+        insertion = insertions[index]
+        replacement = insertion.replacement.token_ids
+        placeholders.append(insertion.at(start + shift))
+        pieces += ids[end:start], replacement
+        shift += len(replacement) - (stop - start)
         end = stop
     pieces.append(ids[end:])
     return Expansion(np.concatenate(pieces), tuple(placeholders))
@@ -121,29 +159,39 @@ def find_sequence(ids: TokenIds, sequence: TokenIds, start: int = 0) -> int:
 
 
 def find_replacements(
-    ids: TokenIds, replacements: Sequence[Replacement]
+    ids: TokenIds, insertions: Sequence[Insertion]
 ) -> tuple[PlaceholderRange, ...]:
-    """The ranges of replacements that already stand in a prompt, in their order.
+    """The ranges of replacements that already stand in a prompt, by position.
+
+    The items of one modality stand in their order. Where replacements of two modalities begin at
+    one position, the modality that comes first in the request has it.
 
     Raises:
         InexactError: `placeholder_count_mismatch` if one of them is not found.
     """
-    placeholders = []
+    waiting: dict[Modality, deque[Insertion]] = defaultdict(deque)
+    for insertion in insertions:
+        waiting[insertion.modality].append(insertion)
+    placeholders: list[PlaceholderRange] = []
     at = 0
-    for item, replacement in enumerate(replacements):
-        found = find_sequence(ids, replacement.token_ids, at)
-        if found < 0:
-            raise too_few(item, len(replacements))
-        placeholders.append(_range(item, found, replacement))
-        at = found + len(replacement.token_ids)
+    while waiting:
+        found: list[tuple[int, int, Insertion]] = []
+        for order, queue in enumerate(waiting.values()):
+            offset = find_sequence(ids, queue[0].replacement.token_ids, at)
+            if offset < 0:
+                raise too_few(len(placeholders), insertions)
+            found.append((offset, order, queue[0]))
+        offset, _, first = min(found, key=lambda entry: entry[:2])
+        placeholders.append(first.at(offset))
+        at = offset + len(first.replacement.token_ids)
+        waiting[first.modality].popleft()
+        if not waiting[first.modality]:
+            del waiting[first.modality]
     return tuple(placeholders)
 
 
 def expand_via_text(
-    tokenizer: Tokenizer,
-    ids: TokenIds,
-    replacements: Sequence[Replacement],
-    target_of: Sequence[Sequence[int]],
+    tokenizer: Tokenizer, ids: TokenIds, insertions: Sequence[Insertion]
 ) -> TokenIds:
     """The engine's second attempt, when token IDs show too few placeholders.
 
@@ -152,48 +200,71 @@ def expand_via_text(
     Args:
         tokenizer: the model's.
         ids: the un-expanded prompt.
-        replacements: one per item.
-        target_of: for each item the token IDs of its placeholder.
+        insertions: one per item.
 
     Raises:
         InexactError: `placeholder_count_mismatch` if the text shows too few as well.
     """
     text = tokenizer.decode(ids.tolist())
-    targets = [tokenizer.decode(target) for target in target_of]
-    # Items with the same placeholder queue up; only the first of each queue is looked for.
-    queues: dict[str, deque[int]] = defaultdict(deque)
-    for item, target in enumerate(targets):
-        queues[target].append(item)
-    heap = [(text.find(target), queue[0], target) for target, queue in queues.items() if target]
-    heapq.heapify(heap)
+    targets = [tokenizer.decode(insertion.target) for insertion in insertions]
+
+    def find(target: str, start: int) -> int:
+        return text.find(target, start) if target else -1
+
+    matches = _plan(targets, find, list(map(len, targets)))
+    if len(matches) < len(insertions):
+        raise too_few(len(matches), insertions)
     pieces: list[str] = []
-    end = done = 0
-    while done < len(replacements):
-        if not heap:
-            raise too_few(done, len(replacements))
-        at, item, target = heapq.heappop(heap)
-        if at < 0:
-            continue
-        if at < end:  # found before the last replacement was made, and partly inside it
-            heapq.heappush(heap, (text.find(target, end), item, target))
-            continue
-        pieces += [text[end:at], tokenizer.decode(replacements[item].token_ids.tolist())]
-        end = at + len(target)
-        done += 1
-        queues[target].popleft()
-        if queues[target]:
-            heapq.heappush(heap, (text.find(target, end), queues[target][0], target))
+    end = 0
+    for index, start, stop in matches:
+        replacement = insertions[index].replacement.token_ids
+        pieces += [text[end:start], tokenizer.decode(replacement.tolist())]
+        end = stop
     pieces.append(text[end:])
     return tokenizer.encode("".join(pieces), add_special_tokens=False)
 
 
-def too_few(found: int, wanted: int) -> InexactError:
+def too_few(found: int, insertions: Sequence[Insertion]) -> InexactError:
     """The refusal for a prompt with fewer placeholders than items."""
+    kinds = " and ".join(dict.fromkeys(f"{insertion.modality}s" for insertion in insertions))
     return InexactError(
         Reason.PLACEHOLDER_COUNT_MISMATCH,
-        f"the prompt has placeholders for {found} of {wanted} images; the engine refuses it",
+        f"the prompt has placeholders for {found} of {len(insertions)} {kinds}; the engine "
+        "refuses it",
     )
 
 
-def _range(item: int, offset: int, replacement: Replacement) -> PlaceholderRange:
-    return PlaceholderRange(item, offset, len(replacement.token_ids), replacement.embed_runs)
+def _plan(
+    targets: Sequence[Target], find: Callable[[Target, int], int], lengths: Sequence[int]
+) -> list[Match]:
+    """Which insertion takes which place, in token IDs or in text.
+
+    Args:
+        targets: of each insertion, in their order.
+        find: the first place of a target at or after a position; -1 if there is none.
+        lengths: of each target.
+    """
+    queues: dict[Target, deque[int]] = defaultdict(deque)
+    for index, target in enumerate(targets):
+        queues[target].append(index)
+    heap: list[tuple[int, int, int]] = []  # start, stop, and the insertion that is next there
+
+    def push(queue: deque[int], start: int) -> None:
+        at = find(targets[queue[0]], start)
+        if at >= 0:
+            heapq.heappush(heap, (at, at + lengths[queue[0]], queue[0]))
+
+    for queue in queues.values():
+        push(queue, 0)
+    matches: list[Match] = []
+    end = 0
+    while heap:
+        start, stop, index = heapq.heappop(heap)
+        queue = queues[targets[index]]
+        if start >= end:
+            matches.append(Match(index, start, stop))
+            end = stop
+            queue.popleft()
+        if queue:
+            push(queue, end)
+    return matches

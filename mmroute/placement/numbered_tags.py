@@ -9,20 +9,20 @@ changed. Source: vLLM 0.33.0 ``model_executor/models/phi3v.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final
 
 import numpy as np
 
-from mmroute.geometry import Replacement, TokenIds
+from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import (
     Expansion,
-    Match,
-    PlaceholderRange,
+    Insertion,
     expand_via_text,
     find_replacements,
+    match_targets,
     splice,
 )
 from mmroute.tokenizers import Tokenizer
@@ -45,24 +45,21 @@ class NumberedTags:
     dropped_start: tuple[int, ...]
 
     @classmethod
-    def build(cls, tokenizer: Tokenizer, image_token: str) -> NumberedTags:
-        """Encode once what the engine compares the start of a prompt with."""
+    def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> NumberedTags:
+        """See `PlacementRule.build`. Encodes once what the start of a prompt is compared with."""
+        image_token = tokenizer.decode([tokens["image"]])
         start = tokenizer.encode(f"<s> {image_token}", add_special_tokens=False)
         return cls(tokenizer, tuple(start.tolist()))
 
-    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         """See `Placement.expand`."""
         prompt = self._encode_anew(ids.tolist())
-        tags: list[list[int]] = [
-            self.tokenizer.encode(f"<|image_{number}|>", add_special_tokens=False).tolist()
-            for number in range(1, len(replacements) + 1)
-        ]
-        matches = _match_in_order(prompt, tags)
-        if len(matches) == len(replacements):
-            expansion = splice(prompt, matches, replacements)
+        matches = match_targets(prompt, insertions)
+        if len(matches) == len(insertions):
+            expansion = splice(prompt, matches, insertions)
         else:
-            expanded = expand_via_text(self.tokenizer, prompt, replacements, tags)
-            expansion = Expansion(expanded, find_replacements(expanded, replacements))
+            expanded = expand_via_text(self.tokenizer, prompt, insertions)
+            expansion = Expansion(expanded, find_replacements(expanded, insertions))
         return self._without_dropped(expansion)
 
     def _encode_anew(self, ids: list[int]) -> TokenIds:
@@ -83,26 +80,6 @@ class NumberedTags:
         if tuple(ids[:2].tolist()) != self.dropped_start:
             return expansion
         placeholders = tuple(
-            PlaceholderRange(p.item, p.offset - 1, p.length, p.embed_runs)
-            for p in expansion.placeholders
+            replace(placed, offset=placed.offset - 1) for placed in expansion.placeholders
         )
         return Expansion(np.delete(ids, 1), placeholders)
-
-
-def _match_in_order(prompt: TokenIds, tags: Sequence[Sequence[int]]) -> list[Match]:
-    """Each item's tag, earliest first; no two matches overlap, and no item matches twice."""
-    item_of = {tuple(tag): item for item, tag in enumerate(tags)}
-    lengths = sorted({len(tag) for tag in tags})
-    starts = np.isin(prompt, list({tag[0] for tag in tags})).nonzero()[0]
-    matches: list[Match] = []
-    end = 0
-    for at in starts.tolist():
-        if at < end:
-            continue
-        for length in lengths:
-            item = item_of.pop(tuple(prompt[at : at + length].tolist()), None)
-            if item is not None:
-                end = at + length
-                matches.append(Match(item, at, end))
-                break
-    return matches

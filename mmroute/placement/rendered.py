@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mmroute.geometry import Replacement, TokenIds
-from mmroute.placement.expansion import Expansion, find_replacements
+from mmroute.geometry import TokenIds
+from mmroute.placement.expansion import Expansion, Insertion, find_replacements
+from mmroute.tokenizers import Tokenizer
 
 __all__ = ["RenderedByTokenizer"]
 
@@ -18,6 +19,11 @@ class RenderedByTokenizer:
     Source: vLLM 0.33.0 ``model_executor/models/pixtral.py``: a prompt without them is refused.
     """
 
-    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
+    @classmethod
+    def build(cls, _tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> RenderedByTokenizer:
+        """See `PlacementRule.build`."""
+        return cls()
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         """See `Placement.expand`."""
-        return Expansion(ids, find_replacements(ids, replacements))
+        return Expansion(ids, find_replacements(ids, insertions))

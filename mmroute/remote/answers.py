@@ -14,12 +14,13 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from mmroute.engines.vllm.identity import IdentitySource, ImageIdentity
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import EmbedRuns, TokenIds
+from mmroute.items import Identity, IdentitySource
 from mmroute.net.transport import Reply
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.questions import COMPLETION, Question
+from mmroute.routing import PlacedItem
 
 __all__ = ["Rendered", "read_answer"]
 
@@ -77,13 +78,11 @@ class Rendered(msgspec.Struct, frozen=True):
 
     Attributes:
         token_ids: of the expanded prompt, shape (n,), uint32, read-only.
-        placeholders: of its images, by position.
-        identities: of the same images.
+        items: its images by position.
     """
 
     token_ids: TokenIds
-    placeholders: tuple[PlaceholderRange, ...]
-    identities: tuple[ImageIdentity, ...]
+    items: tuple[PlacedItem, ...]
 
 
 def read_answer(reply: Reply, question: Question, server: str) -> Rendered:
@@ -133,8 +132,13 @@ def _rendered(answer: _Answer, num_images: int, *, tells_features: bool) -> Rend
     order = sorted(range(num_images), key=lambda item: ranges[item].offset)
     return Rendered(
         ids,
-        tuple(_placeholder(item, ranges[item], len(ids), tells_features) for item in order),
-        tuple(ImageIdentity(hashes[item], IdentitySource.REMOTE) for item in order),
+        tuple(
+            PlacedItem(
+                _placeholder(item, ranges[item], len(ids), tells_features),
+                Identity(hashes[item], IdentitySource.REMOTE),
+            )
+            for item in order
+        ),
     )
 
 

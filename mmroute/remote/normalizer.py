@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self, Unpack
 
-from mmroute.batch import Request, normalize_many
+from mmroute.batch import normalize_many
 from mmroute.errors import InexactError, ModelError, Reason, did_you_mean, shown
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
@@ -14,14 +14,7 @@ from mmroute.remote.answers import read_answer
 from mmroute.remote.questions import chat_question, prompt_question
 from mmroute.remote.served import served_models
 from mmroute.remote.settings import Remote
-from mmroute.request import (
-    Image,
-    Lora,
-    Message,
-    RequestOptions,
-    check_one_given,
-    checked_images,
-)
+from mmroute.request import Request, RequestFields
 from mmroute.routing import Routing
 
 __all__ = ["RemoteNormalizer", "connect"]
@@ -77,22 +70,7 @@ class RemoteNormalizer:
         """Close all connections. A later request opens new ones."""
         self._transport.close()
 
-    def normalize(  # noqa: PLR0913 - as of `Normalizer`
-        self,
-        *,
-        messages: Sequence[Message] | None = None,
-        prompt: str | None = None,
-        prompt_token_ids: Iterable[int] | None = None,
-        images: Sequence[Image] | None = None,
-        add_special_tokens: bool = False,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        mm_processor_kwargs: Mapping[str, Any] | None = None,
-        cache_salt: str | None = None,
-        lora: Lora | None = None,
-    ) -> Routing:
+    def normalize(self, **fields: Unpack[RequestFields]) -> Routing:
         """The token IDs of one request. Nothing a client or the server does raises.
 
         The arguments are those of `Normalizer.normalize`, but the server must see each image: a
@@ -102,39 +80,30 @@ class RemoteNormalizer:
 
         Token IDs are checked against the vocabulary by ``mmroute serve`` alone.
         """
-        options = RequestOptions(
-            add_special_tokens=add_special_tokens,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            chat_template_kwargs={} if chat_template_kwargs is None else chat_template_kwargs,
-            tools=tools,
-            mm_processor_kwargs={} if mm_processor_kwargs is None else mm_processor_kwargs,
-            cache_salt=cache_salt,
-            lora=lora,
-        )
+        return self.answer(Request.of(fields))
+
+    def answer(self, request: Request) -> Routing:
+        """The token IDs of one request; see `normalize`."""
         try:
-            check_one_given(messages, prompt, prompt_token_ids)
-            options.check()
-            given = checked_images(images)
-            if messages is not None:
-                question = chat_question(self.model, messages, given, options)
+            request.check()
+            if request.messages is not None:
+                question = chat_question(self.model, request)
             else:
-                question = prompt_question(self.model, prompt, prompt_token_ids, given, options)
+                question = prompt_question(self.model, request)
             reply = self._transport.ask("POST", question.path, question.body)
             rendered = read_answer(reply, question, self._transport.name)
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))
         return Routing(
-            placeholders=rendered.placeholders,
-            image_identities=rendered.identities,
-            lora=lora,
-            cache_salt=cache_salt,
+            items=rendered.items,
+            lora=request.lora,
+            cache_salt=request.cache_salt,
             _token_ids=rendered.token_ids,
             _reuse=self._reuse,
         )
 
     def normalize_many(
-        self, requests: Iterable[Request], *, threads: int | None = None
+        self, requests: Iterable[Mapping[str, Any]], *, threads: int | None = None
     ) -> Iterator[Routing]:
         """The answers to many requests, in their order, while they are read.
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pybase64
 
+from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.images.data_url import is_data_url
-from mmroute.request import (
-    Image,
-    ImageFile,
-    Message,
-    RequestOptions,
-    integers,
-    size_of,
-)
-from mmroute.request_images import left_over, url_of, uuid_of, with_uuid
+from mmroute.items import Image, ImageFile, size_of
+from mmroute.request import Message, Request, integers
+from mmroute.request_items import left_over, with_uuid
 
 __all__ = ["CHAT", "COMPLETION", "Question", "chat_question", "prompt_question"]
 
@@ -49,52 +44,45 @@ class Question:
     num_images: int = 0
 
 
-def chat_question(
-    model: str, messages: Sequence[Message], images: Sequence[Image], options: RequestOptions
-) -> Question:
+def chat_question(model: str, request: Request) -> Question:
     """A chat.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`, `image_count_mismatch`;
             `remote_inexpressible` for an image of which only the size is known.
     """
-    parts = parse_chat(messages, options).image_parts
-    filled = list(_filled(parts, images))
+    parts = parse_chat(request).media
+    filled = list(_filled(parts, request.images))
     _check_names(filled)
+    messages: Sequence[Message] = request.messages or ()
     body = {
         "model": model,
         "messages": _with_parts(messages, parts, filled) if parts else messages,
-        "add_special_tokens": options.add_special_tokens,
-        "add_generation_prompt": options.add_generation_prompt,
-        "continue_final_message": options.continue_final_message,
+        "add_special_tokens": request.add_special_tokens,
+        "add_generation_prompt": request.add_generation_prompt,
+        "continue_final_message": request.continue_final_message,
         **_ALWAYS,
     }
-    if options.tools is not None:
-        body["tools"] = options.tools
-    if options.chat_template_kwargs:
-        body["chat_template_kwargs"] = options.chat_template_kwargs
-    if options.mm_processor_kwargs:
-        body["mm_processor_kwargs"] = options.mm_processor_kwargs
+    if request.tools is not None:
+        body["tools"] = request.tools
+    if request.chat_template_kwargs:
+        body["chat_template_kwargs"] = request.chat_template_kwargs
+    if request.mm_processor_kwargs:
+        body["mm_processor_kwargs"] = request.mm_processor_kwargs
     return Question(CHAT, _json(body), len(parts))
 
 
-def prompt_question(
-    model: str,
-    prompt: str | None,
-    prompt_token_ids: Iterable[int] | None,
-    images: Sequence[Image],
-    options: RequestOptions,
-) -> Question:
+def prompt_question(model: str, request: Request) -> Question:
     """A prompt: text, or token IDs.
 
     Raises:
         InexactError: `invalid_request`; `remote_inexpressible` if it has images.
     """
-    if images:
+    if request.images:
         raise _inexpressible("the route for prompts takes no images; send messages")
-    body = {"model": model, "add_special_tokens": options.add_special_tokens, **_ALWAYS}
-    if prompt_token_ids is not None:
-        ids = integers("prompt_token_ids", prompt_token_ids)
+    body = {"model": model, "add_special_tokens": request.add_special_tokens, **_ALWAYS}
+    if request.prompt_token_ids is not None:
+        ids = integers("prompt_token_ids", request.prompt_token_ids)
         if not ids:
             raise InexactError(Reason.EMPTY_PROMPT, "the prompt has no token")
         if not 0 <= min(ids) <= max(ids) <= _MAX_ID:
@@ -104,32 +92,41 @@ def prompt_question(
                 f"{shown(max(ids))}",
             )
         return Question(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
-    if not isinstance(prompt, str):
+    if not isinstance(request.prompt, str):
         raise invalid(
-            f"prompt must be a string, found {type(prompt).__name__}; token IDs go into "
+            f"prompt must be a string, found {type(request.prompt).__name__}; token IDs go into "
             "prompt_token_ids"
         )
-    return Question(COMPLETION, _json({**body, "prompt": prompt}))
+    return Question(COMPLETION, _json({**body, "prompt": request.prompt}))
 
 
-def _filled(parts: Sequence[Message], given: Sequence[Image]) -> Iterator[Message]:
-    """The image parts of a chat, each with what a server needs to see of it.
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """An image part with what a server needs to see of it."""
+
+    body: Message
+    url: str | None
+    uuid: str | None
+
+
+def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Filled]:
+    """The image parts of a chat.
 
     They take the images that were given as they do where a model is loaded, except that a link
     needs none: the server follows it, or says that it does not.
     """
     waiting = iter(given)
-    for number, part in enumerate(parts, 1):
-        url = url_of(part)
-        image = None if url is not None and is_data_url(url) else next(waiting, None)
+    for part in parts:
+        carried = part.url is not None and is_data_url(part.url)
+        image = None if carried else next(waiting, None)
         if image is not None:
-            yield _filled_part(part, url, with_uuid(image, uuid_of(part)), number)
-        elif url is not None:
-            yield part
+            yield _with_image(part, with_uuid(image, part.uuid))
+        elif part.url is not None:
+            yield _Filled(part.source, part.url, part.uuid)
         else:
             raise InexactError(
                 Reason.IMAGE_COUNT_MISMATCH,
-                f"`images` has nothing for image part {number}; give the file of every image "
+                f"`images` has nothing for image part {part.number}; give the file of every image "
                 "that is no link and no data URL, in order",
             )
     left = len(list(waiting))
@@ -137,38 +134,38 @@ def _filled(parts: Sequence[Message], given: Sequence[Image]) -> Iterator[Messag
         raise left_over(left, len(given))
 
 
-def _filled_part(part: Message, url: str | None, image: Image, number: int) -> Message:
+def _with_image(part: MediaPart, image: Image) -> _Filled:
     uuid = size_of(image).uuid
     named = {} if uuid is None else {"uuid": uuid}
     if isinstance(image, ImageFile):
-        link = part["image_url"] if url is not None else {}
-        kept = part if url is not None else {}
+        link = part.source["image_url"] if part.url is not None else {}
+        kept = part.source if part.url is not None else {}
         content = pybase64.b64encode(image.data).decode("ascii")
         # Engines read the file itself, and not what its URL says that it is.
-        data_url = f"data:application/octet-stream;base64,{content}"
-        return {**kept, "type": "image_url", "image_url": {**link, "url": data_url}, **named}
-    if url is not None:
-        return {**part, **named}
+        url = f"data:application/octet-stream;base64,{content}"
+        body = {**kept, "type": "image_url", "image_url": {**link, "url": url}, **named}
+        return _Filled(body, url, uuid)
+    if part.url is not None:
+        return _Filled({**part.source, **named}, part.url, uuid)
     raise _inexpressible(
-        f"of image {number} only the size is known ({image}), and a server must see its file; "
-        "give mmroute.read_image(...) in `images`, or send a data URL or a link"
+        f"of image {part.number} only the size is known ({image}), and a server must see its "
+        "file; give mmroute.read_image(...) in `images`, or send a data URL or a link"
     )
 
 
-def _check_names(parts: Sequence[Message]) -> None:
+def _check_names(parts: Sequence[_Filled]) -> None:
     """Engines cache by the client's uuid: what a second image of that name gets is the first's."""
     named: dict[str, str | None] = {}
     for part in parts:
-        uuid = uuid_of(part)
-        if uuid is not None and named.setdefault(uuid, url_of(part)) != url_of(part):
-            raise invalid(f"the uuid {shown(uuid)} names two images")
+        if part.uuid is not None and named.setdefault(part.uuid, part.url) != part.url:
+            raise invalid(f"the uuid {shown(part.uuid)} names two images")
 
 
 def _with_parts(
-    messages: Sequence[Message], parts: Sequence[Message], filled: Sequence[Message]
+    messages: Sequence[Message], parts: Sequence[MediaPart], filled: Sequence[_Filled]
 ) -> list[Message]:
     """Messages with one part in another's place. One object may stand for several parts."""
-    pairs = iter(zip(parts, filled, strict=True))
+    pairs = iter([(part.source, other.body) for part, other in zip(parts, filled, strict=True)])
     old, new = next(pairs, (None, None))
     result: list[Message] = []
     for message in messages:

@@ -13,14 +13,15 @@ from typing import Any, Final
 
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, shown
+from mmroute.items import Modality
 from mmroute.normalizer import Normalizer
-from mmroute.request import RequestOptions
+from mmroute.pipeline import text_prefix
+from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
 from mmroute.server.fields import Body, boolean, fits, object_, object_of, read, read_nullable, text
 from mmroute.server.models import ServedModel
 from mmroute.server.settings import ServerSettings
-from mmroute.text_prefix import text_prefix
 
 __all__ = ["ChatFields", "beginning_of_chat", "exact", "read_chat", "route_chat"]
 
@@ -102,8 +103,7 @@ def beginning_of_chat(
     served: ServedModel, chat: ChatFields, *, cache_salt: str | None = None
 ) -> Routing | None:
     """The tokens before the first image, as a prompt of their own; None where nobody can say."""
-    options = RequestOptions(**_options(served, chat))
-    found = text_prefix(served.model, chat.messages, options)
+    found = text_prefix(served.model, Request(messages=chat.messages, **_options(served, chat)))
     return None if found is None else Routing(cache_salt=cache_salt, _token_ids=found)
 
 
@@ -232,7 +232,7 @@ def _named_otherwise(
 ) -> ApiError | None:
     """An error for which vLLM has another status or `param` than for others of its reason."""
     if reason is Reason.UNSUPPORTED_MODALITY:
-        refused = "image" if served.model.images is None else "audio"
+        refused = "audio" if Modality.IMAGE in served.model.media else "image"
         if refused == "image" or any(_AUDIO & part.keys() for part in _parts(messages)):
             text_ = f"At most 0 {refused}(s) may be provided in one prompt. (parameter={refused})"
             error = bad_request(text_, refused)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final
 
-from mmroute.engines.profile import BackendProfile, find_backend
+from mmroute.engines import EngineProfile, find_engine
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.health.self_check import check_model
@@ -24,7 +24,7 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.server.errors import ApiError
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
-from mmroute.stages import Stopwatch, watched
+from mmroute.stages import Stopwatch
 
 __all__ = ["Entry", "ModelSource", "ModelStatus", "Models", "NameTakenError", "ServedModel"]
 
@@ -192,13 +192,13 @@ class Models:
         return bool(self._by_name) and all(entry.served is not None for entry in self._first)
 
     @property
-    def backend(self) -> BackendProfile:
+    def backend(self) -> EngineProfile:
         """The engine that is matched.
 
         Raises:
             ModelError: `unknown_backend`.
         """
-        return find_backend(self._backend)
+        return find_engine(self._backend)
 
     def load(self) -> Sequence[Entry]:
         """Begin to load those that were there from the beginning."""
@@ -333,7 +333,7 @@ class Models:
             links=self._links,
             fast_paths=self._fast_paths,
         )
-        report = check_model(normalizer)
+        report = check_model(normalizer.model)
         for warning in report.warnings:
             _LOG.warning("self-check", extra={"fields": {"model": source.model, "text": warning}})
         if not report.healthy:
@@ -343,7 +343,7 @@ class Models:
         commit = model.commit  # the same files, and no second question to the hub
         files = find_model(source.model, revision=commit or source.revision)
         defaults = sampling_defaults(files.object("generation_config.json"))
-        normalizer = watched(normalizer, self.watch)
+        normalizer = replace(normalizer, watch=self.watch)
         unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
         fields = {
             "model": source.model,

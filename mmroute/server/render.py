@@ -12,7 +12,7 @@ from typing import Any, Final
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, did_you_mean, shown
 from mmroute.forwarding import OUTPUT_MODES
-from mmroute.request import RequestOptions
+from mmroute.request import check_cache_salt
 from mmroute.routing import Routing
 from mmroute.server.answers import Rendered, block_hashes_of, features_of, generate_request
 from mmroute.server.chats import ChatFields, beginning_of_chat, exact, read_chat, route_chat
@@ -164,8 +164,9 @@ def _rendered(  # noqa: PLR0913 - the parts of one answer
         features = features_of(routing)
         hashes = None
         if work.blocks is not None:
-            hashed = work.models.watch.timed(Stage.HASH, block_hashes_of)
-            hashes = hashed(routing, work.blocks)
+            work.models.watch.resume()
+            hashes = block_hashes_of(routing, work.blocks)
+            work.models.watch.lap(Stage.HASH)
     except InexactError as inexact:
         raise of_reason(inexact.reason, str(inexact), model=served.name) from None
     return Rendered(
@@ -189,7 +190,7 @@ def _carried(body: Body, *, chat: bool) -> dict[str, Any]:
     """The fields that are handed on."""
     salt = body.get("cache_salt")
     try:
-        RequestOptions(cache_salt=salt).check()
+        check_cache_salt(salt)
     except InexactError as inexact:
         raise bad_request(str(inexact), "cache_salt") from None
     stream = bool(read_nullable(body, "stream", boolean))

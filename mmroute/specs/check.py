@@ -10,18 +10,19 @@ import typing
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from mmroute.engines.profile import find_backend
+from mmroute.engines import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, shown
 from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.geometry.algorithms import GEOMETRIES
+from mmroute.geometry.algorithms import geometries
+from mmroute.items import Modality
 from mmroute.model.files import MODEL_FILES, FieldRef, ModelFiles, find_model
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
-from mmroute.model.spec import FamilySpec, GeometrySpec, Lookup, known_families, match_family
+from mmroute.model.spec import FamilySpec, Lookup, known_families, match_family, media_problems
 
 __all__ = ["SpecProblem", "SpecReport", "check_spec"]
 
@@ -81,7 +82,9 @@ class SpecReport:
             "family": spec.family if spec else None,
             "title": spec.title if spec else None,
             "match": {str(ref): list(v) for ref, v in spec.match.items()} if spec else {},
-            "geometry": spec.geometry.name if spec and spec.geometry else None,
+            "geometry": {m.value: media.geometry for m, media in spec.media.items()}
+            if spec
+            else {},
             "checked": {engine: list(v) for engine, v in spec.checked.items()} if spec else {},
         }
         if self.resolved is not None:
@@ -107,7 +110,7 @@ def check_spec(file: Path, *, model: str | None = None, backend: str = "vllm") -
         return SpecReport(str(file), (found,))
     except (OSError, UnicodeDecodeError) as error:
         return SpecReport(str(file), (SpecProblem("the file", "", f"cannot be read: {error}"),))
-    together = list(_geometry_problems(raw))
+    together = list(_media_problems(raw))
     try:
         spec = FamilySpec.model_validate(raw)
     except ValidationError as error:
@@ -163,68 +166,24 @@ def _fields_at(path: Collection[Any]) -> list[str]:
             )
         else:  # a table with keys of the author's own
             annotation = typing.get_args(annotation)[1]
-        if isinstance(annotation, UnionType):
+        if isinstance(annotation, UnionType) or typing.get_origin(annotation) is Annotated:
             annotation = typing.get_args(annotation)[0]
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _geometry_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
-    """What the geometry needs and does not get, or gets and does not know.
-
-    Read from the TOML itself, so that a mistake in another table does not hide these.
-    """
-    geometry, placeholder = raw.get("geometry"), raw.get("placeholder")
+def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
+    """What the tables of the modalities lack, or give and their geometry does not know."""
     tokens = _table(raw, "tokens")
-    if (geometry is None) != (placeholder is None):
-        given = "placeholder" if geometry is None else "geometry"
-        lacking = "geometry" if geometry is None else "placeholder"
-        yield SpecProblem(
-            lacking, "", f"must be given with {given}; without both, the engine takes only text"
-        )
-    if isinstance(placeholder, dict) and placeholder.get("rule") != "rendered":
-        yield from _placeholder_problems(placeholder, tokens)
-    if not isinstance(geometry, dict):
-        return
-    name = geometry.get("name")
-    if not isinstance(name, str) or name not in GEOMETRIES:
-        return
-    fields = {f.name: f for f in dataclasses.fields(GEOMETRIES[name])}  # type: ignore[arg-type]  # all of them are dataclasses
-    given_tokens = {f"{token}_token_id" for token in tokens}
-    values = {
-        f"geometry.{table}.{value}": value
-        for table in ("values", "texts")
-        for value in _table(geometry, table)
-    }
-    for place, value in values.items():
-        if value not in fields:
-            listed = f"; it has {', '.join(fields)}"
-            near = did_you_mean(value, fields.keys() - given_tokens) or listed
-            yield SpecProblem(place, "", f"the geometry {name} has no such value{near}")
-    for field, declared in fields.items():
-        needed = declared.default is dataclasses.MISSING
-        if not needed or field in given_tokens or field in values.values():
-            continue
-        token = field.removesuffix("_token_id")
-        place = f"tokens.{token}" if token != field else f"geometry.values.{field}"
-        yield SpecProblem(place, "", f"the geometry {name} needs it")
-
-
-def _placeholder_problems(
-    placeholder: Mapping[str, Any], tokens: Mapping[str, Any]
-) -> Iterator[SpecProblem]:
-    rule, target = placeholder.get("rule"), placeholder.get("target", "image")
-    if rule == "numbered_tags":
-        if "image" not in tokens:
-            yield SpecProblem("tokens.image", "", f"the placement rule {rule} needs it")
-        chat_text = placeholder.get("chat_text")
-        if isinstance(chat_text, str) and "{n}" not in chat_text:
-            found = shown(chat_text)
-            yield SpecProblem("placeholder.chat_text", found, "must have {n}, the image's number")
-    elif isinstance(target, str) and target not in tokens:
-        message = f"must be one of the tokens {', '.join(tokens)}{did_you_mean(target, tokens)}"
-        yield SpecProblem("placeholder.target", shown(target), message)
+    rendered = raw.get("placement") == "rendered"
+    for modality in Modality:
+        media = raw.get(modality)
+        if isinstance(media, dict):
+            for place, message in media_problems(media, tokens, rendered=rendered):
+                whole = place if place.startswith("tokens.") else f"{modality}.{place}"
+                found = media.get(place)
+                yield SpecProblem(whole, "" if found is None else shown(found), message)
 
 
 def _table(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -238,8 +197,10 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     for name, token in spec.tokens.items():
         lookups |= {f"tokens.{name}.id": (token.id, int)} if token.id else {}
         lookups |= {f"tokens.{name}.text": (token.text, str)} if token.text else {}
-    if spec.geometry is not None:
-        lookups |= _geometry_lookups(spec.geometry)
+    for modality, media in spec.media.items():
+        kinds = typing.get_type_hints(geometries()[media.geometry])
+        for name, lookup in media.values.items():
+            lookups[f"{modality}.values.{name}"] = (lookup, kinds[name])
     for place, (lookup, kind) in lookups.items():
         if not lookup.sources and lookup.default is None:
             yield SpecProblem(place, "", "has neither a place to be read from nor a default")
@@ -251,13 +212,6 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     for place, sources in refs.items():
         for ref in sources:
             yield from _file_problems(place, ref)
-
-
-def _geometry_lookups(geometry: GeometrySpec) -> dict[str, tuple[Lookup, Any]]:
-    kinds = typing.get_type_hints(GEOMETRIES[geometry.name])
-    return {
-        f"geometry.values.{name}": (lookup, kinds[name]) for name, lookup in geometry.values.items()
-    }
 
 
 def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecProblem]:  # noqa: ANN401 - any annotation
@@ -281,11 +235,11 @@ def _format_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     if not mistral and not spec.tokenizer.pipelines:
         message = "must name the tokenizer classes that were checked; no other is loaded"
         yield SpecProblem("tokenizer.pipelines", "", message)
-    if mistral and spec.placeholder is None:
-        yield SpecProblem("geometry", "", "a family in Mistral format needs one")
-    if spec.placeholder is not None and (spec.placeholder.rule == "rendered") != mistral:
+    if mistral and spec.image is None:
+        yield SpecProblem("image", "", "a family in Mistral format needs it")
+    if (spec.placement == "rendered") != mistral:
         message = "rendered is the placement of the tokenizer format mistral, and of no other"
-        yield SpecProblem("placeholder.rule", shown(spec.placeholder.rule), message)
+        yield SpecProblem("placement", shown(spec.placement), message)
 
 
 def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
@@ -317,7 +271,7 @@ def _may_both_match(spec: FamilySpec, other: FamilySpec) -> bool:
 
 
 def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:
-    profile = find_backend(backend)
+    profile = find_engine(backend)
     files = find_model(model)
     if not spec.matches(files):
         raise SpecError(f"the spec does not match: {_unmatched(spec, files)}")

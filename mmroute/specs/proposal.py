@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.engines.profile import BackendProfile, find_backend
+from mmroute.engines import EngineProfile, find_engine
 from mmroute.errors import MmrouteError, Reason, shown
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model.files import FieldRef, ModelFiles
 from mmroute.model.resolve import resolve_files
 from mmroute.model.spec import load_spec, spec_files
-from mmroute.normalizer import Normalizer
 from mmroute.parity.answers import Answer, Case, Oracle, Undecided
 from mmroute.parity.comparison import our_answer
 from mmroute.specs.toml_text import toml_text
@@ -65,14 +64,14 @@ class _Trial:
     """
 
     files: ModelFiles
-    profile: BackendProfile
+    profile: EngineProfile
     cases: Sequence[Case]
     expected: Mapping[str, Answer]
 
     def run(self, family: str, text: str) -> Candidate:
         """Resolve the model by a spec, and compare the answers."""
         spec = load_spec(text, family)
-        geometry = None if spec.geometry is None else spec.geometry.name
+        geometry = None if spec.image is None else spec.image.geometry
         vision = _vision_part(self.files)
         if geometry is None and vision:
             problem = f"takes text only, and the model has a vision part ({vision})"
@@ -83,10 +82,7 @@ class _Trial:
             return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             return Candidate(family, geometry, text, problem=shown(error))
-        normalizer = Normalizer(model)
-        equal = sum(
-            our_answer(normalizer, case).same(self.expected[case.id]) for case in self.cases
-        )
+        equal = sum(our_answer(model, case).same(self.expected[case.id]) for case in self.cases)
         return Candidate(family, geometry, text, equal, len(self.cases))
 
 
@@ -115,7 +111,7 @@ def propose(
     """
     expected = _answers(oracle, cases)
     decided = [case for case in cases if case.id in expected]
-    trial = _Trial(files, find_backend(backend), decided, expected)
+    trial = _Trial(files, find_engine(backend), decided, expected)
     candidates = []
     for file in spec_files():
         known = file.read_text(encoding="utf-8")

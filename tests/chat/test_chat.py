@@ -13,7 +13,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from mmroute import ImageSize, Normalizer, Reason
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.request import RequestOptions
+from mmroute.request import Request
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"
 NESTED = "{% for m in MESSAGES %}{% for p in PARTS %}{{ p }}{% endfor %}{% endfor %}"
@@ -145,6 +145,6 @@ def test_string_templates_get_placeholders_in_front(changed_model: Callable[...,
 
     normalizer = Normalizer.from_pretrained(str(changed_model("small-llava-onevision", change)))
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
-    chat = parse_chat([{"role": "user", "content": parts}], RequestOptions())
-    rendered = normalizer.model.chat.render(chat, [ImageSize(8, 8)], RequestOptions())
+    request = Request(messages=[{"role": "user", "content": parts}])
+    rendered = normalizer.model.chat.render(parse_chat(request), [ImageSize(8, 8)], request)
     assert rendered == "<image>\na\nb"

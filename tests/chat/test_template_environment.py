@@ -20,7 +20,8 @@ from mmroute.chat.template import _Environment
 from mmroute.engines.vllm.message_schema import _is_plain
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.errors import InexactError
-from mmroute.request import RequestOptions
+from mmroute.items import Modality
+from mmroute.request import Request
 
 SETTINGS: Final[dict[str, Any]] = {
     "trim_blocks": True,
@@ -254,8 +255,9 @@ WRAPPERS: Final[dict[str, Callable[[Any], Any]]] = {
 def conversation(messages: object, content_format: str) -> Any:
     """What the template gets, or what is said instead."""
     try:
-        chat = parse_chat(messages, RequestOptions())
-        texts = to_conversation(chat, content_format=content_format, chat_placeholder="<image>")
+        chat = parse_chat(Request(messages=messages))  # type: ignore[arg-type]  # of any kind
+        placeholders = {Modality.IMAGE: "<image>"}
+        texts = to_conversation(chat, content_format=content_format, placeholders=placeholders)
     except InexactError as inexact:
         return inexact.reason, str(inexact)
     return [list(message.items()) for message in texts], chat.messages, chat.contents
@@ -325,8 +327,8 @@ def test_what_is_not_plain_is_looked_at(message: dict[str, Any]) -> None:
 )
 def test_what_a_role_adds_is_added_to_plain_messages(role: str, more: dict[str, Any]) -> None:
     message = {"role": role, "content": "a"}
-    chat = parse_chat([message], RequestOptions())
-    texts = to_conversation(chat, content_format="string", chat_placeholder=None)
+    chat = parse_chat(Request(messages=[message]))
+    texts = to_conversation(chat, content_format="string", placeholders={})
     assert texts == [message | more]
 
 

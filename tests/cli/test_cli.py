@@ -156,14 +156,14 @@ def test_each_answer_comes_at_once() -> None:
 def test_fields_that_would_change_the_answer(
     line: dict[str, Any], reason: str, words: str, normalizer: Callable[[str], Normalizer]
 ) -> None:
-    answer = answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL), tokens_answer)
+    answer = answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL).answer, tokens_answer)
     assert answer["reason"] == reason
     assert words in answer["message"]
 
 
 def test_fields_without_influence_are_ignored(normalizer: Callable[[str], Normalizer]) -> None:
     line = {"prompt": "a", "model": "m", "max_tokens": 5, "tool_choice": "auto", "documents": None}
-    assert answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL), tokens_answer)["exact"]
+    assert answer_line(json.dumps(line), normalizer(EMBEDDED_MODEL).answer, tokens_answer)["exact"]
 
 
 @pytest.mark.process

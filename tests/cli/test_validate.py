@@ -15,6 +15,7 @@ from small_models import Files
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
+from mmroute.items import Modality
 from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.spec import load_spec
 from mmroute.parity.answers import Answer, Case
@@ -95,7 +96,7 @@ class _Engine:
         self._normalizer = normalizer
 
     def answer(self, case: Case) -> Answer:
-        return our_answer(self._normalizer, case)
+        return our_answer(self._normalizer.model, case)
 
 
 def test_a_count_beyond_our_own_limits_is_explained(
@@ -106,12 +107,11 @@ def test_a_count_beyond_our_own_limits_is_explained(
     image = {"width": 3585, "height": 3584}
     message = {"role": "user", "content": [{"type": "image"}]}
     case = Case("large", "limits", {"messages": [message], "images": [image]})
-    (finding,) = compare(Normalizer.from_pretrained(wrong_limit), engine, [case])
+    (finding,) = compare(Normalizer.from_pretrained(wrong_limit).model, engine, [case])
     assert finding.diagnosis is not None
     assert finding.diagnosis.cause is Cause.WRONG_COUNT
-    limit = engine._normalizer.model.images
-    assert limit is not None
-    assert f"max_pixels={limit.geometry.max_pixels}" in finding.diagnosis.alternatives  # type: ignore[attr-defined]  # of SmartResize
+    geometry: Any = engine._normalizer.model.media[Modality.IMAGE].geometry
+    assert f"max_pixels={geometry.max_pixels}" in finding.diagnosis.alternatives
 
 
 def test_an_oracle_that_is_not_to_be_had(

@@ -40,7 +40,7 @@ def own_fingerprint(name: str) -> str:
 def difference(normalizer: Normalizer, case: dict[str, Any]) -> str | None:
     """What is wrong with the answer to a case, or None."""
     line = json.dumps({field: case[field] for field in REQUEST_FIELDS if field in case})
-    answer, expected = answer_line(line, normalizer, tokens_answer), case["expect"]
+    answer, expected = answer_line(line, normalizer.answer, tokens_answer), case["expect"]
     if "refused" in expected:
         if answer["exact"]:
             return f"SILENT: exact, but the engine refuses: {expected['refused']}"

@@ -36,7 +36,7 @@ def block_difference(normalizer: Normalizer, case: dict[str, Any]) -> str | None
     if wrong is not None or "block_hashes" not in expected:
         return wrong
     request = {name: case[name] for name in REQUEST_FIELDS if name in case}
-    routing = RequestLine.model_validate(request).route(normalizer)
+    routing = normalizer.answer(RequestLine.model_validate(request).request())
     keys = routing.extra_keys(block_size=BLOCK_SIZE)
     found: dict[str, Any] = {
         "mm_identifiers": [str(identity) for identity in routing.image_identities],

@@ -64,7 +64,7 @@ def distinct_prompts(
         if "refused" in expect or not expect["placeholders"] or not expect["block_extra_keys"]:
             continue
         request = {name: case[name] for name in REQUEST_FIELDS if name in case}
-        routing = RequestLine.model_validate(resolve(request, urls)).route(model)
+        routing = model.answer(RequestLine.model_validate(resolve(request, urls)).request())
         held = engine_hashes(expect)
         assert held[-1].hex() == expect["block_hashes"]["sha256"]["last"]
         prompts[held[-1]] = look_up(routing), held

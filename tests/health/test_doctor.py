@@ -17,14 +17,13 @@ from paths import VECTORS, real_models
 from small_models import SMALL_MODELS, Files
 
 from mmroute import Normalizer
-from mmroute.geometry import Replacement, TokenIds
+from mmroute.geometry import Replacement, RequestContext, TokenIds
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
+from mmroute.items import ImageSize, Modality
 from mmroute.model.files import EMBEDDED_MODEL
-from mmroute.model.resolved import ImageRules
 from mmroute.parity.oracles import OracleError
-from mmroute.placement import Expansion, Placement
-from mmroute.request import ImageSize
+from mmroute.placement import Expansion, Insertion, Placement
 
 QWEN = "small-qwen2.5-vl"
 
@@ -37,7 +36,7 @@ def detail(report: HealthReport, name: str) -> str:
 
 @pytest.mark.parametrize("name", [*SMALL_MODELS, EMBEDDED_MODEL])
 def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) -> None:
-    report = check_model(normalizer(name), vectors=VECTORS / f"{name}.jsonl")
+    report = check_model(normalizer(name).model, vectors=VECTORS / f"{name}.jsonl")
     assert report.healthy, report.failures
     assert report.failures == ""
     assert not [warning for warning in report.warnings if "is inexact" in warning]
@@ -58,7 +57,7 @@ if (ROOT := real_models()) is not None:
 def test_the_report_as_json(
     small_model: Callable[[str], Path], normalizer: Callable[[str], Normalizer]
 ) -> None:
-    report = json.loads(json.dumps(check_model(normalizer(QWEN)).as_json()))
+    report = json.loads(json.dumps(check_model(normalizer(QWEN).model).as_json()))
     assert list(report) == [
         "healthy", "model", "family", "backend", "mmroute", "checks", "warnings", "fingerprints",
     ]  # fmt: skip
@@ -74,7 +73,7 @@ def test_the_report_as_json(
 
 
 def test_the_embedded_model_has_a_fingerprint(normalizer: Callable[[str], Normalizer]) -> None:
-    assert check_model(normalizer(EMBEDDED_MODEL)).fingerprints.keys() == {"tekken.json"}
+    assert check_model(normalizer(EMBEDDED_MODEL).model).fingerprints.keys() == {"tekken.json"}
 
 
 def test_a_tokenizer_of_the_other_format_is_not_read(changed_model: Callable[..., Path]) -> None:
@@ -133,7 +132,7 @@ def test_other_ids_are_found_by_vectors_and_show_in_fingerprints(
     path = changed_model(QWEN, change)
     report = load_and_check(path)
     assert report.healthy
-    original = check_model(normalizer(QWEN)).fingerprints
+    original = check_model(normalizer(QWEN).model).fingerprints
     assert dict(original.items() - report.fingerprints.items()).keys() == {"tokenizer.json"}
     report = load_and_check(path, vectors=VECTORS / f"{QWEN}.jsonl")
     assert "not vllm 0.33.0's answer" in detail(report, "vectors")
@@ -141,11 +140,11 @@ def test_other_ids_are_found_by_vectors_and_show_in_fingerprints(
 
 def test_vectors_that_are_none(normalizer: Callable[[str], Normalizer], tmp_path: Path) -> None:
     with pytest.raises(OracleError):
-        check_model(normalizer(QWEN), vectors=tmp_path / "none.jsonl")
+        check_model(normalizer(QWEN).model, vectors=tmp_path / "none.jsonl")
     empty = tmp_path / "empty.jsonl"
     meta = {"kind": "meta", "model": QWEN, "backend": "vllm", "backend_version": "0.33.0"}
     empty.write_text(json.dumps(meta), encoding="utf-8")
-    assert "no request" in detail(check_model(normalizer(QWEN), vectors=empty), "vectors")
+    assert "no request" in detail(check_model(normalizer(QWEN).model, vectors=empty), "vectors")
 
 
 def test_what_was_tested_is_this_version() -> None:
@@ -167,7 +166,7 @@ def test_other_versions_are_warned_of(
 ) -> None:
     loaded = normalizer(model)
     monkeypatch.setattr("importlib.metadata.version", lambda _: "99.1")
-    report = check_model(loaded)
+    report = check_model(loaded.model)
     assert report.healthy
     assert list(report.warnings) == [
         f"{name} 99.1 is installed; tested was {TESTED[name][0]}" for name in named
@@ -183,7 +182,7 @@ def test_versions_nobody_recorded(
 
     loaded = normalizer(QWEN)
     monkeypatch.setattr("importlib.metadata.version", missing)
-    report = check_model(loaded)
+    report = check_model(loaded.model)
     assert report.as_json()["mmroute"] == "unknown"
     assert any(warning.startswith("jinja2 unknown") for warning in report.warnings)
 
@@ -191,11 +190,11 @@ def test_versions_nobody_recorded(
 def test_what_the_family_was_checked_on_wins(normalizer: Callable[[str], Normalizer]) -> None:
     model = normalizer(QWEN).model
     family = model.family.model_copy(update={"checked": {"tokenizers": ("0.1.0",)}})
-    report = check_model(Normalizer(dataclasses.replace(model, family=family)))
+    report = check_model(dataclasses.replace(model, family=family))
     assert any(warning.endswith("tested was 0.1.0") for warning in report.warnings)
     assert any(warning.endswith("checked on no version of it") for warning in report.warnings)
-    backend = dataclasses.replace(model.backend, version="0.99.0")
-    report = check_model(Normalizer(dataclasses.replace(model, backend=backend)))
+    engine = dataclasses.replace(model.engine, version="0.99.0")
+    report = check_model(dataclasses.replace(model, engine=engine))
     assert any("vllm 0.99.0" in warning for warning in report.warnings)
     assert report.healthy
 
@@ -220,7 +219,7 @@ def test_a_directory_that_has_gone(changed_model: Callable[..., Path]) -> None:
     path = changed_model(QWEN, lambda _: None)
     loaded = Normalizer.from_pretrained(path)
     shutil.rmtree(path)
-    assert "no longer" in detail(check_model(loaded), "files")
+    assert "no longer" in detail(check_model(loaded.model), "files")
 
 
 def test_files_of_the_hub_are_found_without_it(
@@ -240,10 +239,7 @@ def test_files_of_the_hub_are_found_without_it(
 
 def broken(normalizer: Normalizer, **parts: Any) -> HealthReport:
     """The report on a model with another geometry or placement."""
-    rules = normalizer.model.images
-    assert rules is not None
-    changed = dataclasses.replace(rules, **parts)
-    return check_model(Normalizer(dataclasses.replace(normalizer.model, images=changed)))
+    return check_model(dataclasses.replace(normalizer.model, **parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,14 +249,9 @@ class Changed:
     placement: Placement
     change: Callable[[Any], Any]
 
-    def expand(self, ids: TokenIds, replacements: Sequence[Replacement]) -> Expansion:
-        found = self.placement.expand(ids, replacements)
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        found = self.placement.expand(ids, insertions)
         return Expansion(found.token_ids, tuple(map(self.change, found.placeholders)))
-
-
-def rules_of(normalizer: Normalizer) -> ImageRules:
-    assert normalizer.model.images is not None
-    return normalizer.model.images
 
 
 @pytest.mark.parametrize(
@@ -279,14 +270,15 @@ def test_wrong_ranges_are_found(
         return dataclasses.replace(placed, **{field: getattr(placed, field) + by})
 
     loaded = normalizer(QWEN)
-    report = broken(loaded, placement=Changed(rules_of(loaded).placement, change))
+    report = broken(loaded, placement=Changed(loaded.model.placement, change))
     assert words in detail(report, "requests")
 
 
 def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]) -> None:
     """A geometry that counts one more each time."""
     loaded = normalizer(QWEN)
-    geometry = rules_of(loaded).geometry
+    rules = loaded.model.media[Modality.IMAGE]
+    geometry = rules.geometry
     turn = itertools.count()
 
     class Growing:
@@ -295,10 +287,13 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
         def with_overrides(self, _: object) -> Growing:
             return self
 
-        def replacements(self, images: Sequence[ImageSize]) -> Iterator[Replacement]:
+        def replacements(
+            self, items: Sequence[ImageSize], context: RequestContext
+        ) -> Iterator[Replacement]:
             more = next(turn)
-            larger = [ImageSize(s.width + 28 * more, s.height) for s in images]
-            return geometry.replacements(larger)
+            larger = [ImageSize(s.width + 28 * more, s.height) for s in items]
+            return geometry.replacements(larger, context)
 
-    report = broken(loaded, geometry=Growing())
+    changed = dataclasses.replace(rules, geometry=Growing())
+    report = broken(loaded, media={Modality.IMAGE: changed})
     assert "chat with 1 image has two answers" in detail(report, "requests")

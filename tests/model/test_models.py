@@ -15,7 +15,8 @@ from paths import ROOT, real_models
 from small_models import SMALL_MODELS, Files
 
 from mmroute import ModelError, Normalizer, Reason, SpecError
-from mmroute.engines.profile import BACKENDS
+from mmroute.engines import engine_names
+from mmroute.items import Modality
 from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import known_families, load_spec
@@ -50,7 +51,7 @@ if (MODELS := real_models()) is not None:
         origins = {o.name: o for o in model.origins}
         assert all(o.source for o in model.origins)
         assert "bos" in origins
-        if model.images is not None:
+        if Modality.IMAGE in model.media:
             assert {"image_token_id", "geometry", "placement"} <= origins.keys()
 
     @pytest.mark.models
@@ -226,7 +227,7 @@ def test_a_hub_snapshot_is_read_with_its_commit(
 
 
 def test_unknown_backends_are_refused() -> None:
-    assert set(BACKENDS) == {"vllm"}
+    assert engine_names() == ["vllm"]
     with pytest.raises(ModelError) as caught:
         Normalizer.from_pretrained(EMBEDDED_MODEL, backend="vlm")
     assert caught.value.reason is Reason.UNKNOWN_BACKEND
@@ -234,8 +235,8 @@ def test_unknown_backends_are_refused() -> None:
 
 
 def test_spec_errors_name_file_and_field() -> None:
-    with pytest.raises(SpecError, match=r"^bad.toml: .*placeholder.rule: .*'nowhere'.*famly: "):
-        load_spec('famly = "x"\n[placeholder]\nrule = "nowhere"\n', "bad.toml")
+    with pytest.raises(SpecError, match=r"^bad.toml: .*image.target: .*found 3.*famly: "):
+        load_spec('famly = "x"\n[image]\ntarget = 3\n', "bad.toml")
 
 
 SPEC = (ROOT / "model_specs" / "qwen2_5_vl.toml").read_text(encoding="utf-8")
@@ -247,10 +248,10 @@ SPEC = (ROOT / "model_specs" / "qwen2_5_vl.toml").read_text(encoding="utf-8")
         ('"config.json:model_type"', '"model_type"', "FILE:FIELD"),
         ('"smart_resize"', '"smartresize"', "did you mean 'smart_resize'"),
         ('"qwen2" }', '"qwen" }', "did you mean 'qwen2'"),
-        ('rule = "single_token"', 'rule = "single_token"\ntarget = "imag"', "'image'"),
+        ('target = "image"', 'target = "imag"', "'image'"),
         ("patch_size = {", "patchsize = {", "did you mean 'patch_size'"),
         ('text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "exactly one"),
-        ("patch_size = {", "# {", "needs patch_size"),
+        ("patch_size = {", "# {", "patch_size: the geometry smart_resize needs it"),
     ],
 )
 def test_specs_are_checked_as_a_whole(right: str, wrong: str, words: str) -> None:

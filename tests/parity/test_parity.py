@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from small_models import SMALL_MODELS
 from mmroute import Normalizer
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
-from mmroute.geometry import Replacement, TokenIds
+from mmroute.geometry import Overrides, Replacement, RequestContext, TokenIds
+from mmroute.items import ImageSize, Modality
 from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives, total
 from mmroute.parity.answers import Answer, Case
@@ -24,8 +25,7 @@ from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.comparison import Verdict, compare, our_answer
 from mmroute.parity.diagnosis import Cause, Diagnosis, diagnose
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
-from mmroute.placement import Expansion
-from mmroute.request import ImageSize
+from mmroute.placement import Expansion, Insertion
 from mmroute.request_lines import request_of
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
@@ -64,28 +64,27 @@ class Unchanged:
         self.normalizer = normalizer
 
     def answer(self, case: Case) -> Answer:
-        return our_answer(self.normalizer, case)
+        return our_answer(self.normalizer.model, case)
 
 
 def diagnosed(faulty: Normalizer, right: Normalizer, case: Case) -> Diagnosis:
-    (finding,) = compare(faulty, Unchanged(right), [case])
+    (finding,) = compare(faulty.model, Unchanged(right), [case])
     assert finding.verdict is Verdict.SILENT, finding
     assert finding.diagnosis is not None
     return finding.diagnosis
 
 
 def answered(normalizer: Normalizer, case: Case) -> tuple[Answer, TokenIds]:
-    answer = our_answer(normalizer, case)
+    answer = our_answer(normalizer.model, case)
     assert answer.token_ids is not None, answer.refusal
     return answer, answer.token_ids
 
 
 def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
-    images = normalizer.model.images
-    assert images is not None
+    images = normalizer.model.media[Modality.IMAGE]
     geometry: Any = images.geometry
     images = replace(images, geometry=replace(geometry, **changes))
-    return Normalizer(replace(normalizer.model, images=images))
+    return Normalizer(replace(normalizer.model, media={Modality.IMAGE: images}))
 
 
 # The suite
@@ -94,35 +93,35 @@ def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
 @pytest.mark.parametrize("name", MODELS)
 def test_built_in_cases(name: str, normalizer: Load) -> None:
     model = normalizer(name)
-    cases = built_in_cases(model)
-    assert cases == built_in_cases(model)
+    cases = built_in_cases(model.model)
+    assert cases == built_in_cases(model.model)
     assert {case.kind for case in cases} == KINDS
     assert len({case.id for case in cases}) == len(cases)
     assert 60 <= len(cases) <= 120
     exact = 0
     for case in cases:
         line = json.dumps({"id": case.id, **case.request})
-        exact += request_of(json.loads(line)).route(model).exact
+        exact += model.answer(request_of(json.loads(line))).exact
     assert len(cases) * 0.75 < exact < len(cases)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_random_cases(name: str, normalizer: Load) -> None:
     model = normalizer(name)
-    cases = list(random_cases(model, 30, 7))
-    assert cases == list(random_cases(model, 30, 7))
-    assert cases[:10] == list(random_cases(model, 10, 7))
-    assert cases != list(random_cases(model, 30, 8))
-    assert sum(our_answer(model, case).token_ids is not None for case in cases) > 20
+    cases = list(random_cases(model.model, 30, 7))
+    assert cases == list(random_cases(model.model, 30, 7))
+    assert cases[:10] == list(random_cases(model.model, 10, 7))
+    assert cases != list(random_cases(model.model, 30, 8))
+    assert sum(our_answer(model.model, case).token_ids is not None for case in cases) > 20
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> None:
     """A geometry with one choice made otherwise counts some size of the suite otherwise."""
-    images = normalizer(name).model.images
-    assert images is not None
-    geometry: Any = images.geometry
-    sizes = [case.size for case in boundary_sizes(geometry)]
+    model = normalizer(name).model
+    geometry: Any = model.media[Modality.IMAGE].geometry
+    context = model.context(0)
+    sizes = [case.size for case in boundary_sizes(geometry, context)]
     changes = {
         "rounding": "half_even" if getattr(geometry, "rounding", None) == "down" else "down",
         "merge_size": 3,
@@ -136,14 +135,15 @@ def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> N
     for field in dataclasses.fields(geometry):
         if field.name in changes and getattr(geometry, field.name) is not None:
             other = replace(geometry, **{field.name: changes[field.name]})
-            assert any(total(geometry, [s]) != total(other, [s]) for s in sizes), field.name
+            counts = [(total(geometry, [s], context), total(other, [s], context)) for s in sizes]
+            assert any(ours != theirs for ours, theirs in counts), field.name
 
 
 def test_boundaries_are_neighbours(normalizer: Load) -> None:
     """Qwen3-VL rounds half to even: 720 is 22.5 times 32."""
-    images = normalizer("small-qwen3-vl").model.images
-    assert images is not None
-    sizes = {(case.size.width, case.size.height) for case in boundary_sizes(images.geometry)}
+    model = normalizer("small-qwen3-vl").model
+    cases = boundary_sizes(model.media[Modality.IMAGE].geometry, model.context(0))
+    sizes = {(case.size.width, case.size.height) for case in cases}
     assert {(200, 1), (201, 1), (1400, 7), (1401, 7), (656, 480), (657, 480)} <= sizes
 
 
@@ -151,11 +151,11 @@ def test_a_model_without_images_or_template(normalizer: Load) -> None:
     model = normalizer("small-pixtral-hf").model
     assert isinstance(model.chat, HfChat)
     mute = Normalizer(replace(model, chat=replace(model.chat, template=None, tool_template=None)))
-    cases = built_in_cases(mute)
+    cases = built_in_cases(mute.model)
     assert {case.kind for case in cases if "messages" in case.request} == {"tools", "options"}
-    assert sum(our_answer(mute, case).token_ids is not None for case in cases) > 60
-    blind = Normalizer(replace(model, images=None))
-    cases = built_in_cases(blind)
+    assert sum(our_answer(mute.model, case).token_ids is not None for case in cases) > 60
+    blind = Normalizer(replace(model, media={}))
+    cases = built_in_cases(blind.model)
     assert [case.id for case in cases if case.request.get("images")] == ["order-first"]
 
 
@@ -222,7 +222,11 @@ def test_special_token_split(changed_model: Callable[..., Path], normalizer: Loa
         assert found.cause is Cause.SPECIAL_TOKEN_SPLIT
         assert "'<|video_pad|>'" in found.explanation
         assert f"pieces in {split}" in found.explanation
-    suite = [f for f in compare(faulty, Unchanged(right), built_in_cases(right)) if f.diagnosis]
+    suite = [
+        f
+        for f in compare(faulty.model, Unchanged(right), built_in_cases(right.model))
+        if f.diagnosis
+    ]
     assert {f.diagnosis.cause for f in suite if f.diagnosis} == {Cause.SPECIAL_TOKEN_SPLIT}
 
 
@@ -232,10 +236,10 @@ def test_bos(name: str, normalizer: Load) -> None:
     case = Case("c", "test", {"prompt": "Hello there", "add_special_tokens": True})
     full, ids = answered(model, case)
     none, doubled = (Answer(ids[1:], ()), Answer(np.concatenate([ids[:1], ids]), ()))
-    assert diagnose(model, case, none, full).cause is Cause.BOS_MISSING
-    assert diagnose(model, case, full, none).cause is Cause.BOS_EXTRA
-    assert diagnose(model, case, full, doubled).cause is Cause.BOS_MISSING
-    found = diagnose(model, case, doubled, full)
+    assert diagnose(model.model, case, none, full).cause is Cause.BOS_MISSING
+    assert diagnose(model.model, case, full, none).cause is Cause.BOS_EXTRA
+    assert diagnose(model.model, case, full, doubled).cause is Cause.BOS_MISSING
+    found = diagnose(model.model, case, doubled, full)
     assert found.cause is Cause.BOS_EXTRA
     assert found.first_difference == 1
     assert "mmroute has 2, the oracle 1" in found.explanation
@@ -244,7 +248,7 @@ def test_bos(name: str, normalizer: Load) -> None:
 @pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-mistral3", "small-gemma-3"])
 def test_wrong_fill(name: str, normalizer: Load) -> None:
     right = normalizer(name)
-    geometry: Any = right.model.images.geometry  # type: ignore[union-attr]
+    geometry: Any = right.model.media[Modality.IMAGE].geometry
     wrong = geometry.image_token_id - 1  # as 151654 is beside Qwen's 151655
     faulty = with_geometry(right, image_token_id=wrong)
     case = chat(IMAGE, text("and"), IMAGE, sizes=((60, 90), (200, 40)))
@@ -260,11 +264,11 @@ def test_wrong_rounding(name: str, ranges: bool, normalizer: Load) -> None:
     right = normalizer(name)
     faulty = with_geometry(right, rounding="half_even")
     causes = set()
-    for case in built_in_cases(right):
-        ours, theirs = our_answer(faulty, case), our_answer(right, case)
+    for case in built_in_cases(right.model):
+        ours, theirs = our_answer(faulty.model, case), our_answer(right.model, case)
         if not ours.same(theirs) and ours.token_ids is not None and theirs.token_ids is not None:
             told = theirs if ranges else replace(theirs, ranges=None)
-            found = diagnose(faulty, case, ours, told)
+            found = diagnose(faulty.model, case, ours, told)
             causes.add(found.cause)
             assert found.alternatives[0] == "rounding='down'", found
             size = case.request["images"][0]
@@ -275,13 +279,13 @@ def test_wrong_rounding(name: str, ranges: bool, normalizer: Load) -> None:
 def test_wrong_rounding_in_mistral_format(normalizer: Load) -> None:
     """The renderer has placed the images, so the prompt is taken apart instead."""
     model = normalizer(EMBEDDED_MODEL)
-    down = with_geometry(model, rounding="down").model.images
-    assert down is not None
-    for size in (found.size for found in boundary_sizes(down.geometry)):
+    down = with_geometry(model, rounding="down").model.media[Modality.IMAGE]
+    context = model.model.context(0)
+    for size in (found.size for found in boundary_sizes(down.geometry, context)):
         case = one(size.width, size.height)
-        ours = our_answer(model, case)
+        ours = our_answer(model.model, case)
         try:
-            (replacement,) = down.geometry.replacements([size])
+            (replacement,) = down.geometry.replacements([size], context)
         except InexactError:
             continue
         if ours.token_ids is None or len(replacement.token_ids) == ours.ranges[0][1]:  # type: ignore[index]
@@ -290,7 +294,9 @@ def test_wrong_rounding_in_mistral_format(normalizer: Load) -> None:
         ids = np.concatenate(
             [ours.token_ids[:offset], replacement.token_ids, ours.token_ids[offset + length :]]
         )
-        found = diagnose(model, case, ours, Answer(ids, ((offset, len(replacement.token_ids)),)))
+        found = diagnose(
+            model.model, case, ours, Answer(ids, ((offset, len(replacement.token_ids)),))
+        )
         assert found.cause is Cause.WRONG_COUNT
         assert "rounding='down'" in found.alternatives
         return
@@ -313,7 +319,7 @@ def test_wrong_limit(name: str, wrong: dict[str, Any], right: str, normalizer: L
     model = normalizer(name)
     faulty = with_geometry(model, **wrong)
     proposed = []
-    for finding in compare(faulty, Unchanged(model), built_in_cases(model)):
+    for finding in compare(faulty.model, Unchanged(model), built_in_cases(model.model)):
         if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
             if finding.theirs is not None and finding.theirs.token_ids is None:
                 assert finding.diagnosis.cause is Cause.ORACLE_REFUSES
@@ -332,7 +338,7 @@ def test_a_count_that_nothing_explains(normalizer: Load) -> None:
     ours, ids = answered(model, case)
     ((offset, length),) = ours.ranges or ()
     theirs = Answer(np.insert(ids, offset, [ids[offset]] * 6).astype(np.uint32))
-    found = diagnose(model, case, ours, theirs)
+    found = diagnose(model.model, case, ours, theirs)
     assert found.cause is Cause.WRONG_COUNT
     assert f"{length} tokens in mmroute and {length + 6} in the oracle" in found.explanation
     assert "300x200" in found.explanation
@@ -344,8 +350,10 @@ class Reversed:
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
-    def expand(self, ids: Any, replacements: Any) -> Expansion:
-        expansion: Expansion = self.inner.expand(ids, replacements[::-1])
+    def expand(self, ids: Any, insertions: Sequence[Insertion]) -> Expansion:
+        pairs = zip(insertions, reversed(insertions), strict=True)
+        turned = [replace(here, replacement=other.replacement) for here, other in pairs]
+        expansion: Expansion = self.inner.expand(ids, turned)
         return expansion
 
 
@@ -353,14 +361,12 @@ class Reversed:
 @pytest.mark.parametrize("ranges", [True, False])
 def test_placement_order(name: str, ranges: bool, normalizer: Load) -> None:
     right = normalizer(name)
-    images = right.model.images
-    assert images is not None
-    placement: Any = Reversed(images.placement)
-    faulty = Normalizer(replace(right.model, images=replace(images, placement=placement)))
+    placement: Any = Reversed(right.model.placement)
+    faulty = Normalizer(replace(right.model, placement=placement))
     parts = (IMAGE, text("and"), IMAGE, text("or"), IMAGE)
     case = chat(*parts, sizes=((60, 90), (700, 400), (300, 300)))
-    ours, theirs = our_answer(faulty, case), our_answer(right, case)
-    found = diagnose(faulty, case, ours, theirs if ranges else replace(theirs, ranges=None))
+    ours, theirs = our_answer(faulty.model, case), our_answer(right.model, case)
+    found = diagnose(faulty.model, case, ours, theirs if ranges else replace(theirs, ranges=None))
     assert found.cause is Cause.PLACEMENT_ORDER
     assert "3, 2, 1" in found.explanation
 
@@ -371,7 +377,7 @@ def test_images_elsewhere(normalizer: Load) -> None:
     ours, ids = answered(model, case)
     ((offset, length),) = ours.ranges or ()
     moved = np.concatenate([ids[offset : offset + length], ids[:offset], ids[offset + length :]])
-    found = diagnose(model, case, ours, Answer(moved, ((0, length),)))
+    found = diagnose(model.model, case, ours, Answer(moved, ((0, length),)))
     assert found.cause is Cause.PLACEMENT_ORDER
 
 
@@ -421,7 +427,9 @@ def test_orientation(name: str, normalizer: Load) -> None:
     model = normalizer(name)
     case = chat(IMAGE, IMAGE, sizes=((640, 200), (300, 300)))
     turned = chat(IMAGE, IMAGE, sizes=((200, 640), (300, 300)))
-    found = diagnose(model, case, our_answer(model, case), our_answer(model, turned))
+    found = diagnose(
+        model.model, case, our_answer(model.model, case), our_answer(model.model, turned)
+    )
     assert found.cause is Cause.ORIENTATION
     assert "640x200 by mmroute and as 200x640 by the oracle" in found.explanation
 
@@ -430,21 +438,24 @@ def test_what_needs_no_search(normalizer: Load) -> None:
     model = normalizer("small-qwen2-vl")
     case = one(300, 200)
     ours, ids = answered(model, case)
-    refused = diagnose(model, case, ours, Answer(refusal="ValueError: too wide"))
+    refused = diagnose(model.model, case, ours, Answer(refusal="ValueError: too wide"))
     assert refused.cause is Cause.ORACLE_REFUSES
     assert "too wide" in refused.explanation
-    ranges = diagnose(model, case, ours, Answer(ids, ((1, 2),)))
+    ranges = diagnose(model.model, case, ours, Answer(ids, ((1, 2),)))
     assert ranges.cause is Cause.RANGES_ONLY
     assert "at 1 with length 2 in the oracle" in ranges.explanation
-    other = diagnose(model, case, ours, Answer(np.array([1, 2, 3], np.uint32), ()))
+    other = diagnose(model.model, case, ours, Answer(np.array([1, 2, 3], np.uint32), ()))
     assert other.cause is Cause.OTHER
     assert "the oracle 3" in other.explanation
 
 
 def test_equal_answers_are_not_diagnosed(normalizer: Load) -> None:
     model = normalizer("small-gemma-3")
-    findings = list(compare(model, Unchanged(model), built_in_cases(model)))
+    findings = list(compare(model.model, Unchanged(model), built_in_cases(model.model)))
     assert {finding.verdict for finding in findings} == {Verdict.EQUAL}
+
+
+NO_CONTEXT = RequestContext(0, 0, lambda _: np.array([], np.uint32))
 
 
 class Odd:
@@ -452,16 +463,17 @@ class Odd:
 
     max_embeds = 100
 
-    def with_overrides(self, options: object) -> Odd:
-        del options
+    def with_overrides(self, overrides: Overrides) -> Odd:
+        del overrides
         return self
 
-    def replacements(self, images: Any) -> Iterator[Replacement]:
-        return (Replacement(np.full(i.width, 5, np.uint32)) for i in images)
+    def replacements(self, items: Any, context: RequestContext) -> Iterator[Replacement]:
+        del context
+        return (Replacement(np.full(i.width, 5, np.uint32)) for i in items)
 
 
 def test_alternatives_of_any_geometry() -> None:
-    found = [other.name for other in alternatives(Odd(), (ImageSize(10, 10),), 11)]
+    found = [other.name for other in alternatives(Odd(), (ImageSize(10, 10),), NO_CONTEXT, 11)]
     assert found == [
         "+1 pixels of width, +0 of height",
         "+1 pixels of width, +1 of height",

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +29,12 @@ from mmroute import ImageSize, InexactError, Lora, ModelError, Normalizer, Reaso
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.forwarding import vllm_generate, vllm_generate_cached
 from mmroute.images import read_image
+from mmroute.items import size_of
 from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.parity.oracles.pictures import data_url
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.normalizer import RemoteNormalizer
-from mmroute.request_lines import RequestLine, request_of
+from mmroute.request_lines import request_of
 from mmroute.server.app import create_app
 from mmroute.server.models import Models, ModelSource
 from mmroute.server.settings import InexactPolicy, ServerSettings
@@ -147,11 +148,11 @@ REFUSED_OVER_HTTP: Final = {(EMBEDDED_MODEL, "unknown-variable")}
 def arguments(case: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a case, with a file for every size."""
     request = request_of({name: case[name] for name in REQUEST_FIELDS if name in case})
-    given = {name: getattr(request, name) for name in RequestLine.model_fields if name != "id"}
-    if request.images is not None:
-        given["images"] = [
-            read_image(data_url(size.width, size.height), uuid=size.uuid) for size in request.images
-        ]
+    given = {field.name: getattr(request, field.name) for field in fields(request)}
+    sizes = map(size_of, request.images)
+    given["images"] = [
+        read_image(data_url(size.width, size.height), uuid=size.uuid) for size in sizes
+    ]
     return given
 
 
@@ -210,7 +211,8 @@ def test_what_a_server_does_not_tell_is_not_forwarded(qwen: RemoteNormalizer) ->
         vllm_generate(routing, request, sampling_params={})
     assert vllm_generate_cached(routing, request, sampling_params={})["features"]
     place = PlaceholderRange(0, 1, 3, embeds_known=False)
-    untold = replace(routing, placeholders=(place,))
+    (placed,) = routing.items
+    untold = replace(routing, items=(placed._replace(placeholder=place),))
     with pytest.raises(ValueError, match="known to be a feature"):
         vllm_generate_cached(untold, request, sampling_params={})
     text = qwen.normalize(messages=HI)

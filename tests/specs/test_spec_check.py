@@ -44,7 +44,7 @@ def test_a_valid_spec_says_what_it_is_for(check: Callable[..., SpecReport]) -> N
     report = json.loads(json.dumps(check(OWN).as_json()))
     assert report["valid"]
     assert report["problems"] == []
-    assert (report["family"], report["geometry"]) == ("acme-vl", "smart_resize")
+    assert (report["family"], report["geometry"]) == ("acme-vl", {"image": "smart_resize"})
     assert report["match"]["config.json:model_type"] == ["acme_vl"]
     assert "values" not in report
 
@@ -52,20 +52,21 @@ def test_a_valid_spec_says_what_it_is_for(check: Callable[..., SpecReport]) -> N
 MISTAKES = {
     "an unknown field": ('title = "', 'titel = "a"\ntitle = "', "titel", "did you mean 'title'?"),
     "an unknown field in a table": (
-        'rule = "', 'rul = "a"\nrule = "', "placeholder.rul", "did you mean 'rule'?",
+        'chat_text = "', 'chat_txt = "a"\nchat_text = "', "image.chat_txt",
+        "did you mean 'chat_text'?",
     ),
     "a lookup's field": (
-        "patch_size = { from", "patch_size = { form", "geometry.values.patch_size.form",
+        "patch_size = { from", "patch_size = { form", "image.values.patch_size.form",
         "did you mean 'from'?",
     ),
     "a token's field": (
         "equals =", "equal =", "tokens.image.equal", "did you mean 'equals'?",
     ),
     "a geometry": (
-        '"smart_resize"', '"smartresize"', "geometry.name", "did you mean 'smart_resize'?",
+        '"smart_resize"', '"smartresize"', "image.geometry", "did you mean 'smart_resize'?",
     ),
     "a placement rule": (
-        '"single_token"', '"singel_token"', "placeholder.rule", "did you mean 'single_token'?",
+        'title = "', 'placement = "target"\ntitle = "', "placement", "did you mean 'targets'?",
     ),
     "a pipeline": (
         '= "qwen2" }', '= "qwen" }', "tokenizer.pipelines.Qwen2Tokenizer", "did you mean 'qwen2'?",
@@ -83,29 +84,29 @@ MISTAKES = {
     "a file that is not read": (
         'patch_size = { from = ["preprocessor_config.json',
         'patch_size = { from = ["preprocesor_config.json',
-        "geometry.values.patch_size.from", "did you mean 'preprocessor_config.json'?",
+        "image.values.patch_size.from", "did you mean 'preprocessor_config.json'?",
     ),
     "a value of no geometry": (
-        "patch_size = {", "patchsize = {", "geometry.values.patchsize",
+        "patch_size = {", "patchsize = {", "image.values.patchsize",
         "did you mean 'patch_size'?",
     ),
     "a value the geometry needs": (
-        "patch_size = {", "# {", "geometry.values.patch_size", "needs it",
+        "patch_size = {", "# {", "image.values.patch_size", "needs it",
     ),
     "a token the geometry needs": (
         "[tokens.image]", "[tokens.pad]", "tokens.image", "needs it",
     ),
     "a target that is no token": (
-        'rule = "single_token"', 'rule = "single_token"\ntarget = "imag"', "placeholder.target",
+        'target = "image"', 'target = "imag"', "image.target",
         "did you mean 'image'?",
     ),
     "a default of another kind": (
-        "default = 14, note", 'default = "14", note', "geometry.values.patch_size.default",
+        "default = 14, note", 'default = "14", note', "image.values.patch_size.default",
         "must be a valid integer",
     ),
     "a value from nowhere": (
         'merge_size = { from = ["preprocessor_config.json:merge_size"], default = 2,',
-        "merge_size = {", "geometry.values.merge_size", "neither",
+        "merge_size = {", "image.values.merge_size", "neither",
     ),
     "a token that is read in two ways": (
         'text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "tokens.image",
@@ -115,10 +116,10 @@ MISTAKES = {
         "pipelines = { Qwen2Tokenizer", "# {", "tokenizer.pipelines", "classes",
     ),
     "another format's placement": (
-        '"single_token"', '"rendered"', "placeholder.rule", "mistral",
+        'title = "', 'placement = "rendered"\ntitle = "', "image.target", "must be absent",
     ),
     "tags without a number": (
-        '"single_token"', '"numbered_tags"', "placeholder.chat_text", "{n}",
+        'target = "image"', 'templates = { target = "<{n}>" }', "image.chat_text", "{n}",
     ),
     "a known name": ('"acme-vl"', '"qwen2-vl"', "family", "a name of its own"),
 }  # fmt: skip
@@ -138,26 +139,16 @@ def test_a_mistake_is_named(name: str, check: Callable[..., SpecReport]) -> None
 def test_all_mistakes_are_named_at_once(check: Callable[..., SpecReport]) -> None:
     """Of several tables, and of those that hang together, in one run."""
     text = OWN.replace('title = "', 'titel = "').replace("patch_size = {", "patchsize = {")
-    text = text.replace('"single_token"', '"single_tokens"').replace("max_pixels = {", "# {")
+    text = text.replace('target = "image"', 'target = "imag"').replace("max_pixels = {", "# {")
     places = [found.place for found in check(text).problems]
     assert sorted(places) == [
-        "geometry.values.max_pixels",
-        "geometry.values.patch_size",
-        "geometry.values.patchsize",
-        "placeholder.rule",
+        "image.target",
+        "image.values.max_pixels",
+        "image.values.patch_size",
+        "image.values.patchsize",
         "titel",
         "title",
     ]
-
-
-@pytest.mark.parametrize("lacking", ["geometry", "placeholder"])
-def test_geometry_and_placeholder_belong_together(
-    lacking: str, check: Callable[..., SpecReport]
-) -> None:
-    kept, _, rest = OWN.partition(f"[{lacking}]")
-    after = "\n[context]" if lacking == "geometry" else "\n[geometry]"
-    report = check(kept + after + rest.partition(after)[2])
-    assert [found.place for found in report.problems] == [lacking]
 
 
 def test_every_mistake_the_package_refuses_is_found(check: Callable[..., SpecReport]) -> None:
@@ -192,9 +183,9 @@ def test_what_is_no_toml(check: Callable[..., SpecReport], tmp_path: Path) -> No
 
 
 def test_tables_that_are_none(check: Callable[..., SpecReport]) -> None:
-    report = check("geometry = 1\ntokens = []\nmatch = 3\nplaceholder = 'x'\ntokenizer = 2\n")
+    report = check("image = 1\ntokens = []\nmatch = 3\nplacement = []\ntokenizer = 2\n")
     places = {found.place for found in report.problems}
-    assert {"geometry", "tokens", "match", "placeholder", "tokenizer", "family"} <= places
+    assert {"image", "tokens", "match", "placement", "tokenizer", "family"} <= places
 
 
 def test_a_broken_installed_spec_is_told(

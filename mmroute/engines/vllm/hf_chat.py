@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.messages import ParsedChat, to_conversation
+from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.items import Item, Modality
+from mmroute.request import Request
 
 __all__ = ["HfChat"]
 
@@ -34,18 +36,27 @@ class HfChat:
         template: for requests without tools; None if the model has none.
         tool_template: for requests with tools: the processor's template is not used then.
         special_tokens: ``bos_token`` and the like, which templates may write.
-        chat_placeholder: the text a "string" template gets in front for one image.
+        placeholders: modality -> the text a "string" template gets in front for one item.
     """
 
     template: ChatTemplate | None
     tool_template: ChatTemplate | None
     special_tokens: Mapping[str, str]
-    chat_placeholder: str | None
+    placeholders: Mapping[Modality, str]
 
     @property
     def content_format(self) -> str:
         """See `Chat.content_format`."""
         return "string" if self.template is None else self.template.content_format
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """See `Chat.origins`."""
+        return {
+            "chat_template": self.template.origin if self.template else "none",
+            "tool_chat_template": self.tool_template.origin if self.tool_template else "none",
+            "content_format": "the chat template's syntax tree",
+        }
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
@@ -60,12 +71,12 @@ class HfChat:
     def render(
         self,
         chat: ParsedChat,
-        stored: Sequence[ImageSize],  # noqa: ARG002 - templates do not see sizes
-        options: RequestOptions,
+        items: Sequence[Item],  # noqa: ARG002 - templates do not see sizes
+        request: Request,
     ) -> str:
         """See `Chat.render`."""
-        kwargs = _template_kwargs(options)
-        tools = kwargs.get("tools", normalize_tools(options.tools))
+        kwargs = _template_kwargs(request)
+        tools = kwargs.get("tools", normalize_tools(request.tools))
         template = self.template if tools is None else self.tool_template
         if template is None:
             with_tools = "" if tools is None else " that is used when a request has tools"
@@ -76,7 +87,7 @@ class HfChat:
         conversation = to_conversation(
             chat,
             content_format=template.content_format,
-            chat_placeholder=self.chat_placeholder,
+            placeholders=self.placeholders,
         )
         if not template.knows_developer:
             conversation = _developer_to_system(conversation)
@@ -89,16 +100,16 @@ class HfChat:
         return template.render(
             conversation,
             variables=variables,
-            add_generation_prompt=options.add_generation_prompt,
-            continue_final_message=options.continue_final_message,
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=request.continue_final_message,
         )
 
 
-def _template_kwargs(options: RequestOptions) -> dict[str, Any]:
-    if not options.chat_template_kwargs:
+def _template_kwargs(request: Request) -> dict[str, Any]:
+    if not request.chat_template_kwargs:
         return {}
     # null and "auto" mean "not set" to the engine, whatever the variable.
-    kwargs = {k: v for k, v in options.chat_template_kwargs.items() if v not in (None, "auto")}
+    kwargs = {k: v for k, v in request.chat_template_kwargs.items() if v not in (None, "auto")}
     if kwargs.get("tokenize") is False:  # what the engine does anyway
         del kwargs["tokenize"]
     refused = _REFUSED_KWARGS & kwargs.keys()

@@ -6,17 +6,23 @@ Source: vLLM 0.33.0 ``multimodal/hasher.py`` and ``multimodal/processing/inputs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
 from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, shown
-from mmroute.request import Image, ImageFile, ImageSize, check_text, size_of
+from mmroute.items import (
+    Identity,
+    IdentitySource,
+    ImageFile,
+    ImageSize,
+    Item,
+    check_text,
+    size_of,
+)
 
-__all__ = ["IdentitySource", "ImageIdentity", "image_identity"]
+__all__ = ["image_identity"]
 
 _LENGTH_BYTES: Final = 8
 _NONE: Final = b"\x00"
@@ -29,42 +35,13 @@ _CONVERSION: Final = {"image_mode": "RGB", "rgba_background_color": (255, 255, 2
 _OTHER_MODALITIES: Final = frozenset({"videos_kwargs", "audio_kwargs"})
 
 
-class IdentitySource(StrEnum):
-    """What an identity was made of."""
-
-    UUID = "uuid"
-    """The client's own name, as it is."""
-    UUID_HASH = "uuid_hash"
-    """The client's own name, hashed with the processor kwargs and the model string."""
-    CONTENT_HASH = "content_hash"
-    """The bytes of the file, hashed with the processor kwargs and the model string."""
-    REMOTE = "remote"
-    """What a server says of it; of what it was made, it does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageIdentity:
-    """How the engine calls an image.
-
-    Attributes:
-        value: what enters block hashes and events.
-        source: what it was made of.
-    """
-
-    value: str
-    source: IdentitySource
-
-    def __str__(self) -> str:
-        return self.value
-
-
 def image_identity(
-    image: Image, *, mm_processor_kwargs: Mapping[str, Any], model_id: str
-) -> ImageIdentity | None:
+    item: Item, *, mm_processor_kwargs: Mapping[str, Any], model_id: str
+) -> Identity | None:
     """The identity of an image; None if only its size is known.
 
     Args:
-        image: with a uuid, or a file.
+        item: an image with a uuid, or its file.
         mm_processor_kwargs: of the request.
         model_id: the model string the engine was started with.
 
@@ -72,27 +49,27 @@ def image_identity(
         InexactError: `invalid_request` for a text that is not Unicode;
             `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
-    uuid = size_of(image).uuid
-    if uuid is None and isinstance(image, ImageSize):
+    uuid = size_of(item).uuid
+    if uuid is None and isinstance(item, ImageSize):
         return None
     kwargs = {k: v for k, v in mm_processor_kwargs.items() if k not in _OTHER_MODALITIES}
     if uuid is not None and not kwargs:
-        return ImageIdentity(uuid, IdentitySource.UUID)
+        return Identity(uuid, IdentitySource.UUID)
     source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
     hasher = blake3(_framed(b"image"))
     if uuid is not None:
         hasher.update(_LEAF + _framed(_utf8(uuid)))
-    elif isinstance(image, ImageFile):
+    elif isinstance(item, ImageFile):
         hasher.update(_LEAF + _framed(b"image"))
-        if image.converted:
+        if item.converted:
             hasher.update(_MAPPING + _length(2) + _framed(b"io_config"))
             hasher.update(b"".join(_value(_CONVERSION)) + _framed(b"data"))
-        hasher.update(_LEAF + _length(len(image.data)))
-        hasher.update(image.data)
+        hasher.update(_LEAF + _length(len(item.data)))
+        hasher.update(item.data)
     if kwargs:
         hasher.update(_framed(b"mm_processor_kwargs") + b"".join(_value(kwargs)))
     hasher.update(_framed(b"model_id") + _LEAF + _framed(_utf8(model_id)))
-    return ImageIdentity(hasher.hexdigest(), source)
+    return Identity(hasher.hexdigest(), source)
 
 
 def _value(value: object) -> Iterator[bytes]:

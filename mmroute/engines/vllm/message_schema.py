@@ -14,7 +14,7 @@ from typing import Any, Final, TypeGuard
 
 from mmroute.engines.vllm.tools import check_tool_calls, normalize_tools
 from mmroute.errors import invalid, shown
-from mmroute.request import RequestOptions
+from mmroute.request import Request
 
 __all__ = ["OTHER_MEDIA", "TEXT_FIELD", "check_chat", "is_link"]
 
@@ -44,17 +44,18 @@ _SCHEMES: Final = ("data:", "http://", "https://")
 _LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 
 
-def check_chat(messages: object, options: RequestOptions) -> list[dict[str, Any]]:
+def check_chat(request: Request) -> list[dict[str, Any]]:
     """All messages as the API accepts them, with options that go together.
 
     Raises:
         InexactError: `invalid_request`.
     """
+    messages: object = request.messages
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise invalid(f"messages must be a list, found {type(messages).__name__}")
     if not messages:
         raise invalid("messages must not be empty")
-    if options.continue_final_message and options.add_generation_prompt:
+    if request.continue_final_message and request.add_generation_prompt:
         raise invalid(
             "continue_final_message and add_generation_prompt exclude each other; "
             "set add_generation_prompt to false"

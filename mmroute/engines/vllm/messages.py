@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, shown
-from mmroute.request import RequestOptions
+from mmroute.items import Modality, checked_uuid
+from mmroute.request import Request
 
-__all__ = ["ParsedChat", "parse_chat", "to_conversation"]
+__all__ = ["parse_chat", "to_conversation"]
 
 _IMAGE_TYPES: Final = frozenset({"image", "image_url"})
 # Keys the content part types define; every other key of a part reaches the template.
@@ -26,67 +27,35 @@ _PART_KEYS: Final = frozenset({
 })  # fmt: skip
 # Where other APIs put the picture of a part of type "image".
 _CONTENT_KEYS: Final = frozenset({"image", "image_url", "source", "url"})
-_NO_EXTRA: Final[dict[str, Any]] = {}  # shared, and never changed
+_NO_EXTRA: Final[Mapping[str, Any]] = {}  # shared, and never changed
 # Roles that add nothing to their messages if those have nothing but a content.
 _WITHOUT_MORE: Final = frozenset({"system", "user", "assistant"})
 _BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
-class _Text(NamedTuple):
-    text: str
-    extra: dict[str, Any]
-
-
-class _Image(NamedTuple):
-    number: int
-    extra: dict[str, Any]
-
-
-class _ToolReference(NamedTuple):
-    name: Any
-
-
-_Part = _Text | _Image | _ToolReference
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedChat:
-    """The messages of a request, taken apart.
-
-    Attributes:
-        messages: as the API accepts them.
-        image_parts: the parts that stand for an image, in order.
-        contents: the parts of each message.
-    """
-
-    messages: tuple[dict[str, Any], ...]
-    image_parts: tuple[Mapping[str, Any], ...]
-    contents: tuple[Sequence[_Part], ...]
-
-
-def parse_chat(messages: object, options: RequestOptions) -> ParsedChat:
+def parse_chat(request: Request) -> ParsedChat:
     """Check the messages of a request, and take them apart.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`.
     """
-    checked = tuple(check_chat(messages, options))
-    image_parts: list[Mapping[str, Any]] = []
-    contents = tuple([_parts(message, image_parts) for message in checked])
-    return ParsedChat(checked, tuple(image_parts), contents)
+    checked = tuple(check_chat(request))
+    media: list[MediaPart] = []
+    contents = tuple([_parts(message, media) for message in checked])
+    return ParsedChat(checked, contents, tuple(media))
 
 
 def to_conversation(
-    chat: ParsedChat, *, content_format: str, chat_placeholder: str | None
+    chat: ParsedChat, *, content_format: str, placeholders: Mapping[Modality, str]
 ) -> list[dict[str, Any]]:
     """Messages as the template gets them.
 
     Args:
         chat: of the request.
-        content_format: ``openai`` keeps the parts of a message as dicts, images where they
+        content_format: ``openai`` keeps the parts of a message as dicts, items where they
             are; ``string`` joins its texts and puts missing placeholders in front.
-        chat_placeholder: the text put in front for one image, ``{n}`` its number; None for
-            models that get none.
+        placeholders: modality -> the text put in front for one item, ``{n}`` its number; without
+            one, models get none.
 
     Raises:
         InexactError: `invalid_request`, `placeholder_count_mismatch`.
@@ -97,45 +66,43 @@ def to_conversation(
         if content_format == "openai":
             content = [_as_dict(part) for part in parts]
         else:
-            content = _as_text(parts, chat_placeholder)
+            content = _as_text(parts, placeholders)
         conversation.append(_conversation_message(message, content))
     return conversation
 
 
-def _parts(message: Mapping[str, Any], image_parts: list[Mapping[str, Any]]) -> Sequence[_Part]:
+def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]:
     content = message.get("content")
     if content is None:
         return ()
     if isinstance(content, str):
         if message["role"] != "system":
-            return (_Text(content, _NO_EXTRA),)
+            return (TextPart(content, _NO_EXTRA),)
         content = [{"type": "text", "text": content}]
     if message["role"] == "system":
         content = _without_billing_header(content)
-    parts = [_parse_part(part, image_parts) for part in content]
+    parts = [_parse_part(part, media) for part in content]
     return [part for part in parts if part is not None]
 
 
-def _parse_part(part: object, image_parts: list[Mapping[str, Any]]) -> _Part | None:
+def _parse_part(part: object, media: list[MediaPart]) -> Part | None:
     if isinstance(part, str):
-        return _Text(part, _NO_EXTRA)
+        return TextPart(part, _NO_EXTRA)
     if type(part) is dict:  # the two commonest parts, in their plainest form
         kind = part.get("type")
         if kind == "text" and len(part) == 2 and type(part.get("text")) is str:  # noqa: PLR2004 - type and text
-            return _Text(part["text"], _NO_EXTRA)
+            return TextPart(part["text"], _NO_EXTRA)
         if kind == "image" and len(part) == 1:
-            image_parts.append(part)
-            return _Image(len(image_parts), _NO_EXTRA)
+            return _placed(media, part, Modality.IMAGE, _NO_EXTRA)
     if not isinstance(part, Mapping):
         raise invalid(f"a content part must be an object, found {type(part).__name__}")
     kind = _kind(part)
     if kind in TEXT_FIELD:
         return _parse_text(part, kind)
     if kind in _IMAGE_TYPES:
-        image_parts.append(part)
-        return _parse_image(part, kind, len(image_parts))
+        return _placed(media, part, Modality.IMAGE, _image_extra(part, kind))
     if kind == "tool_reference":
-        return _ToolReference(part.get("name"))
+        return ToolReference(part.get("name"))
     if kind in OTHER_MEDIA:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
@@ -155,16 +122,42 @@ def _kind(part: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else shown(kind)
 
 
-def _parse_text(part: Mapping[str, Any], kind: str) -> _Text | None:
+def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
     text = part.get(TEXT_FIELD[kind])
     if text is None and kind in ("text", "refusal"):
         return None
     if not isinstance(text, str):
         raise invalid(f"a part of type {kind!r} has {type(text).__name__} for its text")
-    return _Text(text, _extra_keys(part))
+    return TextPart(text, _extra_keys(part))
 
 
-def _parse_image(part: Mapping[str, Any], kind: str, number: int) -> _Image:
+def _placed(
+    media: list[MediaPart], part: Mapping[str, Any], modality: Modality, extra: Mapping[str, Any]
+) -> MediaPart:
+    """The part of an item, numbered among those of its modality."""
+    before = (other.number for other in reversed(media) if other.modality is modality)
+    number = 1 + next(before, 0)
+    if len(part) == 1 and "type" in part:
+        placed = MediaPart(modality, number, None, None, extra, part)
+    else:
+        placed = MediaPart(modality, number, _url(part), _uuid(part), extra, part)
+    media.append(placed)
+    return placed
+
+
+def _url(part: Mapping[str, Any]) -> str | None:
+    link = part.get("image_url")
+    url = link.get("url") if isinstance(link, Mapping) else link
+    return url if isinstance(url, str) else None
+
+
+def _uuid(part: Mapping[str, Any]) -> str | None:
+    """The client's name for an item; the engine takes the text of whatever is there."""
+    uuid = part.get("uuid")
+    return checked_uuid(None if uuid is None else str(uuid))
+
+
+def _image_extra(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     if kind == "image_url" and not is_link(_link(part)):
         raise invalid(
             'an image_url part must hold {"url": "..."} with a data: or http(s): URL, found '
@@ -177,7 +170,7 @@ def _parse_image(part: Mapping[str, Any], kind: str, number: int) -> _Image:
         )
     if "prompt_cache_breakpoint" in part:
         raise invalid("prompt_cache_breakpoint is not covered")
-    return _Image(number, {} if kind == "image" else _extra_keys(part))
+    return _NO_EXTRA if kind == "image" else _extra_keys(part)
 
 
 def _link(part: Mapping[str, Any]) -> object:
@@ -203,23 +196,21 @@ def _without_billing_header(parts: Sequence[Any]) -> Iterator[Any]:
             yield {**part, "text": rest} if isinstance(part, Mapping) else rest
 
 
-def _as_dict(part: _Part) -> dict[str, Any]:
-    if isinstance(part, _Text):
-        return {"type": "text", "text": part.text} | part.extra
-    if isinstance(part, _Image):
-        return {"type": "image"} | part.extra
+def _as_dict(part: Part) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text, **part.extra}
+    if isinstance(part, MediaPart):
+        return {"type": part.modality.value, **part.extra}
     return {"type": "tool_reference", "name": part.name}
 
 
-def _as_text(parts: Sequence[_Part], chat_placeholder: str | None) -> str:
-    texts = [text for part in parts if not isinstance(part, _Image) and (text := _text_of(part))]
+def _as_text(parts: Sequence[Part], placeholders: Mapping[Modality, str]) -> str:
+    texts = [text for part in parts if not isinstance(part, MediaPart) and (text := _text_of(part))]
     text = "\n".join(texts)
-    if chat_placeholder is None:
-        return text
     wanted = Counter(
-        chat_placeholder.replace("{n}", str(part.number))
+        placeholders[part.modality].replace("{n}", str(part.number))
         for part in parts
-        if isinstance(part, _Image)
+        if isinstance(part, MediaPart) and part.modality in placeholders
     )
     missing: list[str] = []
     for placeholder, count in wanted.items():
@@ -233,8 +224,8 @@ def _as_text(parts: Sequence[_Part], chat_placeholder: str | None) -> str:
     return "\n".join([*missing, text] if text else missing)
 
 
-def _text_of(part: _Text | _ToolReference) -> str:
-    if isinstance(part, _Text):
+def _text_of(part: TextPart | ToolReference) -> str:
+    if isinstance(part, TextPart):
         return part.text
     if part.name is not None and not isinstance(part.name, str):
         raise invalid(f"a tool_reference part has {shown(part.name)} for its name")

@@ -7,16 +7,18 @@ Source: vLLM 0.33.0 ``renderers/mistral.py`` and ``tokenizers/mistral.py``, tran
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.messages import ParsedChat, to_conversation
+from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, shown
 from mmroute.geometry import TokenIds
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.items import ImageSize, Item, stored_size_of
+from mmroute.request import Request
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 __all__ = ["MistralChat"]
@@ -42,6 +44,11 @@ class MistralChat:
         return "string"
 
     @property
+    def origins(self) -> Mapping[str, str]:
+        """See `Chat.origins`."""
+        return {"content_format": "mistral-common's encoder"}
+
+    @property
     def templates(self) -> None:
         """See `Chat.templates`."""
 
@@ -49,45 +56,44 @@ class MistralChat:
         """See `Chat.with_template`."""
         return self
 
-    def render(
-        self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions
-    ) -> TokenIds:
+    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
         """See `Chat.render`."""
         # Template variables have no effect without a template; what steers the encoder has.
-        refused = _ENCODER_PARAMETERS & options.chat_template_kwargs.keys()
+        refused = _ENCODER_PARAMETERS & request.chat_template_kwargs.keys()
         if refused:
             raise invalid(
                 f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
             )
-        _check_end(chat.messages[-1]["role"], options)
+        _check_end(chat.messages[-1]["role"], request)
         # The engine hands the original messages on, with the parsed tool arguments in them.
-        parsed = to_conversation(chat, content_format="string", chat_placeholder=None)
+        parsed = to_conversation(chat, content_format="string", placeholders={})
+        stored = [stored_size_of(item) for item in items]
         sized = _with_sizes(chat.messages, stored)
         for message, result in zip(sized, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
-        _check_unicode(sized, options)  # without the images, which may be long
+        _check_unicode(sized, request)  # without the images, which may be long
         return self.encoder.encode(
             sized,
-            tools=normalize_tools(options.tools),
-            continue_final_message=options.continue_final_message,
+            tools=normalize_tools(request.tools),
+            continue_final_message=request.continue_final_message,
         )
 
 
-def _check_unicode(messages: Sequence[dict[str, Any]], options: RequestOptions) -> None:
+def _check_unicode(messages: Sequence[dict[str, Any]], request: Request) -> None:
     """Tekken takes a lone surrogate for U+FFFD; the engine's API refuses it."""
     try:
-        json.dumps([messages, options.tools], ensure_ascii=False, default=str).encode()
+        json.dumps([messages, request.tools], ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         raise invalid(f"the messages or tools hold a lone surrogate: {error.reason}") from error
 
 
-def _check_end(last_role: str, options: RequestOptions) -> None:
-    if options.add_generation_prompt and last_role == "assistant":
+def _check_end(last_role: str, request: Request) -> None:
+    if request.add_generation_prompt and last_role == "assistant":
         raise invalid(
             "add_generation_prompt cannot follow an assistant message; use continue_final_message",
         )
-    if options.continue_final_message and last_role != "assistant":
+    if request.continue_final_message and last_role != "assistant":
         raise invalid(
             "continue_final_message needs an assistant message at the end for this model",
         )

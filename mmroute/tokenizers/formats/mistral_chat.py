@@ -22,7 +22,7 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.request import ImageSize
+from mmroute.items import ImageSize
 
 __all__ = ["MistralChatEncoder"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.messages import ParsedChat
 from mmroute.geometry import TokenIds
-from mmroute.request import ImageSize, RequestOptions
+from mmroute.items import Item
+from mmroute.request import Request
 
 __all__ = ["Chat"]
 
@@ -21,6 +22,10 @@ class Chat(Protocol):
         """How message contents reach the template: ``openai`` (parts) or ``string``."""
 
     @property
+    def origins(self) -> Mapping[str, str]:
+        """What decides how chats are rendered, and where each of it was found."""
+
+    @property
     def templates(self) -> Mapping[str, ChatTemplate] | None:
         """Those for requests without tools (``default``) and with (``tool_use``).
 
@@ -30,18 +35,16 @@ class Chat(Protocol):
     def with_template(self, template: ChatTemplate) -> Chat:
         """The same renderer with another template for all requests."""
 
-    def render(
-        self, chat: ParsedChat, stored: Sequence[ImageSize], options: RequestOptions
-    ) -> str | TokenIds:
+    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> str | TokenIds:
         """Render a conversation.
 
         Args:
             chat: the messages of the request.
-            stored: the size of the image of each image part, as it is stored in its file.
-            options: of the request.
+            items: the item of each media part.
+            request: with its options.
 
         Returns:
-            The text after the chat template; or the token IDs, where the backend's renderer
+            The text after the chat template; or the token IDs, where the engine's renderer
             gives those at once (mistral-common).
 
         Raises:

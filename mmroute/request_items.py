@@ -1,29 +1,30 @@
-"""The images of one request, each with what is known of it, within the limits of the engine."""
+"""The items of one request, each with what is known of it, within the limits of the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from mmroute.engines.profile import BackendProfile
+from mmroute.chat.conversation import MediaPart
+from mmroute.engines.profile import EngineProfile
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.images.data_url import is_data_url
 from mmroute.images.reading import read_image
+from mmroute.items import Image, ImageFile, ImageSize, size_of
 from mmroute.net.links import ImageLinks
-from mmroute.request import Image, ImageFile, ImageSize, checked_uuid, size_of
 
 if TYPE_CHECKING:
     from mmroute.net.fetching import LinkFetcher
 
-__all__ = ["admit", "images_of_parts", "left_over", "url_of", "uuid_of", "with_uuid"]
+__all__ = ["images_of_parts", "left_over", "with_uuid", "within_limits"]
 
 _BYTES_PER_PIXEL: Final = 4
 
 
 def images_of_parts(
-    parts: Sequence[Mapping[str, Any]],
+    parts: Sequence[MediaPart],
     given: Sequence[Image],
-    backend: BackendProfile,
+    engine: EngineProfile,
     links: ImageLinks | None,
 ) -> tuple[Image, ...]:
     """The image of each image part of the messages, in order.
@@ -33,12 +34,12 @@ def images_of_parts(
 
     Raises:
         InexactError: `image_size_unknown`; `image_count_mismatch`; what reading or fetching an
-            image raises; what `admit` raises.
+            image raises; what `within_limits` raises.
     """
-    if len(parts) > backend.max_images:
-        raise _too_many(backend)
+    if len(parts) > engine.max_items:
+        raise _too_many(engine)
     waiting = iter(given)
-    images = admit(_images(parts, waiting, backend, links), backend)
+    images = within_limits(_images(parts, waiting, engine, links), engine)
     left = len(list(waiting))
     if left:
         raise left_over(left, len(given))
@@ -55,49 +56,47 @@ def left_over(left: int, given: int) -> InexactError:
     )
 
 
-def admit(images: Iterable[Image], backend: BackendProfile) -> tuple[Image, ...]:
+def within_limits(images: Iterable[Image], engine: EngineProfile) -> tuple[Image, ...]:
     """All images of a request, if the engine takes them together.
 
     Raises:
         InexactError: `too_many_images`, `image_refused`.
     """
-    admitted: list[Image] = []
+    taken: list[Image] = []
     decoded = 0
     for image in images:
-        admitted.append(image)
-        if len(admitted) > backend.max_images:
-            raise _too_many(backend)
+        taken.append(image)
+        if len(taken) > engine.max_items:
+            raise _too_many(engine)
         size = size_of(image)
         pixels = size.width * size.height
-        if pixels > backend.max_image_pixels:
+        if pixels > engine.max_image_pixels:
             raise InexactError(
                 Reason.IMAGE_REFUSED,
-                f"the engine decodes no image of more than {backend.max_image_pixels} pixels, "
+                f"the engine decodes no image of more than {engine.max_image_pixels} pixels, "
                 f"found {size}",
             )
         decoded += pixels * _BYTES_PER_PIXEL
-        if decoded > backend.max_decoded_bytes:
+        if decoded > engine.max_decoded_bytes:
             raise InexactError(
                 Reason.IMAGE_REFUSED,
-                f"the engine decodes at most {backend.max_decoded_bytes} bytes of images for one "
+                f"the engine decodes at most {engine.max_decoded_bytes} bytes of images for one "
                 f"request; these have {decoded} or more",
             )
-    return tuple(admitted)
+    return tuple(taken)
 
 
 def _images(
-    parts: Sequence[Mapping[str, Any]],
+    parts: Sequence[MediaPart],
     waiting: Iterator[Image],
-    backend: BackendProfile,
+    engine: EngineProfile,
     links: ImageLinks | None,
 ) -> Iterator[Image]:
-    """Each image when it is asked for, so that no more are fetched than are admitted."""
+    """Each image when it is asked for, so that no more are fetched than are taken."""
     fetcher = None if links is None else _fetcher(links)
-    upright = backend.applies_exif_orientation
-    for number, part in enumerate(parts, 1):
-        uuid = url = None
-        if len(part) > 1 or "type" not in part:
-            uuid, url = uuid_of(part), url_of(part)
+    upright = engine.applies_exif_orientation
+    for part in parts:
+        uuid, url = part.uuid, part.url
         if url is not None and is_data_url(url):
             yield read_image(url, uuid=uuid, upright=upright)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
@@ -105,7 +104,7 @@ def _images(
         else:
             image = next(waiting, None)
             if image is None:
-                raise _missing(number, url, links)
+                raise _missing(part.number, url, links)
             yield with_uuid(image, uuid)
 
 
@@ -113,19 +112,6 @@ def _fetcher(links: ImageLinks) -> LinkFetcher:
     from mmroute.net.fetching import LinkFetcher  # noqa: PLC0415 - httpcore is rarely needed
 
     return LinkFetcher(links)
-
-
-def uuid_of(part: Mapping[str, Any]) -> str | None:
-    """The client's name for the image; the engine takes the text of whatever is there."""
-    uuid = part.get("uuid")
-    return checked_uuid(None if uuid is None else str(uuid))
-
-
-def url_of(part: Mapping[str, Any]) -> str | None:
-    """The link or data URL of an image part; None if it has none."""
-    link = part.get("image_url")
-    url = link.get("url") if isinstance(link, Mapping) else link
-    return url if isinstance(url, str) else None
 
 
 def _missing(number: int, url: str | None, links: ImageLinks | None) -> InexactError:
@@ -168,8 +154,8 @@ def with_uuid(image: Image, uuid: str | None) -> Image:
     return named
 
 
-def _too_many(backend: BackendProfile) -> InexactError:
+def _too_many(engine: EngineProfile) -> InexactError:
     return InexactError(
         Reason.TOO_MANY_IMAGES,
-        f"more than {backend.max_images} images; the engine takes no more in one prompt",
+        f"more than {engine.max_items} images; the engine takes no more in one prompt",
     )

@@ -1,0 +1,35 @@
+"""The engine profiles by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mmroute.engines.profile import EngineProfile
+from mmroute.engines.vllm.profile import VLLM
+from mmroute.errors import ModelError, Reason, nearest
+
+__all__ = ["engine_names", "find_engine"]
+
+_PROFILES: Final[Mapping[str, EngineProfile]] = {"vllm": VLLM}
+
+
+def engine_names() -> list[str]:
+    """The names by which `find_engine` knows profiles."""
+    return sorted(_PROFILES)
+
+
+def find_engine(name: str) -> EngineProfile:
+    """The profile of that name.
+
+    Raises:
+        ModelError: `unknown_backend`.
+    """
+    if name in _PROFILES:
+        return _PROFILES[name]
+    near = nearest(name, _PROFILES)
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise ModelError(
+        Reason.UNKNOWN_BACKEND,
+        f"There is no backend profile {name!r}; there are: {', '.join(engine_names())}.{hint}",
+    )

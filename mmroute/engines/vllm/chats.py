@@ -1,0 +1,75 @@
+"""Which renderer a model's chats have, by the name that its family spec gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from mmroute.chat import Chat
+from mmroute.chat.template_files import chat_templates
+from mmroute.engines.vllm.hf_chat import HfChat
+from mmroute.errors import SpecError, did_you_mean
+from mmroute.geometry import RequestContext
+from mmroute.items import ImageSize, Modality
+from mmroute.tokenizers import Tokenizer
+from mmroute.tokenizers.formats.huggingface import named_special_tokens
+
+if TYPE_CHECKING:
+    from mmroute.model.files import ModelFiles
+    from mmroute.model.resolved import MediaRules
+    from mmroute.model.spec import FamilySpec
+
+    _Media: TypeAlias = Mapping[Modality, MediaRules]
+    _Load: TypeAlias = Callable[[ModelFiles, FamilySpec, Tokenizer, _Media], Chat]
+
+__all__ = ["load_chat"]
+
+
+def load_chat(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media: _Media) -> Chat:
+    """The chat renderer of one model.
+
+    Raises:
+        ModelError: its chat template cannot be loaded.
+        SpecError: there is no renderer of that name.
+    """
+    if family.chat not in _RENDERERS:
+        known = ", ".join(sorted(_RENDERERS))
+        hint = did_you_mean(family.chat, _RENDERERS)
+        raise SpecError(f"{family.family}: chat is {family.chat!r}, none of {known}{hint}")
+    return _RENDERERS[family.chat](files, family, tokenizer, media)
+
+
+def _template(files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _media: _Media) -> Chat:
+    template, tool_template = chat_templates(files)
+    return HfChat(
+        template=template,
+        tool_template=tool_template,
+        special_tokens=named_special_tokens(files.object("tokenizer_config.json")),
+        placeholders={
+            modality: spec.chat_text
+            for modality, spec in family.media.items()
+            if spec.chat_text is not None
+        },
+    )
+
+
+def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media: _Media) -> Chat:
+    # mistral-common is slow to import and only these families need it.
+    from mmroute.engines.vllm.mistral_chat import MistralChat  # noqa: PLC0415
+
+    encoder = tokenizer.chat_encoder
+    if encoder is None or Modality.IMAGE not in media:
+        raise SpecError(f"{family.family}: a family in Mistral format needs a geometry")
+    geometry = media[Modality.IMAGE].geometry
+    context = RequestContext(0, 0, lambda text: tokenizer.encode(text, add_special_tokens=False))
+
+    def tokens_of(size: ImageSize) -> list[int]:
+        (replacement,) = geometry.replacements([size], context)
+        ids: list[int] = replacement.token_ids.tolist()
+        return ids
+
+    encoder.answer_images_with(tokens_of)
+    return MistralChat(encoder)
+
+
+_RENDERERS: Final[Mapping[str, _Load]] = {"template": _template, "mistral": _mistral}

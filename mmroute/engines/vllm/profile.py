@@ -1,0 +1,33 @@
+"""vLLM 0.33.0, by the defaults of its server.
+
+Source: ``config/multimodal.py`` (--limit-mm-per-prompt), ``envs.py`` (VLLM_MAX_IMAGE_PIXELS,
+VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES), and the smallest batch of tokens of its scheduler.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mmroute.engines.profile import EngineProfile
+from mmroute.engines.vllm.chats import load_chat
+from mmroute.engines.vllm.context import longest_context
+from mmroute.engines.vllm.identity import image_identity
+from mmroute.engines.vllm.messages import parse_chat
+
+__all__ = ["VLLM"]
+
+VLLM: Final = EngineProfile(
+    "vllm",
+    "0.33.0",
+    max_items=999,
+    max_image_pixels=178_956_970,
+    max_decoded_bytes=715_827_880,
+    min_encoder_cache=2048,
+    applies_exif_orientation=True,
+    parse_chat=parse_chat,
+    load_chat=load_chat,
+    identify=image_identity,
+    longest_context=longest_context,
+    hash_algorithm="sha256",
+    hash_block_size=16,
+)

@@ -1,0 +1,252 @@
+"""The items of a request: images, videos and audio, each by the numbers that decide its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Final, TypeAlias, overload
+
+from mmroute.errors import InexactError, Reason, invalid, shown
+
+__all__ = [
+    "AudioLength",
+    "Identity",
+    "IdentitySource",
+    "Image",
+    "ImageFile",
+    "ImageSize",
+    "Item",
+    "Modality",
+    "VideoSize",
+    "check_items",
+    "check_text",
+    "checked_uuid",
+    "image_size",
+    "size_of",
+    "stored_size_of",
+]
+
+_MAX_TEXT: Final = 4096
+
+
+class Modality(StrEnum):
+    """The kind of an item, by the engine's own name."""
+
+    IMAGE = "image"
+    VIDEO = "video"
+    AUDIO = "audio"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSize:
+    """An image by its size, on which token IDs depend.
+
+    Attributes:
+        width: pixels, upright: after any EXIF rotation that the engine applies.
+        height: pixels, likewise.
+        uuid: the client's own name for the image, if it sent one. Token IDs do not depend on
+            it; image identities do.
+
+    >>> ImageSize(1280, 720)
+    ImageSize(width=1280, height=720, uuid=None)
+    """
+
+    modality: ClassVar = Modality.IMAGE
+    width: int
+    height: int
+    uuid: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """An image by its file, on which its identity depends; made by `mmroute.read_image`.
+
+    Attributes:
+        size: as it is shown, and the client's own name for it.
+        stored: as it is stored in the file, before any EXIF rotation.
+        converted: whether the engine has to convert the picture to RGB.
+        data: the whole file.
+    """
+
+    modality: ClassVar = Modality.IMAGE
+    size: ImageSize
+    stored: ImageSize
+    converted: bool
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoSize:
+    """A video by the numbers on which token IDs depend.
+
+    Attributes:
+        width: pixels, after any rotation that the engine applies.
+        height: pixels, likewise.
+        num_frames: frames in the file.
+        fps: frames a second.
+        uuid: the client's own name for the video, if it sent one.
+    """
+
+    modality: ClassVar = Modality.VIDEO
+    width: int
+    height: int
+    num_frames: int
+    fps: float
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AudioLength:
+    """A piece of audio by the numbers on which token IDs depend.
+
+    Attributes:
+        num_samples: samples of one channel, as they are stored.
+        sampling_rate: samples a second.
+        uuid: the client's own name for the audio, if it sent one.
+    """
+
+    modality: ClassVar = Modality.AUDIO
+    num_samples: int
+    sampling_rate: int
+    uuid: str | None = None
+
+
+Image: TypeAlias = ImageSize | ImageFile
+"""An image of a request, as far as it is known."""
+
+Item: TypeAlias = Image | VideoSize | AudioLength
+"""An item of a request, as far as it is known."""
+
+
+class IdentitySource(StrEnum):
+    """What an identity was made of."""
+
+    UUID = "uuid"
+    """The client's own name, as it is."""
+    UUID_HASH = "uuid_hash"
+    """The client's own name, hashed with the processor kwargs and the model string."""
+    CONTENT_HASH = "content_hash"
+    """The bytes of the file, hashed with the processor kwargs and the model string."""
+    REMOTE = "remote"
+    """What a server says of it; of what it was made, it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The string by which an engine tells an item from others.
+
+    Attributes:
+        value: what enters block hashes and events.
+        source: what it was made of.
+    """
+
+    value: str
+    source: IdentitySource
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@overload
+def size_of(item: Image) -> ImageSize: ...
+
+
+@overload
+def size_of(item: Item) -> ImageSize | VideoSize | AudioLength: ...
+
+
+def size_of(item: Item) -> ImageSize | VideoSize | AudioLength:
+    """The numbers by which the engine counts an item."""
+    return item.size if isinstance(item, ImageFile) else item
+
+
+def stored_size_of(image: Item) -> ImageSize:
+    """The size of an image in its file, as far as that is known.
+
+    Raises:
+        InexactError: `unsupported_modality`: it is no image.
+    """
+    if isinstance(image, ImageFile):
+        return image.stored
+    if isinstance(image, ImageSize):
+        return image
+    raise InexactError(Reason.UNSUPPORTED_MODALITY, f"only images are covered, found {image}")
+
+
+def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
+    """Check what a client says of an image.
+
+    Raises:
+        InexactError: `invalid_request` for anything but two positive integers and a text.
+    """
+    for name, value in (("width", width), ("height", height)):
+        if not _is_length(value):
+            raise invalid(f"image {name} must be a positive int of pixels, found {shown(value)}")
+    return ImageSize(width, height, checked_uuid(uuid))  # type: ignore[arg-type]  # both are ints here
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def checked_uuid(uuid: object) -> str | None:
+    """Check the name a client gives an item.
+
+    Raises:
+        InexactError: `invalid_request` for anything but a text that can be hashed.
+    """
+    if uuid is None:
+        return None
+    if not isinstance(uuid, str):
+        raise invalid(f"image uuid must be a string, found {shown(uuid)}")
+    check_text("image uuid", uuid)
+    return uuid
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse a text that block hashes cannot cover, or that would be costly in all of them.
+
+    Raises:
+        InexactError: `invalid_request` for half of a surrogate pair, which JSON may hold, or
+            for more than 4,096 characters.
+    """
+    if len(text) > _MAX_TEXT:
+        raise invalid(f"{name} must have at most {_MAX_TEXT} characters, found {len(text)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise invalid(f"{name} holds a lone surrogate: {error.reason}") from error
+
+
+def check_items(name: str, items: object, modality: Modality) -> None:
+    """Check the items given beside a prompt or messages; None is no item.
+
+    Args:
+        name: the field of the request.
+        items: its value.
+        modality: of the items that belong there.
+
+    Raises:
+        InexactError: `invalid_request` for anything but a sequence of items of that modality;
+            `unsupported_modality` for a video or audio.
+    """
+    if items is None or items == ():
+        return
+    if not isinstance(items, Sequence):
+        raise invalid(f"{name} must be a sequence of ImageSize, found {type(items).__name__}")
+    if modality is not Modality.IMAGE and items:
+        raise InexactError(
+            Reason.UNSUPPORTED_MODALITY, f"{name}: no rules for items of this kind are known yet"
+        )
+    for index, image in enumerate(items):
+        if not isinstance(image, ImageSize | ImageFile):
+            raise invalid(
+                f"{name}[{index}] must be an ImageSize or ImageFile, found {shown(image)}"
+            )
+        size = size_of(image)
+        if size.uuid is not None or not (_is_length(size.width) and _is_length(size.height)):
+            image_size(size.width, size.height, size.uuid)

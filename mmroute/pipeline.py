@@ -1,0 +1,323 @@
+"""The way of a request: parse, render, encode, count, place, identify.
+
+Everything that answers requests calls `answer`; what is known when a model is loaded is only
+looked up here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.geometry import AnyGeometry, Overrides, TokenIds
+from mmroute.hashing.reuse import HashReuse
+from mmroute.items import Identity, Item, Modality, size_of
+from mmroute.model.resolved import MediaRules, ResolvedModel
+from mmroute.net.links import ImageLinks
+from mmroute.placement import Expansion, Insertion
+from mmroute.placement.targets import Targets
+from mmroute.request import Request, integers
+from mmroute.request_items import images_of_parts, within_limits
+from mmroute.routing import PlacedItem, Routing
+from mmroute.stages import Stage, Stopwatch
+
+__all__ = ["Prepared", "answer", "expand", "geometry_of", "prepare", "text_prefix"]
+
+_Items: TypeAlias = Mapping[Modality, Sequence[Item]]
+
+
+def _no_lap(_stage: Stage) -> None:
+    """Nothing is counted."""
+
+
+def answer(
+    model: ResolvedModel,
+    request: Request,
+    *,
+    links: ImageLinks | None = None,
+    hash_reuse: HashReuse | None = None,
+    watch: Stopwatch | None = None,
+) -> Routing:
+    """The token IDs of one request. Nothing a client put into it raises.
+
+    Args:
+        model: that is asked.
+        request: of a client.
+        links: permission to follow links to images; None to leave them alone.
+        hash_reuse: the cache that the routing's block hashes use; None for none.
+        watch: counts what each stage takes.
+    """
+    lap: Callable[[Stage], None] = _no_lap
+    if watch is not None:
+        lap = watch.lap
+        watch.resume()
+    try:
+        prepared = prepare(model, request, links=links, lap=lap)
+        expansion = expand(model, prepared)
+        lap(Stage.PLACE)
+        placed = _placed(model, request, prepared.items, expansion)
+        lap(Stage.IDENTIFY)
+    except InexactError as inexact:
+        return Routing(reason=inexact.reason, message=str(inexact))
+    except RecursionError:  # messages, tools and kwargs are JSON of any depth
+        return Routing(reason=Reason.INVALID_REQUEST, message="the request is nested too deeply")
+    expansion.token_ids.setflags(write=False)
+    prepared.ids.setflags(write=False)
+    return Routing(
+        items=placed,
+        lora=request.lora,
+        cache_salt=request.cache_salt,
+        _token_ids=expansion.token_ids,
+        _unexpanded=prepared.ids,
+        _reuse=hash_reuse,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A request whose items are counted, and not yet placed.
+
+    Attributes:
+        ids: the un-expanded prompt, shape (n,).
+        items: by modality, in the order of the request.
+        insertions: what takes each item's place, modality by modality.
+    """
+
+    ids: TokenIds
+    items: Mapping[Modality, Sequence[Item]]
+    insertions: Sequence[Insertion]
+
+
+def prepare(
+    model: ResolvedModel,
+    request: Request,
+    *,
+    links: ImageLinks | None = None,
+    lap: Callable[[Stage], None] = _no_lap,
+) -> Prepared:
+    """The first half of the way: everything before items are placed.
+
+    Raises:
+        InexactError: there is no exact answer.
+    """
+    request.check()
+    if request.messages is None:
+        items = _given_items(model, request)
+        lap(Stage.PARSE)
+        ids = _prompt_ids(model, request)
+        lap(Stage.ENCODE)
+    else:
+        items, ids = _chat_ids(model, request, links, lap)
+    insertions = list(_insertions(model, request, items, len(ids))) if items else []
+    lap(Stage.COUNT)
+    return Prepared(ids, items, insertions)
+
+
+def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
+    """The second half: every item in its place, in a prompt that fits the context.
+
+    Raises:
+        InexactError: `placeholder_count_mismatch`, `empty_prompt`, `prompt_too_long`.
+    """
+    expansion = Expansion(prepared.ids, ())
+    if prepared.insertions:
+        expansion = model.placement.expand(prepared.ids, prepared.insertions)
+    _check_length(model, expansion.token_ids)
+    return expansion
+
+
+def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> AnyGeometry:
+    """The geometry of a modality under the request's overrides.
+
+    Raises:
+        InexactError: `unsupported_modality`, `unsupported_processor_kwargs`.
+    """
+    geometry = _rules(model, modality).geometry
+    if not request.mm_processor_kwargs and not request.media_io_kwargs:
+        return geometry
+    media_io = request.media_io_kwargs.get(modality, {})
+    return geometry.with_overrides(Overrides(request.mm_processor_kwargs, media_io))
+
+
+def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
+    """The token IDs before the first item of a chat, whatever its items are; shape (n,).
+
+    The engine encodes the whole prompt first and puts items into the IDs, so those before the
+    first placeholder are its own. That holds where one token is the placeholder: other rules
+    change the text around it. And it holds where every item has a placeholder: the engine
+    encodes anew otherwise.
+
+    Returns:
+        None where it cannot be said.
+    """
+    if not isinstance(model.placement, Targets):
+        return None
+    try:
+        chat = model.engine.parse_chat(request)
+        rendered = model.chat.render(chat, (), request)
+        if not isinstance(rendered, str):
+            return None
+        ids = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
+        rules = [_rules(model, part.modality) for part in chat.media]
+    except InexactError:
+        return None
+    targets = {rule.target for rule in rules}
+    if any(len(target) != 1 for target in targets):
+        return None
+    (places,) = np.isin(ids, [token for (token,) in targets]).nonzero()
+    if not len(places) or len(places) < len(chat.media):
+        return None
+    prefix = ids[: places[0]]
+    return prefix if 0 < len(prefix) < model.max_model_len else None
+
+
+def _given_items(model: ResolvedModel, request: Request) -> _Items:
+    """The items beside a prompt, which has placeholders for them."""
+    if not request.images:
+        return {}
+    _rules(model, Modality.IMAGE)
+    return {Modality.IMAGE: within_limits(request.images, model.engine)}
+
+
+def _prompt_ids(model: ResolvedModel, request: Request) -> TokenIds:
+    if request.prompt_token_ids is not None:
+        return _checked_ids(model, request.prompt_token_ids)
+    return _encode(model, request.prompt, add_special_tokens=request.add_special_tokens)
+
+
+def _chat_ids(
+    model: ResolvedModel,
+    request: Request,
+    links: ImageLinks | None,
+    lap: Callable[[Stage], None],
+) -> tuple[_Items, TokenIds]:
+    """The items of a chat, and its prompt before they are in it."""
+    chat = model.engine.parse_chat(request)
+    for part in chat.media:
+        _rules(model, part.modality)
+    images = images_of_parts(chat.media, request.images, model.engine, links)
+    lap(Stage.PARSE)
+    rendered = model.chat.render(chat, images, request)
+    lap(Stage.RENDER)
+    if isinstance(rendered, str):
+        rendered = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
+        lap(Stage.ENCODE)
+    return ({Modality.IMAGE: images} if images else {}), rendered
+
+
+def _rules(model: ResolvedModel, modality: Modality) -> MediaRules:
+    rules = model.media.get(modality)
+    if rules is None:
+        raise InexactError(
+            Reason.UNSUPPORTED_MODALITY,
+            f"the engine takes no {modality}s for the family {model.family.family}",
+        )
+    return rules
+
+
+def _encode(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
+    if not isinstance(text, str):
+        raise invalid(
+            f"prompt must be a string, found {type(text).__name__}; token IDs go into "
+            "prompt_token_ids"
+        )
+    limit = model.max_model_len * model.tokenizer.max_chars_per_token
+    if len(text) > limit:
+        raise InexactError(
+            Reason.PROMPT_TOO_LONG,
+            f"the prompt has {len(text)} characters; more than {limit} cannot fit the context "
+            f"of {model.max_model_len} tokens",
+        )
+    try:
+        return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except ValueError as error:
+        raise invalid(f"the prompt cannot be encoded: {error}") from error
+
+
+def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
+    ids = integers("prompt_token_ids", given)
+    highest = model.max_token_id
+    if ids and not (min(ids) >= 0 and max(ids) <= highest):
+        position, wrong = next((i, t) for i, t in enumerate(ids) if not 0 <= t <= highest)
+        raise InexactError(
+            Reason.TOKEN_OUT_OF_VOCABULARY,
+            f"prompt_token_ids[{position}] is {shown(wrong)}; this model's IDs are 0 to {highest}",
+        )
+    return np.array(ids, dtype=np.uint32)
+
+
+def _insertions(
+    model: ResolvedModel, request: Request, items: _Items, text_length: int
+) -> Iterator[Insertion]:
+    """What takes each item's place, within the limits of the engine."""
+    total = 0
+    for modality, listed in items.items():
+        rules = model.media[modality]
+        limit = max(model.engine.min_encoder_cache, rules.max_embeds)
+        geometry = geometry_of(model, request, modality)
+        numbers = [size_of(item) for item in listed]
+        replacements = geometry.replacements(numbers, model.context(text_length))
+        for number, replacement in enumerate(replacements):
+            if replacement.num_embeds > limit:
+                raise InexactError(
+                    Reason.ITEM_TOO_LARGE,
+                    f"an {modality} of {numbers[number]} has {replacement.num_embeds} features; "
+                    f"the engine's encoder cache is sure to hold {limit}",
+                )
+            total += replacement.num_embeds
+            if total >= model.max_model_len:
+                raise _too_long(model, total, f"{modality}s alone give")
+            target = rules.target if replacement.target is None else replacement.target
+            yield Insertion(modality, number, target, replacement)
+
+
+def _check_length(model: ResolvedModel, token_ids: TokenIds) -> None:
+    if not len(token_ids):
+        raise InexactError(Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it")
+    if len(token_ids) >= model.max_model_len:
+        raise _too_long(model, len(token_ids), "expanded prompt has")
+
+
+def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
+    return InexactError(
+        Reason.PROMPT_TOO_LONG,
+        f"the {what} {length} tokens; the context of {model.max_model_len} must also hold one "
+        "of the answer",
+    )
+
+
+def _placed(
+    model: ResolvedModel, request: Request, items: _Items, expansion: Expansion
+) -> tuple[PlacedItem, ...]:
+    """Where each item stands, and how the engine calls it, by position.
+
+    The engine gives the k-th name of a modality to the k-th range of that modality.
+    """
+    first_named: dict[str, Item] = {}
+    waiting: dict[Modality, Iterator[Identity | None]] = {}
+    for modality, listed in items.items():
+        identities = []
+        for item in listed:
+            identity = model.engine.identify(
+                item, mm_processor_kwargs=request.mm_processor_kwargs, model_id=model.model_id
+            )
+            identities.append(identity)
+            if identity is not None:
+                first = first_named.setdefault(identity.value, item)
+                if first is not item:
+                    _check_same_size(identity, first, item)
+        waiting[modality] = iter(identities)
+    return tuple([PlacedItem(p, next(waiting[p.modality])) for p in expansion.placeholders])
+
+
+def _check_same_size(identity: Identity, first: Item, second: Item) -> None:
+    one, other = replace(size_of(first), uuid=None), replace(size_of(second), uuid=None)
+    if one != other:
+        raise invalid(
+            f"the uuid {shown(identity.value)} names items of two sizes, {one} and {other}; the "
+            "engine caches by it, and would reuse the first one's tokens"
+        )

@@ -1,0 +1,56 @@
+"""All placement rules by name: the ones of this package, and those of installed packages.
+
+Only loading a model needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final, Protocol
+
+from mmroute.placement.blank_lines import MergedBlankLines
+from mmroute.placement.expansion import Placement
+from mmroute.placement.numbered_tags import NumberedTags
+from mmroute.placement.rendered import RenderedByTokenizer
+from mmroute.placement.targets import Targets
+from mmroute.plugins import with_installed
+from mmroute.tokenizers import Tokenizer
+
+__all__ = ["ENTRY_POINTS", "PlacementRule", "placement_rules"]
+
+ENTRY_POINTS: Final = "mmroute.placements"
+"""Entry point group of other packages' rules: name in a spec -> ``module:Class``."""
+
+
+class PlacementRule(Protocol):
+    """Makes the placement of one model."""
+
+    def build(self, tokenizer: Tokenizer, tokens: Mapping[str, int], /) -> Placement:
+        """The rule for one model.
+
+        Args:
+            tokenizer: of the model.
+            tokens: the spec's tokens, name -> ID.
+
+        Raises:
+            ModelError: the model lacks what the rule needs.
+        """
+
+
+_OWN: Final[Mapping[str, PlacementRule]] = {
+    "targets": Targets,
+    "merged_blank_lines": MergedBlankLines,
+    "numbered_tags": NumberedTags,
+    "rendered": RenderedByTokenizer,
+}
+
+
+@cache
+def placement_rules() -> Mapping[str, PlacementRule]:
+    """Name in a family spec -> rule.
+
+    Raises:
+        SpecError: an installed package's rule cannot be imported, or has a name that is taken.
+    """
+    return with_installed(_OWN, ENTRY_POINTS)
