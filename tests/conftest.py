@@ -8,6 +8,7 @@ from typing import Final
 
 import hypothesis
 import pytest
+import urllib3.util.connection  # noqa: F401 - it binds a socket once, to look for IPv6
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
