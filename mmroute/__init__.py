@@ -1,7 +1,7 @@
 """The token IDs an inference engine will hold for a vision-language request, without pixels."""
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.fast_paths import FastPaths
@@ -50,18 +50,16 @@ __all__ = [
 
 # What the request path does not need is imported when it is asked for (PEP 562).
 _LATER: Final = {
-    "ImageIdentity": (
-        "mmroute.items",
-        "Identity",
-    ),  # its name until 0.1; goes with the next release
+    "ImageIdentity": ("mmroute.items", "Identity"),  # the old name; goes with the next release
     "Remote": ("mmroute.remote", "Remote"),
     "connect": ("mmroute.remote.normalizer", "connect"),
     "load_tokenizer": ("mmroute.tokenizers.loading", "load_tokenizer"),
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever is asked for
+def __getattr__(name: str) -> object:
     if name in _LATER:
         module, attribute = _LATER[name]
-        return getattr(importlib.import_module(module), attribute)
+        value: object = getattr(importlib.import_module(module), attribute)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

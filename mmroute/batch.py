@@ -37,7 +37,7 @@ def normalize_many(
 def _in_threads(
     normalize: Callable[..., Routing], requests: Iterable[Mapping[str, Any]], threads: int
 ) -> Iterator[Routing]:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - rarely needed
+    from concurrent.futures import ThreadPoolExecutor  # rarely needed
 
     waiting = iter(requests)
     pending: deque[Future[list[Routing]]] = deque()

@@ -56,7 +56,7 @@ class Reason(StrEnum):
     """fastokens must encode, and it is not installed, or not equal to the reference."""
     SELF_CHECK_FAILED = "tokenizer_self_check_failed"
     """The model was loaded, and does not do what it must (`self_check`, ``mmroute doctor``)."""
-    SPECIAL_TOKEN_SPLIT = "special_token_split"  # noqa: S105 - a reason, not a password
+    SPECIAL_TOKEN_SPLIT = "special_token_split"
     """A placeholder that must be one token is not one token of the loaded tokenizer."""
 
     INVALID_REQUEST = "invalid_request"
@@ -97,7 +97,7 @@ class Reason(StrEnum):
     """The chat template refused the messages, or could not render them."""
     UNSUPPORTED_PROCESSOR_KWARGS = "unsupported_processor_kwargs"
     """`mm_processor_kwargs` the engine refuses, or whose effect was not proved."""
-    TOKEN_OUT_OF_VOCABULARY = "token_out_of_vocabulary"  # noqa: S105 - as above
+    TOKEN_OUT_OF_VOCABULARY = "token_out_of_vocabulary"
     """A token ID lies outside the model's vocabulary."""
     EMPTY_PROMPT = "empty_prompt"
     """There is not one token in the prompt."""
@@ -209,12 +209,12 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """The known name that is most like another; None where none is at least `cutoff` alike."""
-    import difflib  # noqa: PLC0415 - only to word an error
+    import difflib  # only to word an error
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
-def problem(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails, without importing it
+def problem(error: Any) -> str:
     """One of pydantic's errors in words: field, what it must be, what was found."""
     message = str(error["msg"]).removeprefix("Value error, ")
     if not error["loc"]:

@@ -78,7 +78,7 @@ class Normalizer:
     ) -> RemoteNormalizer: ...
 
     @classmethod
-    def from_pretrained(  # noqa: PLR0913 - where a model comes from, and how it is served
+    def from_pretrained(
         cls,
         model: str | os.PathLike[str],
         *,
@@ -123,14 +123,14 @@ class Normalizer:
                 DeprecationWarning,
                 stacklevel=2,
             )
-            from mmroute.remote.normalizer import connect  # noqa: PLC0415 - httpcore
+            from mmroute.remote.normalizer import connect  # httpcore
 
             return connect(os.fspath(model), remote)
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):
             raise TypeError(f"fast_paths must be a FastPaths, found {shown(fast_paths)}")
-        from mmroute.model.resolve import resolve_model  # noqa: PLC0415 - jinja2, pydantic
+        from mmroute.model.resolve import resolve_model  # jinja2, pydantic
 
         fast_paths = fast_paths or FastPaths()
         source: dict[str, Any] = {
@@ -211,7 +211,7 @@ class Normalizer:
 
 
 def _self_check(model: ResolvedModel) -> None:
-    from mmroute.health.self_check import check_model  # noqa: PLC0415 - only where it is asked for
+    from mmroute.health.self_check import check_model  # only where it is asked for
 
     report = check_model(model)
     for warning in report.warnings:

@@ -109,7 +109,7 @@ def _images(
 
 
 def _fetcher(links: ImageLinks) -> LinkFetcher:
-    from mmroute.net.fetching import LinkFetcher  # noqa: PLC0415 - httpcore is rarely needed
+    from mmroute.net.fetching import LinkFetcher  # httpcore is rarely needed
 
     return LinkFetcher(links)
 

@@ -141,7 +141,7 @@ def test_a_pickled_normalizer_is_the_same(small_model: Callable[[str], Path]) ->
         links=ImageLinks(hosts=("images.example",)),
         fast_paths=FastPaths(encoder="tokenizers", text_cache_bytes=0, hash_cache_bytes=0),
     )
-    copy = pickle.loads(pickle.dumps(normalizer))  # noqa: S301 - our own
+    copy = pickle.loads(pickle.dumps(normalizer))
     assert type(copy) is Normalizer
     assert copy.model.model_id == "served/under-this-name"
     assert copy.links == normalizer.links
@@ -153,7 +153,7 @@ def test_a_pickled_normalizer_is_the_same(small_model: Callable[[str], Path]) ->
 
 def test_a_pickled_normalizer_can_be_pickled(small_model: Callable[[str], Path]) -> None:
     data = pickle.dumps(Normalizer.from_pretrained(small_model(MODEL)))
-    assert pickle.dumps(pickle.loads(data)) == data  # noqa: S301 - our own
+    assert pickle.dumps(pickle.loads(data)) == data
 
 
 def test_a_normalizer_made_by_hand_cannot_be_pickled(
@@ -169,5 +169,5 @@ def test_an_answer_can_be_sent_to_another_process(
 ) -> None:
     for number in range(4):
         routing = normalizer(MODEL).normalize(**request(number))
-        again = pickle.loads(pickle.dumps(routing))  # noqa: S301 - written a line above
+        again = pickle.loads(pickle.dumps(routing))
         assert answer(again) == answer(routing)

@@ -269,7 +269,7 @@ def test_the_server_carries_output_mode_to_the_generate_route(
 def test_the_unexpanded_prompt_stays_with_a_routing(normalizer: Load) -> None:
     request = request_of("small-gemma-3", "adjacent images")
     routing = route(normalizer("small-gemma-3"), request)
-    again = pickle.loads(pickle.dumps(routing))  # noqa: S301 - our own
+    again = pickle.loads(pickle.dumps(routing))
     assert again.unexpanded_token_ids.tolist() == routing.unexpanded_token_ids.tolist()
     assert len(routing.unexpanded_token_ids) < len(routing.token_ids)
     assert not routing.unexpanded_token_ids.flags.writeable

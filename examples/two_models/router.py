@@ -65,7 +65,7 @@ class Render:
         answer = self._ask("POST", RENDER, {**chat, "mm_payload": "none"})
         return [bytes.fromhex(digits) for digits in answer["block_hashes"]]
 
-    def _ask(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
+    def _ask(self, method: str, path: str, body: object) -> Any:
         raw = None if body is None else json.dumps(body)
         try:
             self._connection.request(method, path, raw, {"Content-Type": "application/json"})

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.errors import MmrouteError, Reason
+from mmroute.fast_paths import FastPaths
+from mmroute.normalizer import Normalizer
 
 __all__ = ["Startup", "measure_startup", "rss_bytes"]
 
@@ -76,9 +78,6 @@ def measure_startup(**loaded_with: object) -> Startup:
 
 def report(loaded_with: str, import_seconds: float) -> None:
     """Load a model twice, and print what it took as JSON. Runs in the fresh process."""
-    from mmroute.fast_paths import FastPaths  # noqa: PLC0415 - its import is no part of mmroute's
-    from mmroute.normalizer import Normalizer  # noqa: PLC0415
-
     arguments: dict[str, Any] = json.loads(loaded_with)
     fast_paths = FastPaths(encoder=arguments.pop("encoder"))
     imported = rss_bytes()
@@ -99,12 +98,12 @@ def report(loaded_with: str, import_seconds: float) -> None:
         "rss_loaded_bytes": rss,
         "rss_again_bytes": rss_bytes(),
     }
-    print(json.dumps(found))  # noqa: T201 - this is how the process answers
+    sys.stdout.write(json.dumps(found))
 
 
 def rss_bytes() -> int:
     """Resident memory of this process in bytes; its peak where the system does not tell more."""
-    import resource  # noqa: PLC0415 - not on Windows
+    import resource  # not on Windows
 
     gc.collect()
     statm = Path("/proc/self/statm")

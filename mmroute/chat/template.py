@@ -83,7 +83,7 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     so is what the sandbox would return too; everything else it decides itself.
     """
 
-    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - as in jinja2
+    def getattr(self, obj: Any, attribute: str) -> Any:
         """See `jinja2.sandbox.SandboxedEnvironment.getattr`."""
         kind = type(obj)
         if kind is dict:
@@ -95,7 +95,7 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 return value
         return super().getattr(obj, attribute)
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in jinja2
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """See `jinja2.sandbox.SandboxedEnvironment.call`."""
         if obj is Namespace:
             kwargs.pop("_loop_vars", None)  # which compiled templates add to every call

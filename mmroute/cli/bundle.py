@@ -97,8 +97,8 @@ def _missing() -> bool:
 def _serve(arguments: argparse.Namespace) -> int:
     if _missing():
         return EXIT_FAILURE
-    from mmroute.bundle.files import SOURCE_FILES  # noqa: PLC0415 - an extra, and slow to import
-    from mmroute.bundle.server import serve  # noqa: PLC0415 - likewise
+    from mmroute.bundle.files import SOURCE_FILES  # an extra, and slow to import
+    from mmroute.bundle.server import serve
 
     def started(offer: Offer) -> None:
         snapshot = offer.snapshot
@@ -130,7 +130,7 @@ def _address(arguments: argparse.Namespace) -> str:
 def _fetch(arguments: argparse.Namespace) -> int:
     if _missing():
         return EXIT_FAILURE
-    from mmroute.bundle.client import fetch_bundle  # noqa: PLC0415 - an extra
+    from mmroute.bundle.client import fetch_bundle  # an extra
 
     out: Path = arguments.out
     if out.exists():

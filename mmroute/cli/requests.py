@@ -6,10 +6,10 @@ import argparse
 import contextlib
 import functools
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO, Final
 
 from mmroute.cli.common import (
@@ -254,20 +254,20 @@ def _links(arguments: argparse.Namespace) -> ImageLinks | None:
 
 def _same_file(first: str, second: str) -> bool:
     both = _STANDARD not in (first, second)
-    return both and os.path.exists(second) and os.path.samefile(first, second)  # noqa: PTH110, PTH121 - text in, truth out
+    return both and Path(second).exists() and Path(first).samefile(second)
 
 
 def _requests(files: contextlib.ExitStack, path: str) -> IO[bytes]:
     # Bytes: a line that is not UTF-8 is answered like any other bad line.
     if path == _STANDARD:
         return sys.stdin.buffer
-    return files.enter_context(open(path, "rb"))  # noqa: PTH123 - as below
+    return files.enter_context(Path(path).open("rb"))
 
 
 def _answers(files: contextlib.ExitStack, path: str) -> IO[str]:
     if path == _STANDARD:
         return sys.stdout
-    return files.enter_context(open(path, "w", encoding="ascii", newline="\n"))  # noqa: PTH123 - the path is a string
+    return files.enter_context(Path(path).open("w", encoding="ascii", newline="\n"))
 
 
 def _with_progress(lines: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -201,7 +201,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return EXIT_FAILURE
-    from mmroute.server.run import serve  # noqa: PLC0415 - an extra, and slow to import
+    from mmroute.server.run import serve  # an extra, and slow to import
 
     try:
         failure = serve(
@@ -231,7 +231,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
-    from mmroute.server.models import ModelSource  # noqa: PLC0415 - an extra
+    from mmroute.server.models import ModelSource  # an extra
 
     one = len(arguments.models) == 1
     if not one and (arguments.served_model_name or arguments.revision):
@@ -279,7 +279,7 @@ def _model_ids(given: Sequence[str], *, one: bool) -> dict[str, str]:
 
 
 def _settings(arguments: argparse.Namespace) -> ServerSettings:
-    from mmroute.server.settings import (  # noqa: PLC0415 - an extra
+    from mmroute.server.settings import (  # an extra
         AccessLog,
         InexactPolicy,
         ServerSettings,
@@ -321,7 +321,7 @@ def _from_environment(name: str) -> list[str]:
 
 
 def _listen(arguments: argparse.Namespace) -> Listen:
-    from mmroute.server.listening import Listen  # noqa: PLC0415 - an extra
+    from mmroute.server.listening import Listen  # an extra
 
     return Listen(
         host=arguments.host,

@@ -1,4 +1,4 @@
-"""What was hashed stays hashed: of a prompt that begins like a known one, only the new blocks."""
+"""Block hashes of earlier prompts: only the blocks behind a known beginning are hashed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HashReuse:
         block_size: int,
         seed: str | None,
     ) -> BlockHashes:
-        """See `mmroute.hashing.hash_blocks`, whose `previous` is found here."""
+        """What `mmroute.hashing.hash_blocks` gives; `previous` is found in the cache."""
         if len(token_ids) < _WORTH_KEEPING:
             return hash_blocks(
                 token_ids, extra_keys, algorithm=algorithm, block_size=block_size, seed=seed

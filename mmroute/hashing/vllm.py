@@ -123,8 +123,15 @@ class BlockHashes(Sequence[bytes]):
         """The hashes as events carry them with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=1, unsigned."""
         return [int.from_bytes(digest[-_EVENT_BYTES:], "big") for digest in self.hashes]
 
+    def num_shared(self, token_ids: TokenIds, keys: ExtraKeys) -> int:
+        """A number of first blocks that have the same tokens and extra keys in another prompt."""
+        length = min(len(self._token_ids), len(token_ids))
+        differ = np.flatnonzero(self._token_ids[:length] != token_ids[:length])
+        count = (int(differ[0]) if len(differ) else length) // self.block_size
+        return min(count, self._extra_keys.in_common(keys))
 
-def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the request
+
+def hash_blocks(
     token_ids: TokenIds,
     extra_keys: Sequence[BlockKeys] | None = None,
     *,
@@ -173,7 +180,7 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
     ids.setflags(write=False)
     hashes: tuple[bytes, ...] = ()
     if previous is not None and _settings(previous) == (chosen, block_size, seed):
-        hashes = previous.hashes[: _common_blocks(previous, ids, keys)]
+        hashes = previous.hashes[: previous.num_shared(ids, keys)]
         parent = hashes[-1] if hashes else parent
     reused = len(hashes)
     if reused < num_blocks:
@@ -192,14 +199,6 @@ def hash_blocks(  # noqa: PLR0913 - what an engine is started with, beside the r
 def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:
     """What must be the same for equal blocks to have equal hashes."""
     return hashes.algorithm, hashes.block_size, hashes.seed
-
-
-def _common_blocks(previous: BlockHashes, token_ids: TokenIds, keys: ExtraKeys) -> int:
-    """How many blocks at the start have the same tokens and the same extra keys."""
-    length = min(len(previous._token_ids), len(token_ids))  # noqa: SLF001 - they are one module
-    differ = np.flatnonzero(previous._token_ids[:length] != token_ids[:length])  # noqa: SLF001
-    count = (int(differ[0]) if len(differ) else length) // previous.block_size
-    return min(count, previous._extra_keys.in_common(keys))  # noqa: SLF001
 
 
 @lru_cache(maxsize=128)

@@ -20,6 +20,7 @@ from mmroute.pipeline import answer
 __all__ = ["Check", "HealthReport", "check_model", "load_and_check"]
 
 _MOST_VECTORS: Final = 12
+_REPEATS: Final = 2
 # Every letter and digit: a vocabulary with a hole loses some.
 _TEXT: Final = "The five boxing wizards (1234567890) jump quickly: so what?"
 _OF_MISTRAL_FORMAT: Final = frozenset({"params.json", "tekken.json"})
@@ -121,7 +122,7 @@ def check_model(
     )
 
 
-def load_and_check(  # noqa: PLR0913 - where a model comes from, and how it is served
+def load_and_check(
     model: str | os.PathLike[str],
     *,
     backend: str = "vllm",
@@ -174,7 +175,7 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
 def _files(model: ResolvedModel) -> ModelFiles:
     """The model's files again, never by way of the network."""
     if model.commit is not None:
-        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - only hub names need it
+        from huggingface_hub import try_to_load_from_cache  # only hub names need it
 
         for name in ("config.json", "params.json"):
             path = try_to_load_from_cache(model.name, name, revision=model.commit)
@@ -218,8 +219,8 @@ def _split_tokens(model: ResolvedModel) -> list[str]:
     named = {text: tokenizer.token_id(text) for text in tokenizer.named_tokens}
     for text, token_id in (named | wanted).items():
         alone = tokenizer.encode(text, add_special_tokens=False).tolist()
-        amid = tokenizer.encode(f"a {text} {text} b", add_special_tokens=False).tolist()
-        if token_id is None or alone != [token_id] or amid.count(token_id) != 2:  # noqa: PLR2004 - both of them
+        amid = tokenizer.encode(f"a {f'{text} ' * _REPEATS}b", add_special_tokens=False).tolist()
+        if token_id is None or alone != [token_id] or amid.count(token_id) != _REPEATS:
             problems.append(f"{text!r} must be the one ID {token_id}, and is encoded as {alone}")
     return problems
 
@@ -231,9 +232,9 @@ def _lost_text(model: ResolvedModel) -> list[str]:
 
 def _compare(model: ResolvedModel, path: Path) -> Check:
     # Only those who have vectors need what reads them.
-    from mmroute.parity.answers import Answer  # noqa: PLC0415
-    from mmroute.parity.oracles.vectors import VectorsOracle  # noqa: PLC0415
-    from mmroute.request_lines import request_of  # noqa: PLC0415
+    from mmroute.parity.answers import Answer
+    from mmroute.parity.oracles.vectors import VectorsOracle
+    from mmroute.request_lines import request_of
 
     oracle = VectorsOracle(path)
     cases = oracle.cases()

@@ -90,7 +90,7 @@ def _header_alone(source: ImageSource) -> ImageHeader:
 
 
 def _header(file: BinaryIO, *, complete: bool) -> ImageHeader:
-    from mmroute.images.header import read_header  # noqa: PLC0415 - Pillow is loaded when needed
+    from mmroute.images.header import read_header  # Pillow is loaded when needed
 
     return read_header(file, complete=complete)
 

@@ -262,7 +262,7 @@ def _is_lfs(text: str) -> bool:
 
 
 def _embedded() -> ModelFiles:
-    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # noqa: PLC0415 - slow
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # slow
 
     data = Path(MistralTokenizer._data_path())  # noqa: SLF001 - the package's only name for it
     tekken = data / _EMBEDDED_TEKKEN
@@ -278,8 +278,8 @@ def _embedded() -> ModelFiles:
 def _from_hub(
     model: str, revision: str | None, token: str | None, patterns: Sequence[str]
 ) -> ModelFiles:
-    import huggingface_hub  # noqa: PLC0415 - only hub names need it
-    from huggingface_hub import errors as hub  # noqa: PLC0415
+    import huggingface_hub  # only hub names need it
+    from huggingface_hub import errors as hub
 
     if model.count("/") > 1 or model.startswith((".", "/", "~")):
         raise ModelError(

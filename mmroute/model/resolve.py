@@ -25,7 +25,7 @@ from mmroute.tokenizers.model import load_model_tokenizer
 __all__ = ["resolve_files", "resolve_model"]
 
 
-def resolve_model(  # noqa: PLR0913 - where a model comes from, and how it is served
+def resolve_model(
     model: str,
     *,
     backend: str = "vllm",
@@ -114,7 +114,7 @@ class _Resolver:
             origins=tuple(self.origins),
         )
 
-    def _note(self, name: str, value: Any, source: str) -> None:  # noqa: ANN401 - JSON of any kind
+    def _note(self, name: str, value: Any, source: str) -> None:
         self.origins.append(Origin(name, value, source))
 
     def _note_bos(self, tokenizer: Tokenizer) -> None:

@@ -40,11 +40,11 @@ class DeadlineStream(httpcore.NetworkStream):
         self._stream = stream
         self._left = left
 
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the deadline decides
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """See httpcore."""
         return self._stream.read(max_bytes, self._left())
 
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002 - as above
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """See httpcore."""
         self._stream.write(buffer, self._left())
 
@@ -56,12 +56,12 @@ class DeadlineStream(httpcore.NetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ARG002 - as above
+        timeout: float | None = None,
     ) -> httpcore.NetworkStream:
         """See httpcore."""
         stream = self._stream.start_tls(ssl_context, server_hostname, self._left())
         return DeadlineStream(stream, self._left)
 
-    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - as in httpcore
+    def get_extra_info(self, info: str) -> Any:
         """See httpcore."""
         return self._stream.get_extra_info(info)

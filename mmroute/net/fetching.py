@@ -166,7 +166,7 @@ class _CheckedBackend(httpcore.NetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ARG002 - the deadline decides
+        timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
@@ -232,7 +232,7 @@ def _is_public(address: _IpAddress) -> bool:
     mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None:
         return _is_public(mapped)
-    routed = address.version == 4 or address in _PUBLIC_V6  # noqa: PLR2004 - of the protocol
+    routed = isinstance(address, ipaddress.IPv4Address) or address in _PUBLIC_V6
     relayed = any(address in network for network in _RELAYS)
     return routed and not relayed and address.is_global and not address.is_multicast
 

@@ -42,7 +42,7 @@ class Reply:
     raw: bytes
 
     @property
-    def body(self) -> Any:  # noqa: ANN401 - whatever the server sent
+    def body(self) -> Any:
         """The JSON value of the body; None if it is none."""
         try:
             return msgspec.json.decode(self.raw)

@@ -94,7 +94,7 @@ def _with(geometry: AnyGeometry, name: str, value: object) -> AnyGeometry | None
     return changed
 
 
-def _choices(hint: Any, value: object) -> Iterator[object]:  # noqa: ANN401 - a type
+def _choices(hint: Any, value: object) -> Iterator[object]:
     if isinstance(value, bool):
         yield not value
     elif get_origin(hint) is Literal:

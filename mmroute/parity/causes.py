@@ -33,7 +33,7 @@ class Cause(StrEnum):
     """An image has another number (or arrangement) of tokens."""
     PLACEMENT_ORDER = "placement_order"
     """The same images and the same text, put together in another order."""
-    SPECIAL_TOKEN_SPLIT = "special_token_split"  # noqa: S105 - a cause, not a password
+    SPECIAL_TOKEN_SPLIT = "special_token_split"
     """A special token is one ID for one of the two, and ordinary pieces for the other."""
     DECODE_ROUND_TRIP = "decode_round_trip"
     """The same text, in other IDs: one of the two has decoded and encoded it again."""

@@ -134,7 +134,7 @@ def _sizes(count: int) -> list[_Request]:
     return [{"width": width, "height": height} for width, height in chosen]
 
 
-def _chat(*messages: _Request, **options: Any) -> _Request:  # noqa: ANN401 - JSON of any kind
+def _chat(*messages: _Request, **options: Any) -> _Request:
     contents = [message["content"] for message in messages]
     count = sum(p == IMAGE for c in contents if isinstance(c, list) for p in c)
     return {"messages": list(messages), "images": _sizes(count), **options}

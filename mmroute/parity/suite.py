@@ -94,20 +94,23 @@ class _Random:
     def request(self) -> dict[str, Any]:
         """One request. Most are plain; what is rare makes most of the rest refused."""
         draw = self.draw
-        if draw.random() < 0.1:  # noqa: PLR2004 - a tenth are completions
-            return {"prompt": self._text(), "add_special_tokens": draw.random() < 0.5}  # noqa: PLR2004
+        if self._sometimes(0.1):
+            return {"prompt": self._text(), "add_special_tokens": self._sometimes(0.5)}
         images: list[dict[str, int]] = []
         messages: list[dict[str, Any]] = []
-        if draw.random() < 0.3:  # noqa: PLR2004
+        if self._sometimes(0.3):
             messages.append({"role": "system", "content": self._text()})
         for turn in range(draw.randint(1, 3)):
             if turn:
                 messages.append({"role": "assistant", "content": self._text()})
             messages.append(self._user(images))
         request: dict[str, Any] = {"messages": messages, "images": images}
-        if draw.random() < 0.1:  # noqa: PLR2004
+        if self._sometimes(0.1):
             request["add_generation_prompt"] = False
         return request
+
+    def _sometimes(self, probability: float) -> bool:
+        return self.draw.random() < probability
 
     def _user(self, images: list[dict[str, int]]) -> dict[str, Any]:
         parts = [self._part(images) for _ in range(self.draw.randint(1, _MOST_PARTS))]
@@ -115,7 +118,7 @@ class _Random:
 
     def _part(self, images: list[dict[str, int]]) -> Mapping[str, Any]:
         may = self.takes_images and len(images) < _MOST_IMAGES
-        if may and self.draw.random() < 0.4:  # noqa: PLR2004
+        if may and self._sometimes(0.4):
             images.append(self._size())
             return IMAGE
         return part(self._text())
@@ -130,7 +133,7 @@ class _Random:
     def _text(self) -> str:
         draw = self.draw
         words = draw.choices(_WORDS, k=draw.randint(1, _MOST_WORDS))
-        if draw.random() < 0.3:  # noqa: PLR2004
+        if self._sometimes(0.3):
             words.insert(draw.randint(0, len(words)), draw.choice(self.unusual))
         return " ".join(words)
 

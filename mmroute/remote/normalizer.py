@@ -43,12 +43,7 @@ class RemoteNormalizer:
         self._reuse = HashReuse(FastPaths().hash_cache_bytes)
         try:
             self._check_model()
-            first = self.normalize(prompt="a")
-            if first.reason is not None:
-                raise InexactError(  # noqa: TRY301 - caught where the connections are closed
-                    Reason.REMOTE_UNAVAILABLE,
-                    f"{self._transport.name} renders no prompt for {model!r}: {first.message}",
-                )
+            self._check_rendering()
         except InexactError as error:
             self.close()
             raise ModelError(error.reason, str(error)) from error
@@ -120,6 +115,14 @@ class RemoteNormalizer:
     def stats(self) -> Stats:
         """What the cache of block hashes has done. Who encodes, the server knows."""
         return Stats(None, self._reuse.stats())
+
+    def _check_rendering(self) -> None:
+        first = self.normalize(prompt="a")
+        if first.reason is not None:
+            raise InexactError(
+                Reason.REMOTE_UNAVAILABLE,
+                f"{self._transport.name} renders no prompt for {self.model!r}: {first.message}",
+            )
 
     def _check_model(self) -> None:
         server, models = self._transport.name, served_models(self._transport)

@@ -178,8 +178,9 @@ def _with_parts(
                     old, new = next(pairs, (None, None))
                 else:
                     changed.append(part)
-            message = {**message, "content": changed}  # noqa: PLW2901 - the caller's own stays as it is
-        result.append(message)
+            result.append({**message, "content": changed})
+        else:
+            result.append(message)
     return result
 
 

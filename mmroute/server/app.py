@@ -72,7 +72,7 @@ def create_app(
         )
     tracing = None
     if settings.otlp_traces_endpoint is not None:
-        from mmroute.server.tracing import Tracing  # noqa: PLC0415 - an extra
+        from mmroute.server.tracing import Tracing  # an extra
 
         tracing = Tracing(settings.otlp_traces_endpoint)
     endpoints = Endpoints(models, settings, metrics, Admission(settings, metrics), fallback)

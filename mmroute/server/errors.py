@@ -45,7 +45,7 @@ class ApiError(Exception):
         headers: of the response.
     """
 
-    def __init__(  # noqa: PLR0913 - the fields of vLLM's own body
+    def __init__(
         self,
         status: int,
         kind: str,

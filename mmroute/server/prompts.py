@@ -68,7 +68,7 @@ def read_prompts(body: Body) -> list[Prompt]:
     return [Prompt(None, _TOKEN_IDS(given, "body.prompt"))]
 
 
-def encode_prompt(  # noqa: PLR0913 - one prompt, and what the request says of all
+def encode_prompt(
     served: ServedModel,
     prompt: Prompt,
     truncation: Truncation | None,

@@ -129,7 +129,7 @@ def render_completion(body: Body, work: Work) -> Answer:
     return answered(served, answers, routings)
 
 
-def _route_prompt(  # noqa: PLR0913 - one prompt, and what the request says of all
+def _route_prompt(
     served: ServedModel,
     prompt: Prompt,
     truncation: Truncation | None,
@@ -149,7 +149,7 @@ def _route_prompt(  # noqa: PLR0913 - one prompt, and what the request says of a
     return exact(served, routing)
 
 
-def _rendered(  # noqa: PLR0913 - the parts of one answer
+def _rendered(
     served: ServedModel,
     routing: Routing,
     request_id: str,
@@ -268,7 +268,7 @@ def _are_ids(given: object) -> bool:
     return isinstance(given, list) and bool(given) and all(type(i) is int and i >= 0 for i in given)
 
 
-def _tool_choice(body: Body, chat: ChatFields) -> Any:  # noqa: ANN401 - a word or an object
+def _tool_choice(body: Body, chat: ChatFields) -> Any:
     if chat.tools == []:
         raise bad_request(
             "`tools` must not be an empty array. Either provide at least one tool or omit the "

@@ -134,7 +134,7 @@ def _pieces(served: ServedModel, ids: Sequence[int]) -> list[str]:
     return [served.model.tokenizer.token(token_id) or "" for token_id in ids]
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
+def _plain(value: object) -> Any:
     if isinstance(value, Mapping):
         if "content" in value:
             return value["content"]

@@ -61,7 +61,7 @@ class Answer:
 
 def answered(
     served: ServedModel,
-    body: Any,  # noqa: ANN401 - whatever the route answers
+    body: Any,
     routings: Sequence[Routing] = (),
     headers: Mapping[str, str] | None = None,
     inexact: Reason | None = None,

@@ -214,7 +214,7 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
             yield from _file_problems(place, ref)
 
 
-def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecProblem]:  # noqa: ANN401 - any annotation
+def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecProblem]:
     try:
         # As JSON, and strictly: that is how a model's own value is read.
         TypeAdapter(kind).validate_json(json.dumps(default), strict=True)

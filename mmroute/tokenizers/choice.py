@@ -126,7 +126,7 @@ def _proved(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastE
     """fastokens, if it has the reference's IDs for all probe texts."""
     added = dict(sorted(backend.get_added_tokens_decoder().items()))
     try:
-        import fastokens  # noqa: PLC0415 - an optional dependency
+        import fastokens  # an optional dependency
 
         fast = fastokens.Tokenizer.from_json_str(_serialized(declared, added))
         fast.encode("a b")  # the first call prepares the rest

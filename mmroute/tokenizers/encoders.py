@@ -56,7 +56,7 @@ class FastEncoder:
         why: how it was chosen, in words.
     """
 
-    def __init__(self, backend: Any, reference: ReferenceEncoder, engine: str, why: str) -> None:  # noqa: ANN401 - fastokens may be absent
+    def __init__(self, backend: Any, reference: ReferenceEncoder, engine: str, why: str) -> None:
         self._encode = backend.encode_batch_flat
         self._reference = reference
         self._engine = engine

@@ -91,7 +91,7 @@ def _by_name(name: str) -> LoadedTokenizer | None:
     encoding = _openai_encoding(name)
     if encoding is None:
         return None
-    from mmroute.tokenizers.formats.tiktoken_ranks import load_openai_encoding  # noqa: PLC0415
+    from mmroute.tokenizers.formats.tiktoken_ranks import load_openai_encoding
 
     return LoadedTokenizer(name, load_openai_encoding(encoding))
 
@@ -191,19 +191,19 @@ def _load(
 
 
 def _tokenizer_json(files: ModelFiles, _name: str, family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json  # noqa: PLC0415
+    from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json
 
     return load_tokenizer_json(files, family)
 
 
 def _vocab_json(files: ModelFiles, _name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.vocab_merges import load_vocab_and_merges  # noqa: PLC0415
+    from mmroute.tokenizers.formats.vocab_merges import load_vocab_and_merges
 
     return load_vocab_and_merges(files)
 
 
 def _mistral(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.mistral import load_mistral_file  # noqa: PLC0415
+    from mmroute.tokenizers.formats.mistral import load_mistral_file
 
     return load_mistral_file(files.path(name), tekken=name.endswith(".json"))
 
@@ -211,19 +211,19 @@ def _mistral(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded
 def _sentencepiece(files: ModelFiles, name: str, family: FamilySpec | None) -> Loaded:
     if files.path(name).match("*.model.v*"):  # the name is where Mistral's version stands
         return _mistral(files, name, family)
-    from mmroute.tokenizers.formats.sentencepiece_model import load_sentencepiece  # noqa: PLC0415
+    from mmroute.tokenizers.formats.sentencepiece_model import load_sentencepiece
 
     return load_sentencepiece(files)
 
 
 def _rank_file(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file  # noqa: PLC0415
+    from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file
 
     return load_rank_file(files.path(name), files)
 
 
 def _gguf(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.gguf_vocabulary import load_gguf  # noqa: PLC0415
+    from mmroute.tokenizers.formats.gguf_vocabulary import load_gguf
 
     return load_gguf(files.path(name))
 
@@ -267,13 +267,13 @@ def _openai_encoding(name: str) -> str | None:
     # A hub name has a slash; importing tiktoken for it would be for nothing.
     if "/" in name:
         return None
-    from mmroute.tokenizers.formats.tiktoken_ranks import openai_encoding  # noqa: PLC0415
+    from mmroute.tokenizers.formats.tiktoken_ranks import openai_encoding
 
     return openai_encoding(name)
 
 
 def _also_looked_for(name: str) -> str:
-    import tiktoken  # noqa: PLC0415 - only to word an error
+    import tiktoken  # only to word an error
 
     own = [point.name for point in importlib.metadata.entry_points(group=ENTRY_POINTS)]
     near = did_you_mean(

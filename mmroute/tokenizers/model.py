@@ -38,6 +38,6 @@ def load_model_tokenizer(
             f"{files.name}: chats of this family are encoded by mistral-common alone.",
         )
     # mistral-common is slow to import and only these families need it.
-    from mmroute.tokenizers.formats.mistral import load_mistral_model  # noqa: PLC0415
+    from mmroute.tokenizers.formats.mistral import load_mistral_model
 
     return load_mistral_model(files)

@@ -127,7 +127,7 @@ class _Vocabulary:
         return None
 
 
-def joins_pieces(decoder: Any) -> bool:  # noqa: ANN401 - JSON
+def joins_pieces(decoder: Any) -> bool:
     """Whether the `decoder` of a tokenizer.json joins pieces, as `Pieces` needs it.
 
     >>> joins_pieces({"type": "ByteLevel"}), joins_pieces({"type": "WordPiece"})

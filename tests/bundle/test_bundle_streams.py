@@ -456,5 +456,5 @@ def test_one_byte_more_is_refused() -> None:
 
 def test_errors_survive_pickling() -> None:
     error = BundleError(Fault.TRAVERSAL, "text")
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    again = pickle.loads(pickle.dumps(error))
     assert (again.fault, again.reason, str(again)) == (error.fault, error.reason, "text")

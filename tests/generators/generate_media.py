@@ -27,7 +27,7 @@ SIZE = (32, 16)
 ONE = 1 << 16
 
 
-def video(  # noqa: PLR0913 - the properties that files differ in
+def video(
     container: str = "mp4",
     codec: str = "libx264",
     frames: int = 6,

@@ -32,16 +32,16 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
 
-from conformance import read_vectors  # noqa: E402 - found beside this file, as the next ones
-from engine import add_phi3v_code  # noqa: E402
-from odd_requests import odd_requests  # noqa: E402
-from replayed import Posted, posted  # noqa: E402
-from server_differences import DELIBERATE  # noqa: E402
-from server_helpers import DETOKENIZE  # noqa: E402
-from side_by_side import verdict  # noqa: E402
-from two_servers import Reply, mmroute_serve, post, vllm_render  # noqa: E402
+from conformance import read_vectors
+from engine import add_phi3v_code
+from odd_requests import odd_requests
+from replayed import Posted, posted
+from server_differences import DELIBERATE
+from server_helpers import DETOKENIZE
+from side_by_side import verdict
+from two_servers import Reply, mmroute_serve, post, vllm_render
 
-from mmroute.parity.answers import Undecided  # noqa: E402
+from mmroute.parity.answers import Undecided
 
 _EPILOG: Final = """\
 examples:

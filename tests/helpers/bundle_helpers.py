@@ -69,7 +69,7 @@ def deflated(content: bytes) -> bytes:
     return compress.compress(content) + compress.flush()
 
 
-def zip_of(  # noqa: PLR0913 - each is a way to be wrong
+def zip_of(
     *entries: Entry,
     prefix: bytes = b"",
     before_directory: bytes = b"",

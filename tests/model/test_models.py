@@ -264,7 +264,7 @@ def test_specs_are_checked_as_a_whole(right: str, wrong: str, words: str) -> Non
 
 def test_errors_survive_a_process_boundary() -> None:
     for error in (ModelError(Reason.MISSING_FILE, "gone"), SpecError("bad")):
-        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        copy = pickle.loads(pickle.dumps(error))
         assert (copy.reason, str(copy)) == (error.reason, str(error))
 
 

@@ -357,7 +357,7 @@ def test_block_hashes_are_kept(qwen: RemoteNormalizer) -> None:
 
 
 def test_in_another_process(qwen: RemoteNormalizer) -> None:
-    other = pickle.loads(pickle.dumps(qwen))  # noqa: S301 - made here
+    other = pickle.loads(pickle.dumps(qwen))
     with other:
         assert_same(other.normalize(prompt="a"), qwen.normalize(prompt="a"))
 

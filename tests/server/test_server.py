@@ -269,7 +269,7 @@ def test_each_reason_has_a_status(
     served = models.find(None)
 
     def refuse(*_: Any, **__: Any) -> Any:
-        from mmroute.errors import InexactError  # noqa: PLC0415 - next to its use
+        from mmroute.errors import InexactError  # next to its use
 
         raise InexactError(reason, "why")
 

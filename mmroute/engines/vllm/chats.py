@@ -55,7 +55,7 @@ def _template(files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _med
 
 def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media: _Media) -> Chat:
     # mistral-common is slow to import and only these families need it.
-    from mmroute.engines.vllm.mistral_chat import MistralChat  # noqa: PLC0415
+    from mmroute.engines.vllm.mistral_chat import MistralChat
 
     encoder = tokenizer.chat_encoder
     if encoder is None or Modality.IMAGE not in media:

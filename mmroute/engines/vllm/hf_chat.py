@@ -71,7 +71,7 @@ class HfChat:
     def render(
         self,
         chat: ParsedChat,
-        items: Sequence[Item],  # noqa: ARG002 - templates do not see sizes
+        items: Sequence[Item],
         request: Request,
     ) -> str:
         """See `Chat.render`."""
@@ -120,7 +120,7 @@ def _template_kwargs(request: Request) -> dict[str, Any]:
     return kwargs
 
 
-def _documents(kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the client sent
+def _documents(kwargs: Mapping[str, Any]) -> Any:
     documents = kwargs.get("documents")
     if documents is not None and not (
         isinstance(documents, list) and all(isinstance(d, dict) for d in documents)

@@ -52,7 +52,7 @@ class MistralChat:
     def templates(self) -> None:
         """See `Chat.templates`."""
 
-    def with_template(self, template: ChatTemplate) -> MistralChat:  # noqa: ARG002 - it has no use for one
+    def with_template(self, template: ChatTemplate) -> MistralChat:
         """See `Chat.with_template`."""
         return self
 
@@ -118,7 +118,7 @@ def _with_sizes(
     return result
 
 
-def _sized(part: Any, sizes: Iterator[ImageSize]) -> Any:  # noqa: ANN401 - whatever the client sent
+def _sized(part: Any, sizes: Iterator[ImageSize]) -> Any:
     if not isinstance(part, dict) or part.get("type") not in _IMAGE_PART_TYPES:
         return part
     link = part.get("image_url", {})

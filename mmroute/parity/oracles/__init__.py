@@ -21,7 +21,7 @@ _TYPED_ALIKE: Final = 0.75
 _VECTORS: Final = ".jsonl"
 
 
-def find_oracle(  # noqa: PLR0913 - where a model comes from, and how a server is spoken to
+def find_oracle(
     against: str,
     model: str,
     *,
@@ -49,7 +49,7 @@ def find_oracle(  # noqa: PLR0913 - where a model comes from, and how a server i
         ModelError: the model cannot be found, or no family spec matches it.
     """
     if against.startswith(_SCHEMES):
-        from mmroute.parity.oracles.http import HttpOracle  # noqa: PLC0415 - loads httpcore
+        from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
 
         checked = _checked(find_model(model, revision=revision, token=token), "vllm")
         return HttpOracle(
@@ -60,7 +60,7 @@ def find_oracle(  # noqa: PLR0913 - where a model comes from, and how a server i
         return _in_process(against, files, token=token, trust_remote_code=trust_remote_code)
     path = Path(against).expanduser()
     if path.is_file():
-        from mmroute.parity.oracles.vectors import VectorsOracle  # noqa: PLC0415
+        from mmroute.parity.oracles.vectors import VectorsOracle
 
         return VectorsOracle(path)
     raise _unknown(against, path)
@@ -71,10 +71,10 @@ def _in_process(
 ) -> Oracle:
     checked = _checked(files, name)
     if name == "vllm":
-        from mmroute.parity.oracles.vllm import VllmOracle  # noqa: PLC0415
+        from mmroute.parity.oracles.vllm import VllmOracle
 
         return VllmOracle(files, checked=checked, token=token, trust_remote_code=trust_remote_code)
-    from mmroute.parity.oracles.transformers import (  # noqa: PLC0415
+    from mmroute.parity.oracles.transformers import (
         MistralCommonOracle,
         TransformersOracle,
     )

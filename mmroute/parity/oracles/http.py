@@ -93,7 +93,6 @@ class HttpOracle:
         self.model = self._model(models, served_model)
 
     def answer(self, case: Case) -> Answer:
-        """See `Oracle.answer`."""
         request = case.request
         match prompt_field(request):
             case "messages":
@@ -195,7 +194,7 @@ def _render_only(body: Mapping[str, Any]) -> dict[str, Any]:
     return fields | ({"tool_choice": "none"} if body.get("tools") else {})
 
 
-def _ids(found: Any) -> list[int]:  # noqa: ANN401 - whatever the server sent
+def _ids(found: Any) -> list[int]:
     if not isinstance(found, list) or any(type(token_id) is not int for token_id in found):
         raise TypeError("token IDs must be a list of integers")
     return found

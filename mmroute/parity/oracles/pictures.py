@@ -52,7 +52,7 @@ def pictures(images: object) -> list[Image.Image]:
     return [_picture(*size) for size in _sizes(images)]
 
 
-def with_pictures(messages: object, images: object) -> Any:  # noqa: ANN401 - what came in, changed
+def with_pictures(messages: object, images: object) -> Any:
     """Messages with a data URL in every image part that takes its size from `images`.
 
     Those are ``{"type": "image"}`` parts and links; a part that carries a data URL stays as it
@@ -76,7 +76,7 @@ def split_pictures(messages: Sequence[Any]) -> tuple[list[Any], list[str]]:
     """Messages with a bare ``{"type": "image"}`` for every data URL, and the data URLs in order."""
     urls: list[str] = []
 
-    def bare(part: Any) -> Any:  # noqa: ANN401 - whatever the client sent
+    def bare(part: Any) -> Any:
         url = _url(part)
         if url is None or not is_data_url(url):
             return part
@@ -94,17 +94,17 @@ def has_images(messages: object) -> bool:
     return any(_is_image(part) for c in contents if isinstance(c, list) for part in c)
 
 
-def _message(message: Any, waiting: Iterator[tuple[int, int]]) -> Any:  # noqa: ANN401
+def _message(message: Any, waiting: Iterator[tuple[int, int]]) -> Any:
     return _with_parts(message, lambda part: _with_picture(part, waiting))
 
 
-def _with_parts(message: Any, change: Any) -> Any:  # noqa: ANN401
+def _with_parts(message: Any, change: Any) -> Any:
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
         return message
     return {**message, "content": [change(part) for part in message["content"]]}
 
 
-def _with_picture(part: Any, waiting: Iterator[tuple[int, int]]) -> Any:  # noqa: ANN401
+def _with_picture(part: Any, waiting: Iterator[tuple[int, int]]) -> Any:
     if isinstance(part, Mapping) and not part.keys().isdisjoint(_OTHER_LINKS):
         # An engine would fetch it, and what it says then depends on the network.
         raise Undecided("links to audio and video are not followed")

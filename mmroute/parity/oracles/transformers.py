@@ -119,7 +119,7 @@ class TransformersOracle:
             OracleError: transformers is not installed.
         """
         try:
-            from transformers import AutoProcessor, ProcessorMixin  # noqa: PLC0415 - large, and optional
+            from transformers import AutoProcessor, ProcessorMixin  # large, and optional
         except ImportError as error:
             raise OracleError(f"transformers is not installed: {_INSTALL}") from error
         found = unchecked(version("transformers"), checked)
@@ -150,7 +150,6 @@ class TransformersOracle:
             self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def answer(self, case: Case) -> Answer:
-        """See `Oracle.answer`."""
         if self._processor is None:
             raise Undecided(self._unloaded)
         # Remote code may not take the arguments that the library's own processors take.
@@ -178,7 +177,7 @@ class TransformersOracle:
                 return
 
     def _render(self, request: Mapping[str, Any]) -> tuple[str, list[Any]]:
-        from transformers.image_utils import load_image  # noqa: PLC0415
+        from transformers.image_utils import load_image
 
         if request.get("tools") is not None:
             raise Undecided("tools: transformers leaves open how they reach a template")
@@ -248,8 +247,8 @@ class MistralCommonOracle:
             OracleError: tekken.json cannot be loaded.
         """
         # It is slow to import, and only these models need it.
-        from mistral_common.protocol.instruct.validator import ValidationMode  # noqa: PLC0415
-        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # noqa: PLC0415
+        from mistral_common.protocol.instruct.validator import ValidationMode
+        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
         path = files.path("tekken.json")
         try:
@@ -260,7 +259,6 @@ class MistralCommonOracle:
         self.version = version("mistral-common")
 
     def answer(self, case: Case) -> Answer:
-        """See `Oracle.answer`."""
         return ask(lambda: self._answer(case.request))
 
     def _answer(self, request: Mapping[str, Any]) -> Answer:
@@ -272,7 +270,7 @@ class MistralCommonOracle:
         raise Undecided("mistral-common takes images in messages only, and no token IDs")
 
     def _chat(self, request: Mapping[str, Any]) -> list[int]:
-        from mistral_common.protocol.instruct.request import ChatCompletionRequest  # noqa: PLC0415
+        from mistral_common.protocol.instruct.request import ChatCompletionRequest
 
         if request.get("tools") == []:
             raise Undecided("mistral-common takes an empty list of tools for none")
@@ -303,7 +301,7 @@ def _why_unloaded(model: str, error: Exception) -> str:
     return f"the processor of {model} cannot be loaded: {message[:300]}{remedy}"
 
 
-def _message(message: Any, *, as_parts: bool) -> Any:  # noqa: ANN401 - whatever the client sent
+def _message(message: Any, *, as_parts: bool) -> Any:
     """A message in the form processors document: parts where the template loops over them."""
     if not isinstance(message, Mapping):
         return message

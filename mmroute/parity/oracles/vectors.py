@@ -113,7 +113,7 @@ class VectorsOracle:
         return list(self._cases.values())
 
     def answer(self, case: Case) -> Answer:
-        """See `Oracle.answer`. Only the requests of the file have one."""
+        """The answer of the file; only its own requests have one."""
         known = self._cases.get(case.id)
         if known is None:
             raise Undecided(f"{self.name} has no request of this id")

@@ -56,7 +56,6 @@ class VllmOracle:
         self.version = unchecked(self._engine.version, checked)
 
     def answer(self, case: Case) -> Answer:
-        """See `Oracle.answer`."""
         # Called as it is not meant to be, as another version might be, it has no attribute.
         return ask(lambda: self._answer(case.request), AttributeError)
 
@@ -89,10 +88,10 @@ class VllmEngine:
         """
         _choose_platform()
         try:
-            import vllm  # noqa: PLC0415 - large, and not a dependency
-            from vllm.config import CacheConfig, ModelConfig, VllmConfig  # noqa: PLC0415
-            from vllm.renderers.registry import renderer_from_config  # noqa: PLC0415
-            from vllm.v1.engine.input_processor import InputProcessor  # noqa: PLC0415
+            import vllm  # large, and not a dependency
+            from vllm.config import CacheConfig, ModelConfig, VllmConfig
+            from vllm.renderers.registry import renderer_from_config
+            from vllm.v1.engine.input_processor import InputProcessor
         except (ImportError, OSError) as error:
             raise OracleError(
                 f"vLLM cannot be imported here: {error}. Run this where vLLM 0.33 is installed, or "
@@ -128,8 +127,8 @@ class VllmEngine:
             Undecided: no picture can be made for an image.
             Exception: whatever vLLM refuses it with.
         """
-        from vllm.lora.request import LoRARequest  # noqa: PLC0415
-        from vllm.sampling_params import SamplingParams  # noqa: PLC0415
+        from vllm.lora.request import LoRARequest
+        from vllm.sampling_params import SamplingParams
 
         chat = prompt_field(request) == "messages"
         prompt, parameters = self._chat(request) if chat else self._completion(request)
@@ -153,11 +152,11 @@ class VllmEngine:
         return core_request, list(engine_input.get("mm_placeholders", {}).get("image", []))
 
     def _chat(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
-        from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415
+        from vllm.entrypoints.openai.chat_completion.protocol import (
             ChatCompletionRequest,
         )
-        from vllm.renderers.params import merge_kwargs  # noqa: PLC0415
-        from vllm.utils.mistral import is_mistral_tokenizer  # noqa: PLC0415
+        from vllm.renderers.params import merge_kwargs
+        from vllm.utils.mistral import is_mistral_tokenizer
 
         # A copy: vLLM writes into the messages it is given.
         messages = copy.deepcopy(with_pictures(request["messages"], request.get("images")))
@@ -173,7 +172,7 @@ class VllmEngine:
         return prompt, chat.build_tok_params(self.renderer.model_config)
 
     def _completion(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
-        from vllm.entrypoints.openai.completion.protocol import CompletionRequest  # noqa: PLC0415
+        from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
         completion = CompletionRequest(
             model="m",

@@ -77,7 +77,7 @@ class _Reader:
                 self._skip(kind)
         return found
 
-    def _scalar(self, kind: int) -> Any:  # noqa: ANN401 - a number or a truth value
+    def _scalar(self, kind: int) -> Any:
         code = struct.Struct("<" + _SCALARS[kind]) if kind in _SCALARS else None
         if code is None:
             raise ValueError(f"there is no value type {kind}")
@@ -98,7 +98,7 @@ class _Reader:
         self._at += length
         return self._content[self._at - length : self._at].decode()
 
-    def _value(self, kind: int) -> Any:  # noqa: ANN401 - of any of the types
+    def _value(self, kind: int) -> Any:
         if kind == _STRING:
             return self._string()
         if kind != _ARRAY:

@@ -117,14 +117,14 @@ class SentencePieceCodec:
         """See `Codec.offsets`. Normalization moves characters; the library's are of its result."""
 
 
-def processor(model: bytes, *, described_as: str) -> Any:  # noqa: ANN401 - sentencepiece may be absent
+def processor(model: bytes, *, described_as: str) -> Any:
     """A `SentencePieceProcessor` of a serialized model.
 
     Raises:
         ModelError: `unsupported_tokenizer` if sentencepiece is not installed; `malformed_file`.
     """
     try:
-        import sentencepiece  # noqa: PLC0415 - an extra
+        import sentencepiece  # an extra
     except ImportError:
         raise ModelError(
             Reason.UNSUPPORTED_TOKENIZER,
@@ -174,7 +174,7 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
     return Loaded("sentencepiece", codec, (_NOTE, *notes))
 
 
-def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[str]]:  # noqa: ANN401 - as above
+def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[str]]:
     """The model's own control tokens, then those of the configuration, which replace them."""
     size = native.vocab_size()
     added = {

@@ -68,7 +68,7 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
     return Loaded("vocab.json", HfTokenizer.of(backend), tuple(notes), pieces=pieces)
 
 
-def _vocabulary(files: ModelFiles) -> Any:  # noqa: ANN401 - whatever the file holds
+def _vocabulary(files: ModelFiles) -> Any:
     """Read anew: a token that the file has twice is one in what `ModelFiles` keeps."""
     path = files.path("vocab.json")
 
