@@ -14,6 +14,8 @@ from mmroute.geometry.fixed_grid import FixedGrid
 from mmroute.geometry.hd_transform import HdTransform
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.replacement import AnyGeometry
+from mmroute.geometry.row_column_tiles import RowColumnTiles
+from mmroute.geometry.slices import Slices
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
 from mmroute.plugins import with_installed
@@ -28,6 +30,8 @@ _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "fixed_grid": FixedGrid,
     "hd_transform": HdTransform,
     "patch_rows": PatchRows,
+    "row_column_tiles": RowColumnTiles,
+    "slices": Slices,
     "smart_resize": SmartResize,
     "soft_tokens": SoftTokens,
 }

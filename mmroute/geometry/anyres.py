@@ -1,7 +1,8 @@
-"""LLaVA-NeXT and LLaVA-OneVision: the best of several resolutions, its padding taken off.
+"""LLaVA-NeXT, LLaVA-OneVision, Granite 4 Vision: the best of several resolutions, unpadded.
 
 Sources: transformers 5.20.2 ``image_processing_utils.py`` (`select_best_resolution`), vLLM
-0.33.0 ``model_executor/models/llava_next.py`` and ``llava_onevision.py``. Checked with both.
+0.33.0 ``model_executor/models/llava_next.py``, ``llava_onevision.py`` and
+``granite4_vision.py``. Checked with both.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, Literal
 
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
@@ -36,6 +38,7 @@ class AnyRes:
         largest: (width, height) in pixels of the image the engine plans its memory with; None:
             the best of the resolutions.
         ignored_size: what a request's ``size`` may hold, besides height and width.
+        downsample_rate: tokens along one side of the grid for each patch, such as ``4/8``.
     """
 
     image_token_id: int
@@ -47,6 +50,7 @@ class AnyRes:
     max_tiles: int | None = None
     largest: tuple[int, int] | None = None
     ignored_size: Literal["shortest_edge"] | None = None
+    downsample_rate: str = "1"
 
     def __post_init__(self) -> None:
         if not self.pinpoints or min(map(min, self.pinpoints)) < self.image_size:
@@ -72,7 +76,7 @@ class AnyRes:
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens."""
-        grid = self.image_size // self.patch_size
+        grid = int(self.image_size // self.patch_size * Fraction(self.downsample_rate))
         base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
         height, width = best_resolution(image, self.pinpoints)
         rows, columns = unpadded_grid(

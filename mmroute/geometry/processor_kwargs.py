@@ -14,14 +14,19 @@ from typing import Any, Final
 from mmroute.errors import InexactError, Reason, shown
 
 __all__ = [
+    "COMMON_NAMES",
     "check_ignored",
+    "check_known",
     "check_size",
+    "check_true",
     "check_unread",
     "is_count",
     "is_switch",
     "positive_count",
     "read_kwargs",
+    "refuse_scoped",
     "refused",
+    "switch",
 ]
 
 
@@ -73,6 +78,9 @@ _HARMLESS: Final[Mapping[str, Callable[[object], bool]]] = {
     "rescale_factor": lambda value: type(value) is float,
     "return_tensors": lambda value: value == "pt",
 }
+COMMON_NAMES: Final = frozenset(_HARMLESS)
+"""Names that every image processor of transformers knows, beside those of its own."""
+
 # Harmless as well, but not known to every processor, so not accepted inside images_kwargs.
 _HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     **_HARMLESS,
@@ -154,6 +162,27 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
             _check_nesting(name, value)
 
 
+def check_known(kwargs: Mapping[str, Any], *names: str) -> None:
+    """For processors that refuse a name they do not know, where others ignore it.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for any name but these.
+    """
+    for name, value in kwargs.items():
+        if name not in names:
+            raise refused(name, value, "absent for this model")
+
+
+def refuse_scoped(kwargs: Mapping[str, Any]) -> None:
+    """For models whose engine code counts by flat kwargs, but whose processor reads nested ones.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` if ``images_kwargs`` is not empty.
+    """
+    if kwargs.get("images_kwargs"):
+        raise refused("images_kwargs", kwargs["images_kwargs"], "absent for this model")
+
+
 def positive_count(given: Mapping[str, Any], name: str, default: int) -> int:
     """A positive integer among some kwargs, or the default.
 
@@ -164,6 +193,29 @@ def positive_count(given: Mapping[str, Any], name: str, default: int) -> int:
     if not is_count(value):
         raise refused(name, value, "a positive integer")
     return value
+
+
+def switch(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """True or false among some kwargs, or the default.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for anything else.
+    """
+    value: bool = given.get(name, default)
+    if not is_switch(value):
+        raise refused(name, value, "true or false")
+    return value
+
+
+def check_true(given: Mapping[str, Any], *names: str) -> None:
+    """For switches without which a processor fails, or returns what the engine does not expect.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` if one of them is given, and not true.
+    """
+    for name in names:
+        if given.get(name, True) is not True:
+            raise refused(name, given[name], "true")
 
 
 def refused(name: str, value: object, wanted: str) -> InexactError:

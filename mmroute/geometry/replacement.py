@@ -24,7 +24,9 @@ __all__ = [
     "TokenIds",
     "check_count",
     "fill",
+    "repeated",
     "rows",
+    "with_features",
 ]
 
 TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
@@ -156,6 +158,19 @@ def _run(token_id: int) -> TokenIds:
     return run
 
 
+def with_features(token_ids: TokenIds, image_id: int) -> Replacement:
+    """A replacement whose feature positions are those of one token.
+
+    >>> with_features(np.array([1, 10, 10, 2], dtype=np.uint32), 10).embed_runs
+    ((False, 1), (True, 2), (False, 1))
+    """
+    is_embed = token_ids == image_id
+    starts = [0, *(np.flatnonzero(np.diff(is_embed)) + 1).tolist()]
+    ends = [*starts[1:], len(token_ids)]
+    runs = [(bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)]
+    return Replacement(token_ids, tuple(runs))
+
+
 def rows(*, image_id: int, break_id: int, end_id: int, columns: int, count: int) -> Replacement:
     """``count`` rows of ``columns`` feature positions, each closed by a break, the last by an end.
 
@@ -171,3 +186,28 @@ def rows(*, image_id: int, break_id: int, end_id: int, columns: int, count: int)
     token_ids = np.tile(row, count)
     token_ids[-1] = end_id
     return Replacement(token_ids, ((True, columns), (False, 1)) * count)
+
+
+def repeated(text: TokenIds, image_id: int, counts: Sequence[int]) -> Replacement:
+    """An encoded text whose k-th image token is repeated ``counts[k]`` times, each a feature.
+
+    A token that is split off the text as a whole is encoded the same however often it is repeated.
+
+    >>> repeated(np.array([7, 10, 8, 10], dtype=np.uint32), 10, [2, 1]).token_ids.tolist()
+    [7, 10, 10, 8, 10]
+
+    Raises:
+        InexactError: `special_token_split` if the text has not one image token for each count;
+            `item_too_large`.
+    """
+    places = (text == image_id).nonzero()[0]
+    if len(places) != len(counts):
+        raise InexactError(
+            Reason.SPECIAL_TOKEN_SPLIT,
+            f"the text around {len(counts)} parts of an item has the token {image_id} "
+            f"{len(places)} times",
+        )
+    check_count(sum(counts))
+    repeats = np.ones(len(text), dtype=np.int64)
+    repeats[places] = counts
+    return with_features(np.repeat(text, repeats), image_id)

@@ -12,13 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.processor_kwargs import is_count, positive_count, read_kwargs, refused
+from mmroute.geometry.processor_kwargs import (
+    is_count,
+    is_switch,
+    positive_count,
+    read_kwargs,
+    refused,
+)
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
 from mmroute.items import ImageSize
 
 __all__ = ["SmartResize", "smart_resize"]
 
 _MAX_ASPECT: Final = 200
+_LARGE_SIDE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class SmartResize:
         max_pixels: largest area.
         resize: whether images are resized at all.
         keeps_partial_size: whether a request's ``size`` may give only one limit.
+        row_ends: whether each row of tokens has one more.
+        frame: whether each image has two more.
     """
 
     image_token_id: int
@@ -42,10 +51,15 @@ class SmartResize:
     max_pixels: int
     resize: bool = True
     keeps_partial_size: bool = False
+    row_ends: bool = False
+    frame: bool = False
 
     @property
     def max_embeds(self) -> int:
         """See `Geometry.max_embeds`."""
+        if self.row_ends:  # the engine's general estimate, by two squares
+            sides = math.isqrt(self.max_pixels), _LARGE_SIDE
+            return max(self.count(ImageSize(side, side)) for side in sides)
         return self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, overrides: Overrides) -> SmartResize:
@@ -53,11 +67,15 @@ class SmartResize:
         given = read_kwargs(
             overrides.processor,
             "min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize",
+            "cat_extra_token",
         )  # fmt: skip
         lowest, highest = self._limits(given)
         resize = given.get("do_resize", self.resize)
         if resize is not None and not isinstance(resize, bool):
             raise refused("do_resize", resize, "true or false")
+        frame = given.get("cat_extra_token", self.frame) if self.row_ends else self.frame
+        if not is_switch(frame):
+            raise refused("cat_extra_token", frame, "true or false")
         return replace(
             self,
             min_pixels=lowest,
@@ -65,6 +83,7 @@ class SmartResize:
             patch_size=positive_count(given, "patch_size", self.patch_size),
             merge_size=positive_count(given, "merge_size", self.merge_size),
             resize=bool(resize),
+            frame=frame,
         )
 
     def _limits(self, given: Mapping[str, Any]) -> tuple[int, int]:
@@ -108,7 +127,10 @@ class SmartResize:
                 Reason.IMAGE_REFUSED,
                 f"with do_resize false both sides must be multiples of {factor}, found {image}",
             )
-        return (height // factor) * (width // factor)
+        return self._tokens(height // factor, width // factor)
+
+    def _tokens(self, rows: int, columns: int) -> int:
+        return rows * (columns + self.row_ends) + 2 * self.frame
 
 
 def smart_resize(

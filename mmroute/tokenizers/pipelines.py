@@ -7,7 +7,8 @@ the class overwrites, and the fields of ``tokenizer_config.json`` that steer wha
 the values for which this is it.
 
 Sources: transformers 5.20.2, ``models/qwen2/tokenization_qwen2.py``,
-``models/gemma/tokenization_gemma.py``, ``models/llama/tokenization_llama.py`` (legacy), and
+``models/gpt2/tokenization_gpt2.py``, ``models/gemma/tokenization_gemma.py``,
+``models/llama/tokenization_llama.py`` (legacy), and
 ``models/auto/tokenization_auto.py`` for the model types that keep the file as it is.
 """
 
@@ -68,6 +69,16 @@ _QWEN2: Final[Mapping[str, JsonValue]] = {
         "use_regex": True,
     },
 }
+_GPT2: Final[Mapping[str, JsonValue]] = {
+    "normalizer": None,
+    "pre_tokenizer": {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    },
+    "decoder": _QWEN2["decoder"],
+}
 _PIECE_DECODERS: Final[list[JsonValue]] = [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
     {"type": "ByteFallback"},
@@ -107,6 +118,7 @@ _LLAMA_LEGACY: Final[Mapping[str, JsonValue]] = {
 PIPELINES: Final[Mapping[str, Pipeline]] = {
     "file": Pipeline(),
     "qwen2": Pipeline(_QWEN2, assumes={"add_prefix_space": (None, False)}),
+    "gpt2": Pipeline(_GPT2, assumes={"add_prefix_space": (None, False)}),
     "gemma": Pipeline(_GEMMA, special=("<mask>",)),
     "llama-legacy": Pipeline(
         _LLAMA_LEGACY, assumes={"legacy": (True,), "add_prefix_space": (None, True)}
