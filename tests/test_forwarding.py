@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import paths
 import pytest
-from conformance import read_vectors
+from comparison import read_vectors
 from server_helpers import CHAT, COMPLETION, HI, error_of, serving
 from small_models import SMALL_MODELS, fingerprint
 

@@ -56,7 +56,7 @@ def image(number: int, ids: list[int]) -> Insertion:
     return Insertion(Modality.IMAGE, number, (0,), Replacement(np.array(ids, dtype=np.uint32)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 3), max_size=30), st.data())
 def test_splice_only_replaces(ids: list[int], data: st.DataObject) -> None:
     """Outside the ranges the prompt is what it was; inside are the replacements."""
@@ -75,7 +75,7 @@ def test_splice_only_replaces(ids: list[int], data: st.DataObject) -> None:
     assert rebuilt == ids
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), min_size=1, max_size=3)
 )
@@ -322,7 +322,7 @@ LINE = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("name", ["small-qwen2.5-vl", "pixtral-12b-2409", "small-llava-1.5"])
 @given(line=LINE)
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_no_json_raises(line: Any, name: str, normalizer: Callable[[str], Normalizer]) -> None:
     answer = answer_line(json.dumps(line), normalizer(name).answer, tokens_answer)
     assert answer["exact"] is ("token_ids" in answer) is ("reason" not in answer)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import read_vectors
+from comparison import read_vectors
 from paths import VECTORS
 from server_helpers import CHAT, TOKENIZE, error_of, metric, serving
 from small_models import SMALL_MODELS

@@ -6,13 +6,12 @@ import functools
 import json
 from typing import Any
 
-from conformance import REQUEST_FIELDS, difference
-from image_cases import resolve
+from comparison import differences, first_difference, hash_difference, request_of, with_files
 from paths import VECTORS
 
 from mmroute import Normalizer
 from mmroute.hashing import event_extra_keys
-from mmroute.request_lines import RequestLine
+from mmroute.request_lines import RequestLine, answer_line, tokens_answer
 
 DIRECTORY = VECTORS / "images"
 FILES = DIRECTORY / "files.jsonl"
@@ -28,14 +27,13 @@ def file_urls() -> dict[str, str]:
     return {line["name"]: line["url"] for line in lines}
 
 
-def block_difference(normalizer: Normalizer, case: dict[str, Any]) -> str | None:
-    """What is wrong with the answer to a case, or None: IDs, identities, keys, hashes, events."""
-    case = resolve(case, file_urls())
-    wrong = difference(normalizer, case)
-    expected = case["expect"]
-    if wrong is not None or "block_hashes" not in expected:
+def wrong_parts(normalizer: Normalizer, case: dict[str, Any]) -> dict[str, str]:
+    """What is wrong with the answer to a case, by its part: IDs, ranges, identities, hashes."""
+    request, expected = with_files(request_of(case), file_urls()), case["expect"]
+    answer = answer_line(json.dumps(request), normalizer.answer, tokens_answer)
+    wrong = differences(answer, expected, normalizer.model.tokenizer.decode)
+    if "exact" in wrong or "block_hashes" not in expected:
         return wrong
-    request = {name: case[name] for name in REQUEST_FIELDS if name in case}
     routing = normalizer.answer(RequestLine.model_validate(request).request())
     keys = routing.extra_keys(block_size=BLOCK_SIZE)
     found: dict[str, Any] = {
@@ -45,27 +43,18 @@ def block_difference(normalizer: Normalizer, case: dict[str, Any]) -> str | None
     }
     for name, value in found.items():
         if name in expected and _as_json(value) != expected[name]:
-            return f"SILENT: other {name}: {_as_json(value)} != {expected[name]}"
+            wrong[name] = f"SILENT: {_as_json(value)}, the engine has {expected[name]}"
     for algorithm, stored in expected["block_hashes"].items():
-        theirs = _summary(stored)
         seed = HASH_SEED if algorithm.startswith("xxhash") else None
         hashes = routing.block_hashes(algorithm, block_size=BLOCK_SIZE, seed=seed)
-        ours = hashes.hex()
-        if (len(ours), ours[: len(theirs["first"])]) != (theirs["n"], theirs["first"]):
-            return f"SILENT: other {algorithm} hashes: {ours[:4]} != {theirs}"
-        if ours and ours[-1] != theirs["last"]:
-            return f"SILENT: other last {algorithm} hash: {ours[-1]} != {theirs['last']}"
+        if (other := hash_difference(hashes.hex(), stored)) is not None:
+            wrong[f"block_hashes.{algorithm}"] = other
         ints = expected.get("event_int64", {}).get(algorithm)
         if ints is not None and hashes.event_ints()[: len(ints["first"])] != ints["first"]:
-            return f"SILENT: other integers: {hashes.event_ints()[:4]} != {ints['first']}"
-    return None
-
-
-def _summary(hashes: Any) -> dict[str, Any]:
-    """How many hashes, the first of them, and the last, which covers all."""
-    if isinstance(hashes, dict):
-        return hashes
-    return {"n": len(hashes), "first": hashes, "last": hashes[-1] if hashes else None}
+            wrong[f"event_int64.{algorithm}"] = first_difference(
+                hashes.event_ints()[: len(ints["first"])], ints["first"]
+            )
+    return wrong
 
 
 def _as_json(value: Any) -> Any:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from conformance import matrix, own_fingerprint, read_vectors
-from image_vectors import IMAGE_VECTORS, block_difference
+from comparison import read_vectors
+from conformance import matrix, own_fingerprint
+from image_vectors import IMAGE_VECTORS, wrong_parts
 from paths import ROOT, VECTORS, real_models
 from small_models import SMALL_MODELS
 
@@ -35,11 +36,11 @@ def test_every_small_model_has_vectors() -> None:
 
 
 @pytest.fixture(scope="session")
-def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[str, str | None]]:
-    """What is wrong with the answer to each case of a file, or None; computed once."""
-    known: dict[Path, dict[str, str | None]] = {}
+def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[str, dict[str, str]]]:
+    """What is wrong with the answer to each case of a file; computed once."""
+    known: dict[Path, dict[str, dict[str, str]]] = {}
 
-    def of(path: Path) -> dict[str, str | None]:
+    def of(path: Path) -> dict[str, dict[str, str]]:
         if path not in known:
             meta, cases = read_vectors(path)
             assert meta["fingerprint"] == own_fingerprint(path.stem), (
@@ -48,21 +49,21 @@ def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[st
             model = normalizer(path.stem)
             assert model.model.model_id == meta.get("model_id", model.model.model_id)
             assert meta["backend_version"] in model.model.family.checked["vllm"]
-            known[path] = {case["id"]: block_difference(model, case) for case in cases}
+            known[path] = {case["id"]: wrong_parts(model, case) for case in cases}
         return known[path]
 
     return of
 
 
 @pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
-def test_own_vectors(path: Path, results: Callable[[Path], dict[str, str | None]]) -> None:
+def test_own_vectors(path: Path, results: Callable[[Path], dict[str, dict[str, str]]]) -> None:
     """IDs and ranges; for requests with files also identities, extra keys and block hashes."""
-    wrong = {case_id: found for case_id, found in results(path).items() if found is not None}
+    wrong = {case_id: found for case_id, found in results(path).items() if found}
     assert not wrong, json.dumps(wrong, indent=1)
 
 
 def test_the_matrix_in_the_documentation(
-    results: Callable[[Path], dict[str, str | None]], capsys: pytest.CaptureFixture[str]
+    results: Callable[[Path], dict[str, dict[str, str]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is printed here is what belongs there."""
     table = matrix({path: results(path) for path in (*OWN_VECTORS, *IMAGE_VECTORS)})
@@ -116,7 +117,7 @@ if REAL_VECTORS:
         assert directory.is_dir(), directory
         meta, cases = read_vectors(path)
         model = Normalizer.from_pretrained(str(directory), model_id=meta.get("model_id"))
-        wrong = {c["id"]: d for c in cases if (d := block_difference(model, c)) is not None}
+        wrong = {c["id"]: d for c in cases if (d := wrong_parts(model, c))}
         kinds: dict[str, list[bool]] = defaultdict(list)
         for case in cases:
             for tag in case["tags"]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import read_vectors
-from image_vectors import IMAGE_VECTORS, block_difference
+from comparison import read_vectors
+from image_vectors import IMAGE_VECTORS, wrong_parts
 from paths import real_models
 from reuse_helpers import prefixes_from
 from small_models import SMALL_MODELS
@@ -80,7 +80,7 @@ def differences(normalizer: Normalizer, cases: list[dict[str, Any]]) -> str:
         (time, case["id"], found)
         for case in cases
         for time in (1, 2)
-        if (found := block_difference(normalizer, case)) is not None
+        if (found := wrong_parts(normalizer, case))
     ]
     return json.dumps(wrong, indent=1) if wrong else ""
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance import REQUEST_FIELDS, read_vectors
-from image_cases import resolve
+from comparison import read_vectors, request_of, with_files
 from image_vectors import IMAGE_VECTORS, file_urls
 from kv_aware_routing import BLOCK_SIZE, hit_rate, shuffled_repeats
 
@@ -63,8 +62,8 @@ def distinct_prompts(
         expect = case["expect"]
         if "refused" in expect or not expect["placeholders"] or not expect["block_extra_keys"]:
             continue
-        request = {name: case[name] for name in REQUEST_FIELDS if name in case}
-        routing = model.answer(RequestLine.model_validate(resolve(request, urls)).request())
+        request = with_files(request_of(case), urls)
+        routing = model.answer(RequestLine.model_validate(request).request())
         held = engine_hashes(expect)
         assert held[-1].hex() == expect["block_hashes"]["sha256"]["last"]
         prompts[held[-1]] = look_up(routing), held

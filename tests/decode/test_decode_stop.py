@@ -11,7 +11,8 @@ import generate_decode
 import numpy as np
 import paths
 import pytest
-from conformance import own_fingerprint, read_vectors
+from comparison import read_vectors
+from conformance import own_fingerprint
 from decode_cases import output_of
 from decode_helpers import REPLACEMENT, Words, tokenizer_of
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def test_vllms_answers(model: str, normalizer: Callable[[str], Normalizer]) -> N
 STOPS = st.lists(st.text("aA\n \N{PARTY POPPER}" + REPLACEMENT, min_size=1, max_size=4), max_size=3)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data(), stops=STOPS, visible=st.booleans(), least=st.integers(0, 6))
 @pytest.mark.parametrize("kind", ["byte-level", "llama", "tiktoken"])
 def test_how_the_tokens_are_split_changes_nothing(
@@ -72,7 +73,7 @@ def test_how_the_tokens_are_split_changes_nothing(
     assert (one.text, one.token_ids) == (many.text, many.token_ids)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 @given(
     data=st.data(), stops=st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3)
 )
@@ -94,7 +95,7 @@ def test_the_output_ends_before_the_stop_that_ends_first(
     assert decoder.process_token(97) == StopOutput("", stopped=True, matched=stop)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 @given(text=st.text("ab\N{PARTY POPPER}é", max_size=20), stop=st.text("xy", min_size=1, max_size=6))
 def test_as_many_characters_are_held_back_as_could_begin_a_stop(text: str, stop: str) -> None:
     decoder = StopSequenceDecoder.builder(tokenizer_of("tiktoken")).stop_strings(stop).build()
@@ -103,7 +104,7 @@ def test_as_many_characters_are_held_back_as_could_begin_a_stop(text: str, stop:
     assert decoder.flush().text == text[len(decoder.text) - len(text) :] or decoder.text == text
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 @given(
     text=st.text("abé", max_size=9), one=st.text("abé", max_size=9), two=st.text("abé", max_size=9)
 )

@@ -32,7 +32,7 @@ from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.pieces import PieceTexts
 
 # The first example loads a model.
-PROPERTY = settings(deadline=None, max_examples=50)
+PROPERTY = settings(deadline=None, max_examples=25)
 BOTH = pytest.mark.parametrize("pieces", [True, False], ids=["looked up", "decoded"])
 
 

@@ -61,7 +61,7 @@ def _compare(
 ) -> int:
     """Ask vLLM and mmroute; the number of differences, 1 at most."""
     from engine import Engine, meta, write_lines
-    from image_vectors import block_difference
+    from image_vectors import wrong_parts
 
     from mmroute import Normalizer
 
@@ -72,9 +72,9 @@ def _compare(
     if out is not None:
         write_lines(out, [meta(directory.name, model_id=model_id), *lines])
     normalizer = Normalizer.from_pretrained(str(directory), model_id=model_id)
-    wrong = {line["id"]: d for line in lines if (d := block_difference(normalizer, line))}
-    for name, difference in wrong.items():
-        print(f"{name}: {difference[:300]}")
+    wrong = {line["id"]: d for line in lines if (d := wrong_parts(normalizer, line))}
+    for name, parts in wrong.items():
+        print(f"{name}: {json.dumps(parts)}")
     print(f"{directory.name}: {len(lines) - len(wrong)} of {len(lines)} answers are equal")
     return min(1, len(wrong))
 
@@ -82,11 +82,11 @@ def _compare(
 def _answers(
     engine: Any, cases: list[dict[str, Any]], urls: dict[str, str], *, whole: bool
 ) -> list[dict[str, Any]]:
-    from image_cases import resolve
+    from comparison import with_files
 
     lines = []
     for case in cases:
-        request = resolve(case, urls)
+        request = with_files(case, urls)
         kept = request if whole else case
         lines.append({**kept, "expect": engine.block_answer(request)})
     refused = sum("refused" in line["expect"] for line in lines)

@@ -173,17 +173,6 @@ def data_url(data: bytes, mime: str = "image/png") -> str:
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
-def resolve(value: Any, urls: Mapping[str, str]) -> Any:
-    """A request with the names of files replaced by their data URLs."""
-    if isinstance(value, list):
-        return [resolve(item, urls) for item in value]
-    if isinstance(value, dict):
-        return {key: resolve(item, urls) for key, item in value.items()}
-    if isinstance(value, str) and value.startswith(SCHEME):
-        return urls[value.removeprefix(SCHEME)]
-    return value
-
-
 def image_cases(files: Mapping[str, bytes]) -> Iterator[Case]:
     """All requests. They name files, except where the spelling of the URL is what matters."""
     broken = _broken()

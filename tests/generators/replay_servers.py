@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
 
-from conformance import read_vectors
+from comparison import read_vectors
 from engine import add_phi3v_code
 from odd_requests import odd_requests
 from replayed import Posted, posted

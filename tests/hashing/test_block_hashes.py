@@ -107,7 +107,7 @@ def check_encoders(block_size: int, ids: TokenIds, keys: tuple[BlockKeys, ...]) 
 
 
 @given(blocks())
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_encoders_write_what_pickle_and_cbor2_write(
     case: tuple[int, TokenIds, tuple[BlockKeys, ...]],
 ) -> None:
@@ -171,7 +171,7 @@ def from_scratch(
 
 @pytest.mark.parametrize("algorithm", Algorithm)
 @given(blocks(), st.lists(token_ids, max_size=15))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_hashes_are_chained(
     algorithm: Algorithm, case: tuple[int, TokenIds, tuple[BlockKeys, ...]], rest: list[int]
 ) -> None:
@@ -182,7 +182,7 @@ def test_hashes_are_chained(
 
 
 @given(blocks(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_previous_hashes_change_nothing(
     case: tuple[int, TokenIds, tuple[BlockKeys, ...]], data: st.DataObject
 ) -> None:
@@ -376,7 +376,7 @@ def prompts_with_images(draw: st.DrawFn) -> tuple[TokenIds, list[HashedItem]]:
 
 
 @given(prompts_with_images(), st.sampled_from([1, 2, 3, 4, 5, 16]), st.integers(0, 120))
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_images_are_hashed_as_their_blocks_one_by_one(
     drawn: tuple[TokenIds, list[HashedItem]], block_size: int, start: int
 ) -> None:

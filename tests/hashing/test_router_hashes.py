@@ -10,7 +10,7 @@ import generate_dynamo
 import numpy as np
 import pytest
 import xxhash
-from conformance import read_vectors
+from comparison import read_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import VECTORS

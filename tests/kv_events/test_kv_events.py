@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import paths
 import pytest
-from conformance import read_vectors
+from comparison import read_vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -185,7 +185,7 @@ def test_random_bytes(data: bytes) -> None:
 REAL = [bytes.fromhex(case["payload"]) for case in VECTORS]
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(st.sampled_from(REAL), st.data())
 def test_mutated_payloads(real: bytes, data: st.DataObject) -> None:
     mutated = bytearray(real)
@@ -312,7 +312,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(st.lists(STEPS, min_size=10, max_size=40))
 def test_agrees_with_a_bag_of_copies(steps: list[Any]) -> None:
     """The model is one bag of (worker, rank, medium, group, hash), asked block by block."""

@@ -17,9 +17,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+import comparison
 import pytest
 import uvicorn
-from conformance import REQUEST_FIELDS, read_vectors
+from comparison import read_vectors
 from paths import VECTORS
 from scripted_server import ScriptedServer
 from server_cases import png_url
@@ -147,7 +148,7 @@ REFUSED_OVER_HTTP: Final = {(EMBEDDED_MODEL, "unknown-variable")}
 
 def arguments(case: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a case, with a file for every size."""
-    request = request_of({name: case[name] for name in REQUEST_FIELDS if name in case})
+    request = request_of(comparison.request_of(case))
     given = {field.name: getattr(request, field.name) for field in fields(request)}
     sizes = map(size_of, request.images)
     given["images"] = [

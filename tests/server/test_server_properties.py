@@ -82,7 +82,7 @@ def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize("path", [TOKENIZE, DETOKENIZE, CHAT, COMPLETION])
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(body=_BODIES | _NEARLY_RIGHT | _ANYTHING)
 def test_any_json(client: TestClient, path: str, body: Any) -> None:
     raw = json.dumps(body).encode()
@@ -93,7 +93,7 @@ def test_any_json(client: TestClient, path: str, body: Any) -> None:
         assert error_of(answer)[0] in (400, 404, 422, 501)
 
 
-@settings(max_examples=50, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(raw=st.binary(max_size=200))
 def test_any_bytes(client: TestClient, raw: bytes) -> None:
     answer = client.post(TOKENIZE, content=raw, headers={"content-type": "application/json"})

@@ -118,7 +118,7 @@ def test_every_encoder_gives_the_ids_of_the_reference(
     tokens = [token.content for token in decoder.values()]
 
     @given(hostile_texts(tokens), st.booleans())
-    @settings(max_examples=100)
+    @settings(max_examples=30)
     def same(text: str, special: bool) -> None:
         right = reference_ids(models[0], text, special=special)
         for model in models:
@@ -147,7 +147,7 @@ if (ROOT := real_models()) is not None:
         decoder = tokenizer_of(normalizer).backend.get_added_tokens_decoder()
 
         @given(hostile_texts(token.content for token in decoder.values()), st.booleans())
-        @settings(max_examples=200)
+        @settings(max_examples=60)
         def same(text: str, special: bool) -> None:
             ids = normalizer.model.tokenizer.encode(text, add_special_tokens=special)
             assert ids.tolist() == reference_ids(normalizer, text, special=special)

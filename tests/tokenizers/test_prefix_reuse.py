@@ -75,7 +75,7 @@ def test_reuse_never_changes_ids(name: str, small_model: Callable[[str], Path]) 
     shared, _ = reusing(tokenizer, max_bytes=ROOM)
 
     @given(conversations(tokens))
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     def same(texts: list[str]) -> None:
         for text in texts:
             assert encoded(shared, text) == plainly(tokenizer, text)

@@ -1,0 +1,83 @@
+"""What a failing vector shows, and vectors run by any command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparison import differences, hash_difference
+from paths import ROOT, VECTORS
+
+from mmroute.model.files import EMBEDDED_MODEL
+
+EXPECTED: dict[str, Any] = {
+    "token_runs": [[1, 1], [7, 3], [2, 1]],
+    "placeholders": [{"offset": 1, "length": 3}],
+    "mm_identifiers": ["aa"],
+}
+RIGHT: dict[str, Any] = {
+    "exact": True,
+    "token_ids": [1, 7, 7, 7, 2],
+    "placeholders": [{"offset": 1, "length": 3}],
+    "image_identities": ["aa"],
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({}, set()),
+        ({"token_ids": [1, 7, 7, 2]}, {"token_ids"}),
+        ({"placeholders": []}, {"placeholders"}),
+        ({"image_identities": ["ab"]}, {"image_identities"}),
+        ({"token_ids": [1], "placeholders": []}, {"token_ids", "placeholders"}),
+        ({"exact": False, "reason": "video"}, {"exact"}),
+    ],
+)
+def test_each_part_is_told_apart(changed: dict[str, Any], parts: set[str]) -> None:
+    assert set(differences(RIGHT | changed, EXPECTED)) == parts
+
+
+def test_text_around_the_first_difference_is_shown() -> None:
+    answer = RIGHT | {"token_ids": [1, 7, 7, 8, 2]}
+    wrong = differences(answer, EXPECTED, lambda ids: "".join(chr(96 + i) for i in ids))
+    assert "index 3" in wrong["token_ids"]
+    assert "'agghb'" in wrong["token_ids"]
+    assert "'agggb'" in wrong["token_ids"]
+
+
+def test_an_answer_to_what_the_engine_refuses_is_wrong() -> None:
+    refused = {"refused": "too long"}
+    assert set(differences(RIGHT, refused)) == {"exact"}
+    assert not differences({"exact": False}, refused)
+
+
+def test_hashes_of_which_some_are_kept() -> None:
+    stored = {"n": 3, "first": ["a", "b"], "last": "c"}
+    assert hash_difference(["a", "b", "c"], stored) is None
+    for wrong in (["a", "b"], ["a", "x", "c"], ["a", "b", "x"], []):
+        assert hash_difference(wrong, stored) is not None
+    assert hash_difference([], {"n": 0, "first": [], "last": None}) is None
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_command_runs_the_vectors(wrong: bool, tmp_path: Path) -> None:
+    vectors = VECTORS / f"{EMBEDDED_MODEL}.jsonl"
+    if wrong:
+        meta, line = vectors.read_text(encoding="utf-8").split("\n")[:2]
+        case = json.loads(line)
+        case["expect"]["token_runs"][0][0] += 1
+        vectors = tmp_path / "vectors.jsonl"
+        vectors.write_text(f"{meta}\n{json.dumps(case)}\n", encoding="utf-8")
+    runner = [sys.executable, str(ROOT / "tests" / "conformance" / "run_vectors.py"), str(vectors)]
+    ours = [sys.executable, "-m", "mmroute", "tokens", EMBEDDED_MODEL]
+    ended = subprocess.run([*runner, "--", *ours], capture_output=True, text=True, check=False)
+    assert ended.returncode == wrong, ended.stderr
+    assert [set(json.loads(line)["wrong"]) for line in ended.stdout.splitlines()] == [
+        {"token_ids"}
+    ] * wrong
