@@ -1,19 +1,102 @@
-"""The answer to a render request, in vLLM's key order.
+"""What the routes answer, in vLLM's key order.
 
 Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
-`MultiModalFeatures`, `ParseContext`) and ``scale_out/render/serving.py``.
+`MultiModalFeatures`, `ParseContext`), ``entrypoints/serve/tokenize/protocol.py`` and
+``entrypoints/serve/engine/protocol.py`` (`ErrorResponse`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from mmroute.errors import InexactError, Reason
 from mmroute.routing import Routing
 
-__all__ = ["BlockForm", "Rendered", "block_hashes_of", "features_of", "generate_request"]
+__all__ = [
+    "BlockForm",
+    "DetokenizeResponse",
+    "ErrorResponse",
+    "Features",
+    "GenerateRequest",
+    "TokenizeResponse",
+    "block_hashes_of",
+    "features_of",
+]
+
+
+class TokenizeResponse(TypedDict):
+    """Token IDs, and with `return_token_strs` their spelling."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeResponse(TypedDict):
+    """The text of token IDs."""
+
+    prompt: str
+
+
+class PlaceholderRange(TypedDict):
+    """Where an image stands; `is_embed` says which positions receive features, if not all do."""
+
+    offset: int
+    length: int
+    is_embed: NotRequired[list[bool]]
+
+
+class Features(TypedDict):
+    """Hashes and ranges of the images. There are no pixels, as with ``mm_payload: "none"``."""
+
+    mm_hashes: dict[str, list[str]]
+    mm_placeholders: dict[str, list[PlaceholderRange]]
+    kwargs_data: None
+    mm_metadata: None
+
+
+class GenerateRequest(TypedDict):
+    """A rendered prompt: the body of ``/inference/v1/generate``. The last two are mmroute's own."""
+
+    request_id: str
+    token_ids: list[int]
+    token_offsets: list[tuple[int, int]] | None
+    features: Features | None
+    content_parts: None
+    sampling_params: dict[str, Any] | None
+    model: str | None
+    reasoning_ended: bool | None
+    reasoning_parser_kwargs: None
+    return_token_ids: bool | None
+    output_mode: str
+    parse_context: dict[str, Any] | None
+    stream: bool
+    stream_options: dict[str, Any] | None
+    cache_salt: str | None
+    priority: int
+    kv_transfer_params: dict[str, Any] | None
+    ec_transfer_params: dict[str, Any] | None
+    block_hashes: NotRequired[list[str]]
+    inexact: NotRequired[dict[str, str]]
+
+
+class ErrorInfo(TypedDict):
+    """What is wrong; `param` is a field, or the reason of an `InexactRouting`."""
+
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class ErrorResponse(TypedDict):
+    """Any answer but an exact one."""
+
+    error: ErrorInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,76 +114,17 @@ class BlockForm:
     seed: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One prompt, and what the request says beside it.
-
-    Attributes:
-        request_id: with its prefix.
-        token_ids: of the expanded prompt.
-        features: of its images; None if there are none.
-        sampling_params: see `mmroute.server.sampling`.
-        parse_context: of a chat; None for a completion.
-        token_offsets: of text; None if not asked for.
-        block_hashes: hexadecimal; None if not asked for.
-    """
-
-    request_id: str
-    token_ids: Sequence[int]
-    features: Mapping[str, Any] | None
-    sampling_params: Mapping[str, Any]
-    parse_context: Mapping[str, Any] | None = None
-    token_offsets: Sequence[tuple[int, int]] | None = None
-    block_hashes: Sequence[str] | None = None
-
-
-def generate_request(rendered: Rendered, carried: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole answer. `block_hashes` is mmroute's own, and stands last.
-
-    Args:
-        rendered: the prompt.
-        carried: fields of the request that are handed on.
-    """
-    context = rendered.parse_context
-    answer: dict[str, Any] = {
-        "request_id": rendered.request_id,
-        "token_ids": rendered.token_ids,
-        "token_offsets": rendered.token_offsets,
-        "features": rendered.features,
-        "content_parts": None,
-        "sampling_params": rendered.sampling_params,
-        "model": carried["model"],
-        # Without a reasoning parser only the request itself can say so.
-        "reasoning_ended": True if context and not context["include_reasoning"] else None,
-        "reasoning_parser_kwargs": None,
-        "return_token_ids": carried["return_token_ids"],
-        "output_mode": carried["output_mode"],
-        "parse_context": context,
-        "stream": carried["stream"],
-        "stream_options": carried["stream_options"],
-        "cache_salt": carried["cache_salt"],
-        "priority": carried["priority"],
-        "kv_transfer_params": carried["kv_transfer_params"],
-        "ec_transfer_params": carried["ec_transfer_params"],
-    }
-    if rendered.block_hashes is not None:
-        answer["block_hashes"] = rendered.block_hashes
-    return answer
-
-
-def features_of(routing: Routing) -> dict[str, Any] | None:
+def features_of(routing: Routing) -> Features | None:
     """Hashes and ranges of the images, by their position; None if there are none.
 
-    `kwargs_data` and `mm_metadata` are null, as with vLLM's ``mm_payload: "none"``: there are no
-    pixels. `is_embed`, one boolean for each position of a range, stands where not all of them
-    receive features. vLLM's answer has no key for that; Dynamo reads it by this name.
+    vLLM's answer has no key `is_embed`; Dynamo reads it by this name.
 
     Raises:
         InexactError: `image_identity_unknown`.
     """
     if not routing.placeholders:
         return None
-    hashes, ranges = [], []
+    hashes, ranges = [], list[PlaceholderRange]()
     for placed, identity in zip(routing.placeholders, routing.image_identities, strict=True):
         if identity is None:
             raise InexactError(
@@ -109,7 +133,7 @@ def features_of(routing: Routing) -> dict[str, Any] | None:
                 "give its uuid",
             )
         hashes.append(identity.value)
-        where: dict[str, Any] = {"offset": placed.offset, "length": placed.length}
+        where: PlaceholderRange = {"offset": placed.offset, "length": placed.length}
         if placed.embed_runs:
             runs = placed.embed_runs
             where["is_embed"] = [bool(embed) for embed, length in runs for _ in range(length)]
@@ -123,7 +147,7 @@ def features_of(routing: Routing) -> dict[str, Any] | None:
 
 
 def block_hashes_of(routing: Routing, form: BlockForm) -> list[str]:
-    """The block hashes that were asked for.
+    """The block hashes that were asked for, in hexadecimal.
 
     Raises:
         InexactError: as `Routing.block_hashes`.

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,7 +20,7 @@ from starlette.routing import Route
 
 from mmroute.health.tested_versions import version_of
 from mmroute.server.admin import ADMIN_PREFIX, admin_routes
-from mmroute.server.admission import Admission
+from mmroute.server.capacity import Capacity
 from mmroute.server.endpoints import Endpoints, Handler, error_response, json_response
 from mmroute.server.errors import ApiError
 from mmroute.server.fallback import Fallback
@@ -27,6 +28,12 @@ from mmroute.server.metrics import Metrics
 from mmroute.server.middleware import VLLM_GUARDED, Authentication, Drain, Observation
 from mmroute.server.models import Models, ModelStatus
 from mmroute.server.openapi import openapi
+from mmroute.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
 from mmroute.server.render import render_chat, render_completion
 from mmroute.server.settings import ServerSettings
 from mmroute.server.tokenization import detokenize, tokenize, tokenizer_info
@@ -35,11 +42,11 @@ __all__ = ["create_app"]
 
 _LOG: Final = logging.getLogger(__name__)
 # Routes are tried in turn, so the busiest one stands first.
-_POSTED: Final[dict[str, Handler]] = {
-    "/v1/chat/completions/render": render_chat,
-    "/tokenize": tokenize,
-    "/v1/completions/render": render_completion,
-    "/detokenize": detokenize,
+_POSTED: Final[dict[str, tuple[TypeAdapter[Any], Handler[Any]]]] = {
+    "/v1/chat/completions/render": (TypeAdapter(ChatCompletionRequest), render_chat),
+    "/tokenize": (TypeAdapter(TokenizeRequest), tokenize),
+    "/v1/completions/render": (TypeAdapter(CompletionRequest), render_completion),
+    "/detokenize": (TypeAdapter(DetokenizeRequest), detokenize),
 }
 
 
@@ -75,7 +82,7 @@ def create_app(
         from mmroute.server.tracing import Tracing  # an extra
 
         tracing = Tracing(settings.otlp_traces_endpoint)
-    endpoints = Endpoints(models, settings, metrics, Admission(settings, metrics), fallback)
+    endpoints = Endpoints(models, settings, metrics, Capacity(settings, metrics), fallback)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -110,7 +117,8 @@ def create_app(
 
 def _posted_routes(endpoints: Endpoints) -> list[Route]:
     return [
-        Route(path, endpoints.of(handler), methods=["POST"]) for path, handler in _POSTED.items()
+        Route(path, endpoints.of(kind, handler), methods=["POST"])
+        for path, (kind, handler) in _POSTED.items()
     ]
 
 
@@ -179,7 +187,7 @@ def _model_list(models: Models) -> dict[str, Any]:
     for name, entry in models.names():
         if entry.status is ModelStatus.FAILED:
             continue
-        loaded = entry.served
+        loaded = entry.loaded
         permission = {
             "id": f"modelperm-{uuid.uuid4().hex[:16]}",
             "object": "model_permission",

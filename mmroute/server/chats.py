@@ -1,32 +1,25 @@
-"""What the chat routes have in common: the fields that decide over the prompt.
+"""What the chat routes have in common.
 
-Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`),
-``entrypoints/openai/chat_completion/protocol.py``, ``entrypoints/serve/tokenize/protocol.py``.
+Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import Reason
 from mmroute.items import Modality
-from mmroute.normalizer import Normalizer
-from mmroute.pipeline import text_prefix
-from mmroute.request import Request
 from mmroute.routing import Routing
-from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
-from mmroute.server.fields import Body, boolean, fits, object_, object_of, read, read_nullable, text
-from mmroute.server.models import ServedModel
+from mmroute.server.errors import ApiError, bad_request, of_reason
+from mmroute.server.models import LoadedModel
+from mmroute.server.routings import ChatRequest, route_chat
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["ChatFields", "beginning_of_chat", "exact", "read_chat", "route_chat"]
+__all__ = ["exact", "exact_chat"]
 
 _WARM_UP: Final = "warmup"
-_FIRST_MESSAGE_TYPE: Final = "ChatCompletionDeveloperMessageParam"  # which vLLM tries first
 # The normalizer's advice is for those who call it.
 _OF_THIS_SERVER: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_SIZE_UNKNOWN: "an image is a link, and this server follows none; send it as a "
@@ -37,77 +30,37 @@ _OF_THIS_SERVER: Final[Mapping[Reason, str]] = {
 _AUDIO: Final = frozenset({"audio_url", "input_audio", "audio_embeds"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChatFields:
-    """The fields of a chat request that decide over its prompt."""
-
-    messages: Sequence[Any]
-    tools: list[Any] | None
-    add_generation_prompt: bool
-    continue_final_message: bool
-    add_special_tokens: bool
-    chat_template: str | None
-    chat_template_kwargs: Mapping[str, Any]
-    mm_processor_kwargs: Mapping[str, Any]
-    media_io_kwargs: Mapping[str, Any]
-
-
-def read_chat(body: Body) -> ChatFields:
-    """Read and check them.
-
-    Raises:
-        ApiError: 400: a field is of another kind.
-    """
-    if body.get("continue_final_message") and body.get("add_generation_prompt"):
-        raise bad_request(
-            "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
-        )
-    return ChatFields(
-        messages=_messages(body),
-        tools=_tools(body),
-        add_generation_prompt=read(body, "add_generation_prompt", boolean, True),
-        continue_final_message=read(body, "continue_final_message", boolean, False),
-        add_special_tokens=read(body, "add_special_tokens", boolean, False),
-        chat_template=read_nullable(body, "chat_template", text),
-        chat_template_kwargs=read_nullable(body, "chat_template_kwargs", object_) or {},
-        mm_processor_kwargs=read_nullable(body, "mm_processor_kwargs", object_) or {},
-        media_io_kwargs=read_nullable(body, "media_io_kwargs", object_of(object_)) or {},
-    )
-
-
-def route_chat(
-    served: ServedModel,
-    normalizer: Normalizer,
-    chat: ChatFields,
+def exact_chat(
+    loaded: LoadedModel,
+    request: ChatRequest,
     settings: ServerSettings,
-    *,
     cache_salt: str | None = None,
+    *,
+    limited: bool,
 ) -> Routing:
     """The exact answer to a chat.
+
+    Args:
+        loaded: the model.
+        request: the chat.
+        settings: of the server.
+        cache_salt: enters block hashes.
+        limited: whether a prompt longer than the context is refused.
 
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    _check_trust(served, chat, settings)
-    routing = normalizer.normalize(
-        messages=chat.messages, cache_salt=cache_salt, **_options(served, chat)
-    )
+    _check_trust(loaded, request, settings)
+    request.messages = _with_part_types(request.messages)
+    routing = route_chat(loaded, request, cache_salt, limited=limited)
     if routing.reason is not None:
-        special = _named_otherwise(served, chat.messages, routing.reason)
+        special = _named_otherwise(loaded, request.messages, routing.reason)
         if special is not None:
             raise special
-    return exact(served, routing)
+    return exact(loaded, routing)
 
 
-def beginning_of_chat(
-    served: ServedModel, chat: ChatFields, *, cache_salt: str | None = None
-) -> Routing | None:
-    """The tokens before the first image, as a prompt of their own; None where nobody can say."""
-    found = text_prefix(served.model, Request(messages=chat.messages, **_options(served, chat)))
-    return None if found is None else Routing(cache_salt=cache_salt, _token_ids=found)
-
-
-def exact(served: ServedModel, routing: Routing) -> Routing:
+def exact(loaded: LoadedModel, routing: Routing) -> Routing:
     """The same routing, if it is exact.
 
     Raises:
@@ -115,39 +68,8 @@ def exact(served: ServedModel, routing: Routing) -> Routing:
     """
     if routing.reason is not None:
         message = _OF_THIS_SERVER.get(routing.reason, routing.message)
-        raise of_reason(routing.reason, message, model=served.name)
+        raise of_reason(routing.reason, message, model=loaded.name)
     return routing
-
-
-def _options(served: ServedModel, chat: ChatFields) -> dict[str, Any]:
-    kwargs = chat.chat_template_kwargs
-    if chat.tools == [] and served.model.chat.templates is not None:
-        # None, and yet the template for requests with tools is taken.
-        kwargs = {"tools": [], **kwargs}
-    return {
-        "tools": chat.tools or None,
-        "add_generation_prompt": chat.add_generation_prompt,
-        "continue_final_message": chat.continue_final_message,
-        "add_special_tokens": chat.add_special_tokens,
-        "chat_template_kwargs": kwargs,
-        "mm_processor_kwargs": chat.mm_processor_kwargs,
-    }
-
-
-def _messages(body: Body) -> list[Any]:
-    if "messages" not in body:
-        raise wrong_field("body.messages", "Field required")
-    messages = body["messages"]
-    if not isinstance(messages, list):
-        raise wrong_field("body.messages", f"Input should be a valid list, found {shown(messages)}")
-    for index, message in enumerate(messages):
-        where = f"body.messages.{index}.{_FIRST_MESSAGE_TYPE}"
-        if not isinstance(message, dict):
-            raise wrong_field(where, "Input should be a valid dictionary")
-        if not isinstance(message.get("role"), str):
-            missing = "role" if "content" in message else "content"
-            raise wrong_field(f"{where}.{missing}", "Field required")
-    return _with_part_types(messages)
 
 
 def _with_part_types(messages: list[Any]) -> list[Any]:
@@ -169,49 +91,16 @@ def _with_part_types(messages: list[Any]) -> list[Any]:
     return [{**messages[0], "content": typed}]
 
 
-def _tools(body: Body) -> list[Any] | None:
-    tools = body.get("tools")
-    if tools is None:
-        return None
-    if not isinstance(tools, list):
-        raise wrong_field("body.tools", f"Input should be a valid list, found {shown(tools)}")
-    for index, tool in enumerate(tools):
-        try:
-            normalize_tools([tool])
-        except InexactError as inexact:
-            raise wrong_field(f"body.tools.{index}{_wrong_part(tool)}", str(inexact)) from None
-    return tools
-
-
-def _wrong_part(tool: object) -> str:
-    """Which field of a tool its schema stumbles over first."""
-    if not isinstance(tool, dict):
-        return ""
-    if tool.get("type", "function") != "function":
-        return ".type"
-    function = tool.get("function")
-    if not isinstance(function, dict):
-        return ".function"
-    if not isinstance(function.get("name"), str):
-        return ".function.name"
-    kinds = {"description": text, "parameters": object_, "strict": boolean}
-    wrong = (
-        name
-        for name, kind in kinds.items()
-        if function.get(name) is not None and not fits(kind, function[name])
-    )
-    return f".function.{next(wrong, 'defer_loading')}"
-
-
-def _check_trust(served: ServedModel, chat: ChatFields, settings: ServerSettings) -> None:
-    if chat.chat_template is not None or chat.chat_template_kwargs.get("chat_template") is not None:
+def _check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> None:
+    in_kwargs = (request.chat_template_kwargs or {}).get("chat_template")
+    if request.chat_template is not None or in_kwargs is not None:
         raise bad_request(
             "Chat template is passed with request, but --trust-request-chat-template is not set. "
             "Refused request with untrusted chat template."
         )
     for name, given in (
-        ("mm_processor_kwargs", chat.mm_processor_kwargs),
-        ("media_io_kwargs", chat.media_io_kwargs),
+        ("mm_processor_kwargs", request.mm_processor_kwargs),
+        ("media_io_kwargs", request.media_io_kwargs),
     ):
         if given and not settings.trust_request_mm_kwargs:
             raise bad_request(
@@ -219,41 +108,39 @@ def _check_trust(served: ServedModel, chat: ChatFields, settings: ServerSettings
                 f"--trust-request-mm-kwargs only when clients are trusted. (parameter={name})",
                 name,
             )
-    if chat.media_io_kwargs:
+    if request.media_io_kwargs:
         raise of_reason(
             Reason.UNSUPPORTED_FIELD,
             "media_io_kwargs: the engine's token IDs depend on it, and it is not covered",
-            model=served.name,
+            model=loaded.name,
         )
 
 
 def _named_otherwise(
-    served: ServedModel, messages: Sequence[Any], reason: Reason
+    loaded: LoadedModel, messages: Sequence[Any], reason: Reason
 ) -> ApiError | None:
     """An error for which vLLM has another status or `param` than for others of its reason."""
     if reason is Reason.UNSUPPORTED_MODALITY:
-        refused = "audio" if Modality.IMAGE in served.model.media else "image"
+        refused = "audio" if Modality.IMAGE in loaded.model.media else "image"
         if refused == "image" or any(_AUDIO & part.keys() for part in _parts(messages)):
-            text_ = f"At most 0 {refused}(s) may be provided in one prompt. (parameter={refused})"
-            error = bad_request(text_, refused)
-            error.reason, error.model = reason, served.name
-            return error
+            text = f"At most 0 {refused}(s) may be provided in one prompt. (parameter={refused})"
+            return bad_request(text, refused, reason=reason, model=loaded.name)
     if reason is Reason.IMAGE_UNREADABLE and any(map(_is_not_base64, _parts(messages))):
         return ApiError(
             HTTPStatus.NOT_IMPLEMENTED,
             "NotImplementedError",
             "Only base64 data URLs are supported for now.",
             reason=reason,
-            model=served.name,
+            model=loaded.name,
         )
     if reason is Reason.IMAGE_COUNT_MISMATCH:  # a part without any image: no such part in vLLM
-        error = bad_request(
+        return bad_request(
             "Unsupported chat content part type: 'image'. Send images as `image_url` parts with a "
             "data URL.",
             "type",
+            reason=reason,
+            model=loaded.name,
         )
-        error.reason, error.model = reason, served.name
-        return error
     return None
 
 
@@ -261,7 +148,7 @@ def _parts(messages: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         part
         for message in messages
-        if isinstance(message, dict) and isinstance(message.get("content"), list)
+        if isinstance(message.get("content"), list)
         for part in message["content"]
         if isinstance(part, dict)
     ]

@@ -1,4 +1,4 @@
-"""From an HTTP request to its answer: the body, the work, the fallback."""
+"""From an HTTP request to its response: the body, its handler, the fallback."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from mmroute.errors import shown
 from mmroute.hashing import Algorithm, none_hash
-from mmroute.server.admission import Admission, Ticket, read_body
 from mmroute.server.answers import BlockForm
+from mmroute.server.bodies import parse_body, validated
+from mmroute.server.capacity import Capacity, Reservation, read_body
 from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request
 from mmroute.server.fallback import Fallback
-from mmroute.server.fields import Body, parse_body
-from mmroute.server.logs import Record
+from mmroute.server.handling import HandlerContext, HandlerResult
+from mmroute.server.logs import LogEntry
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
-from mmroute.server.work import Answer, Work
 from mmroute.stages import Stage
 
-__all__ = ["RECORD", "Endpoints", "Handler", "error_response", "json_response"]
+T = TypeVar("T")
+
+__all__ = ["LOG_ENTRY", "Endpoints", "Handler", "error_response", "json_response"]
 
 _LOG: Final = logging.getLogger(__name__)
 _INEXACT: Final = "InexactRouting"
@@ -42,13 +45,14 @@ _LONGEST_TYPE: Final = 128
 _PICTURES_WEIGH: Final = 64
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _CLIENT_HAS_GONE: Final = 499  # as proxies write it; nobody reads it
-RECORD: Final = "mmroute.record"
-"""The key of a request's `Record` in its scope."""
+LOG_ENTRY: Final = "mmroute.log_entry"
+"""The key of a request's `LogEntry` in its scope."""
 
-Handler: TypeAlias = Callable[[Body, Work], Answer]
-"""What a route does with a body. It runs in the event loop, or in a thread."""
-Done: TypeAlias = tuple[Answer, Mapping[Stage, int]]
-"""What it found, and the nanoseconds that each stage took."""
+Handler: TypeAlias = Callable[[T, HandlerContext], HandlerResult]
+"""What a route does with a request. It runs in the event loop, or in a thread."""
+Timings: TypeAlias = Mapping[Stage, int]
+"""The nanoseconds that each stage of a request took."""
+_Handle: TypeAlias = Callable[[bytes, HandlerContext], tuple[HandlerResult, Timings]]
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -76,7 +80,7 @@ class Endpoints:
         models: that answer.
         settings: of the server.
         metrics: told of every answer.
-        admission: how much goes on at a time.
+        capacity: how much goes on at a time.
         fallback: asked where there is no exact answer; None for nobody.
     """
 
@@ -85,21 +89,26 @@ class Endpoints:
         models: Models,
         settings: ServerSettings,
         metrics: Metrics,
-        admission: Admission,
+        capacity: Capacity,
         fallback: Fallback | None,
     ) -> None:
         self._models = models
         self._settings = settings
         self._metrics = metrics
-        self._admission = admission
+        self._capacity = capacity
         self._fallback = fallback
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="mmroute-work")
 
-    def of(self, handler: Handler) -> Callable[[Request], Any]:
-        """The endpoint of a route."""
+    def of(self, kind: TypeAdapter[T], handler: Handler[T]) -> Callable[[Request], Any]:
+        """The endpoint of a route.
+
+        Args:
+            kind: of its requests.
+            handler: answers one.
+        """
 
         async def endpoint(request: Request) -> Response:
-            return await self._respond(handler, request)
+            return await self._respond(functools.partial(_handle, kind, handler), request)
 
         return endpoint
 
@@ -107,79 +116,81 @@ class Endpoints:
         """Let the threads end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _respond(self, handler: Handler, request: Request) -> Response:
-        record: Record = request.scope[RECORD]
-        ticket = self._admission.ticket()
+    async def _respond(self, handle: _Handle, request: Request) -> Response:
+        entry: LogEntry = request.scope[LOG_ENTRY]
+        reservation = self._capacity.reserve()
         raw: bytes | None = None
         try:
             _check_content_type(request)
             async with asyncio.timeout(self._settings.request_timeout):
-                raw = await read_body(request, ticket)
-                record.bytes = len(raw)
-                ticket.enter()
-                answer, stages = await self._work(handler, raw, self._of(request), ticket)
-            self._count(record, answer, stages)
-            return json_response(answer.body, answer.status, _said_of(answer, record))
+                raw = await read_body(request, reservation)
+                entry.bytes = len(raw)
+                reservation.enter()
+                context = self._context(request)
+                result, timings = await self._run(handle, raw, context, reservation)
+            self._count(entry, result, timings)
+            return json_response(result.body, result.status, _headers_of(result, entry))
         except TimeoutError:
-            return await self._without_answer(self._late(raw), request, raw, record)
+            return await self._without_answer(self._late(raw), request, raw, entry)
         except ApiError as error:
-            return await self._without_answer(error, request, raw, record)
+            return await self._without_answer(error, request, raw, entry)
         except ClientDisconnect:
             return Response(status_code=_CLIENT_HAS_GONE)
         except Exception:  # noqa: BLE001 - one request must not end the others
-            _LOG.exception("failed", extra={"fields": {"request_id": record.request_id}})
+            _LOG.exception("failed", extra={"fields": {"request_id": entry.request_id}})
             message = "Internal error; the log has the request ID and the place."
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             return error_response(ApiError(status, "InternalServerError", message))
         finally:
-            ticket.close()
+            reservation.close()
 
-    def _of(self, request: Request) -> Work:
-        return Work(
+    def _context(self, request: Request) -> HandlerContext:
+        return HandlerContext(
             self._models,
             self._settings,
             request_id=request.headers.get("x-request-id"),
-            own_id=request.scope[RECORD].request_id[:_ID_DIGITS],
+            own_id=request.scope[LOG_ENTRY].request_id[:_ID_DIGITS],
             blocks=_block_form(request, self._settings.hash_seed),
         )
 
-    async def _work(self, handler: Handler, raw: bytes, work: Work, ticket: Ticket) -> Done:
+    async def _run(
+        self, handle: _Handle, raw: bytes, context: HandlerContext, reservation: Reservation
+    ) -> tuple[HandlerResult, Timings]:
         """In place if it is little, for a thread costs more than that; else in a thread."""
-        do = functools.partial(_do, handler, raw, work)
         follows = self._settings.links is not None and b"http" in raw
-        hashes_much = work.blocks is not None and work.blocks.block_size < _SMALL_BLOCK
+        hashes_much = context.blocks is not None and context.blocks.block_size < _SMALL_BLOCK
         if not (follows or hashes_much) and _is_little(raw, self._settings.worker_bytes):
-            return do()
-        future = self._pool.submit(do)
-        ticket.runs(future)
+            return handle(raw, context)
+        future = self._pool.submit(handle, raw, context)
+        reservation.runs(future)
         return await asyncio.wrap_future(future)
 
-    def _count(self, record: Record, answer: Answer, stages: Mapping[Stage, int]) -> None:
-        record.model, record.outcome = answer.model, "exact"
-        if answer.inexact is None:
-            self._metrics.answered(answer, stages)
+    def _count(self, entry: LogEntry, result: HandlerResult, timings: Timings) -> None:
+        entry.model, entry.outcome = result.model, "exact"
+        if result.inexact is None:
+            self._metrics.answered(result, timings)
         else:
-            record.outcome, record.reason = "text_prefix", answer.inexact.value
-            self._metrics.inexact(answer.model, record.outcome, record.reason)
-        record.tokens, record.images = answer.tokens, answer.images
+            entry.outcome, entry.reason = "text_prefix", result.inexact.value
+            self._metrics.inexact(result.model, entry.outcome, entry.reason)
+        entry.tokens, entry.images = result.tokens, result.images
 
     async def _without_answer(
-        self, error: ApiError, request: Request, raw: bytes | None, record: Record
+        self, error: ApiError, request: Request, raw: bytes | None, entry: LogEntry
     ) -> Response:
         if error.reason is None:  # by its form alone, or by a limit
-            record.outcome = "refused" if error.status < _SERVER_ERROR else "unavailable"
-            record.reason, record.param = error.kind.replace(" ", ""), error.param
-            self._metrics.inexact(error.model, record.outcome, record.reason)
+            entry.outcome = "refused" if error.status < _SERVER_ERROR else "unavailable"
+            entry.reason, entry.param = error.kind.replace(" ", ""), error.param
+            self._metrics.inexact(error.model, entry.outcome, entry.reason)
             return error_response(error)
-        reason, record.model, record.reason = error.reason, error.model, error.reason.value
-        record.outcome = "inexact" if error.kind == _INEXACT else "refused"
+        reason, entry.model, entry.reason = error.reason, error.model, error.reason.value
+        entry.outcome = "inexact" if error.kind == _INEXACT else "refused"
         may_be_answered = error.kind == _INEXACT or reason in USUALLY_REFUSED
         if not may_be_answered or self._fallback is None or raw is None:
-            self._metrics.inexact(error.model, record.outcome, reason.value)
-            said = {"x-mmroute-outcome": record.outcome, "x-mmroute-reason": reason.value}
+            self._metrics.inexact(error.model, entry.outcome, reason.value)
+            said = {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": reason.value}
             return error_response(error, said)
-        record.outcome = "fallback"
-        self._metrics.inexact(error.model, record.outcome, reason.value)
+        entry.outcome = "fallback"
+        self._metrics.inexact(error.model, entry.outcome, reason.value)
         said = {"x-mmroute-fallback": reason.value}
         # Not from `request.url`, which begins with whatever the client calls the host.
         query = request.scope["query_string"].decode("latin-1")
@@ -190,7 +201,7 @@ class Endpoints:
         except ApiError as failed:
             self._metrics.fallback(reason.value, "failed")
             fields = {
-                "request_id": record.request_id,
+                "request_id": entry.request_id,
                 "url": self._fallback.url,
                 "text": failed.message,
             }
@@ -208,15 +219,14 @@ class Endpoints:
                 f"The body did not arrive within {self._settings.request_timeout:g} s.",
                 headers={"connection": "close"},
             )
-        return self._admission.busy("timeout", {})
+        return self._capacity.busy("timeout", {})
 
 
-def _said_of(answer: Answer, record: Record) -> dict[str, str]:
-    """Headers: what the body is."""
-    said = {**answer.headers, "x-mmroute-outcome": record.outcome or ""}
-    if answer.inexact is not None:
-        said["x-mmroute-reason"] = answer.inexact.value
-    return said
+def _headers_of(result: HandlerResult, entry: LogEntry) -> dict[str, str]:
+    headers = {**result.headers, "x-mmroute-outcome": entry.outcome or ""}
+    if result.inexact is not None:
+        headers["x-mmroute-reason"] = result.inexact.value
+    return headers
 
 
 def _is_little(raw: bytes, limit: int) -> bool:
@@ -236,11 +246,13 @@ def _is_little(raw: bytes, limit: int) -> bool:
     return len(raw) - pictures + pictures // _PICTURES_WEIGH <= limit
 
 
-def _do(handler: Handler, raw: bytes, work: Work) -> Done:
-    watch = work.models.watch
+def _handle(
+    kind: TypeAdapter[T], handler: Handler[T], raw: bytes, context: HandlerContext
+) -> tuple[HandlerResult, Timings]:
+    watch = context.models.watch
     watch.start()
-    answer = handler(parse_body(raw), work)
-    return answer, watch.spent()
+    result = handler(validated(kind, parse_body(raw)), context)
+    return result, watch.spent()
 
 
 def _check_content_type(request: Request) -> None:

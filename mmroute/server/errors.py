@@ -13,7 +13,8 @@ from typing import Any, Final
 from mmroute.errors import Reason
 
 __all__ = [
-    "REFUSED_BY_ENGINE", "USUALLY_REFUSED", "ApiError", "bad_request", "of_reason", "wrong_field",
+    "REFUSED_BY_ENGINE", "USUALLY_REFUSED", "ApiError", "bad_request", "invalid_body",
+    "of_reason", "require",
 ]  # fmt: skip
 
 REFUSED_BY_ENGINE: Final = frozenset({
@@ -78,33 +79,43 @@ class ApiError(Exception):
         }
 
 
-def bad_request(message: str, param: str | None = None) -> ApiError:
+def bad_request(
+    message: str,
+    param: str | None = None,
+    *,
+    reason: Reason | None = None,
+    model: str | None = None,
+) -> ApiError:
     """What vLLM's own code refuses."""
-    return ApiError(HTTPStatus.BAD_REQUEST, "BadRequestError", message, param=param)
+    return ApiError(
+        HTTPStatus.BAD_REQUEST, "BadRequestError", message, param=param, reason=reason, model=model
+    )
 
 
-def wrong_field(location: str, message: str) -> ApiError:
+def require(holds: object, message: str, param: str | None = None) -> None:
+    """Refuse a request, as vLLM's own code does, unless something holds.
+
+    Raises:
+        ApiError: 400.
+    """
+    if not holds:
+        raise bad_request(message, param)
+
+
+def invalid_body(message: str, param: str | None = None) -> ApiError:
     """What vLLM's schema refuses; it spells the type in another way then.
 
     Args:
-        location: ``body``, or ``body.FIELD``.
-        message: what the value must be.
+        message: for people.
+        param: ``body``, or ``body.FIELD``.
     """
-    text = f"1 validation error:\n  {location}: {message}"
-    return ApiError(HTTPStatus.BAD_REQUEST, "Bad Request", text, param=location)
+    return ApiError(HTTPStatus.BAD_REQUEST, "Bad Request", message, param=param)
 
 
 def of_reason(reason: Reason, message: str, *, model: str | None = None) -> ApiError:
     """Why a request has no exact answer: 400 where vLLM refuses it too, 422 otherwise."""
     if reason in REFUSED_BY_ENGINE or reason in USUALLY_REFUSED:
-        return ApiError(
-            HTTPStatus.BAD_REQUEST,
-            "BadRequestError",
-            message,
-            param=_param(reason, message),
-            reason=reason,
-            model=model,
-        )
+        return bad_request(message, _param(reason, message), reason=reason, model=model)
     return ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "InexactRouting",

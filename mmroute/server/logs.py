@@ -11,14 +11,14 @@ import sys
 import time
 from typing import Any, Final
 
-__all__ = ["JsonLines", "Record", "configure", "log_request"]
+__all__ = ["JsonLines", "LogEntry", "configure", "log_request"]
 
 _LOG: Final = logging.getLogger("mmroute.server")
 _LONGEST_ID: Final = 128
 _FAILURE: Final = 500
 
 
-class Record:
+class LogEntry:
     """What is known of one request when it has been answered; filled in on its way."""
 
     __slots__ = (
@@ -74,23 +74,23 @@ def configure(level: str) -> None:
         logger.propagate = False
 
 
-def log_request(record: Record, route: str, method: str, status: int, seconds: float) -> None:
+def log_request(entry: LogEntry, route: str, method: str, status: int, seconds: float) -> None:
     """One line for one request."""
     level = logging.ERROR if status >= _FAILURE else logging.INFO
     if not _LOG.isEnabledFor(level):
         return
     fields = {
-        "request_id": record.request_id,
+        "request_id": entry.request_id,
         "method": method,
         "route": route,
         "status": status,
         "seconds": round(seconds, 6),
-        "model": record.model,
-        "outcome": record.outcome,
-        "reason": record.reason,
-        "param": record.param,
-        "tokens": record.tokens,
-        "images": record.images,
-        "bytes": record.bytes,
+        "model": entry.model,
+        "outcome": entry.outcome,
+        "reason": entry.reason,
+        "param": entry.param,
+        "tokens": entry.tokens,
+        "images": entry.images,
+        "bytes": entry.bytes,
     }
     _LOG.log(level, "request", extra={"fields": fields})

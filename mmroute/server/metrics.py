@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mmroute.fast_paths import ReuseStats
+from mmroute.server.handling import HandlerResult
 from mmroute.server.models import Models
-from mmroute.server.work import Answer
 from mmroute.stages import Stage
 
 __all__ = ["Metrics"]
@@ -107,18 +107,18 @@ class Metrics:
         """Count a request of any kind."""
         self._seconds(route, status).observe(seconds)
 
-    def answered(self, answer: Answer, stages: Mapping[Stage, int]) -> None:
+    def answered(self, result: HandlerResult, stages: Mapping[Stage, int]) -> None:
         """Count an exact answer, and the nanoseconds its stages took."""
-        model = answer.model
+        model = result.model
         if model is None:
             return
         self._routings(model, "exact", "").inc()
-        self._tokens(model).observe(answer.tokens)
+        self._tokens(model).observe(result.tokens)
         for stage, nanoseconds in stages.items():
             self._stages(model, stage.value).observe(nanoseconds * _NANO)
-        if answer.images:
-            self._images.labels(model).inc(answer.images)
-            self._image_tokens(model).observe(answer.image_tokens)
+        if result.images:
+            self._images.labels(model).inc(result.images)
+            self._image_tokens(model).observe(result.image_tokens)
 
     def inexact(self, model: str | None, outcome: str, reason: str) -> None:
         """Count a request without an exact answer."""
@@ -149,14 +149,14 @@ class _Caches(Collector):
         )
         kept = GaugeMetricFamily("mmroute_cache_bytes", "Bytes kept", labels=labels)
         # Models with the same files share what they keep; it is counted once.
-        for served in {id(s.model): s for s in reversed(self._models.all_loaded())}.values():
-            stats = served.normalizer.stats()
+        for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
+            stats = loaded.normalizer.stats()
             caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes}
             if stats.encoder is not None:
                 caches["text"] = stats.encoder.reuse
             for name, reuse in caches.items():
                 if reuse is not None:
-                    hits.add_metric([served.name, name], reuse.hits)
-                    misses.add_metric([served.name, name], reuse.misses)
-                    kept.add_metric([served.name, name], reuse.kept_bytes)
+                    hits.add_metric([loaded.name, name], reuse.hits)
+                    misses.add_metric([loaded.name, name], reuse.misses)
+                    kept.add_metric([loaded.name, name], reuse.kept_bytes)
         yield from (hits, misses, kept)

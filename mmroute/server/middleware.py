@@ -11,8 +11,8 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmroute.server.endpoints import RECORD, json_response
-from mmroute.server.logs import Record, log_request
+from mmroute.server.endpoints import LOG_ENTRY, json_response
+from mmroute.server.logs import LogEntry, log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import AccessLog, ServerSettings
 
@@ -87,7 +87,7 @@ class Observation:
         # It need not be secret; the system's own random numbers cost as much as a small answer.
         own = f"{random.getrandbits(128):032x}"
         request_id = own if given is None else given.decode("latin-1")
-        record = scope[RECORD] = Record(request_id)
+        entry = scope[LOG_ENTRY] = LogEntry(request_id)
         status = _FAILURE
 
         async def observed(message: Message) -> None:
@@ -104,8 +104,8 @@ class Observation:
             route = path if path in self._routes else "none"
             seconds = time.perf_counter() - began
             self._metrics.request(route, status, seconds)
-            if self._is_logged(record, route, status):
-                log_request(record, route, scope["method"], status, seconds)
+            if self._is_logged(entry, route, status):
+                log_request(entry, route, scope["method"], status, seconds)
 
     def _add_headers(self, message: Message, request_id: str) -> None:
         if self._settings.request_id_headers:
@@ -113,11 +113,11 @@ class Observation:
         if self._drain.begun:
             MutableHeaders(raw=message["headers"])["Connection"] = "close"
 
-    def _is_logged(self, record: Record, route: str, status: int) -> bool:
+    def _is_logged(self, entry: LogEntry, route: str, status: int) -> bool:
         match self._settings.access_log:
             case AccessLog.ALL:
                 return True
             case AccessLog.INEXACT:
                 failed = status >= _FAILURE and route != _HEALTH
-                return failed or record.outcome not in (None, "exact")
+                return failed or entry.outcome not in (None, "exact")
         return False

@@ -26,7 +26,7 @@ from mmroute.server.errors import ApiError
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.stages import Stopwatch
 
-__all__ = ["Entry", "ModelSource", "ModelStatus", "Models", "NameTakenError", "ServedModel"]
+__all__ = ["Entry", "LoadedModel", "ModelSource", "ModelStatus", "Models", "NameTakenError"]
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_LIMIT: Final = (1 << 31) - 1
@@ -53,7 +53,7 @@ class ModelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedModel:
+class LoadedModel:
     """A model that can answer.
 
     Attributes:
@@ -91,7 +91,7 @@ class ModelStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedFiles:
     """What models with the same files share."""
 
     model: ResolvedModel
@@ -105,35 +105,35 @@ class Entry:
 
     Attributes:
         source: of it.
-        served: the model, once it can answer.
+        loaded: the model, once it can answer.
         error: why it cannot; empty if it can, or may yet.
     """
 
     def __init__(self, source: ModelSource) -> None:
         self.source = source
-        self.served: ServedModel | None = None
+        self.loaded: LoadedModel | None = None
         self.error = ""
-        self.loading: Future[_Loaded] = Future()
+        self.loading: Future[_LoadedFiles] = Future()
 
     @property
     def status(self) -> ModelStatus:
         """How far it is."""
-        if self.served is not None:
+        if self.loaded is not None:
             return ModelStatus.READY
         return ModelStatus.FAILED if self.error else ModelStatus.LOADING
 
-    def wait_for(self, loading: Future[_Loaded]) -> None:
+    def wait_for(self, loading: Future[_LoadedFiles]) -> None:
         """Take what is being loaded, when it is."""
         self.loading = loading
         loading.add_done_callback(self._take)
 
-    def _take(self, loading: Future[_Loaded]) -> None:
+    def _take(self, loading: Future[_LoadedFiles]) -> None:
         if loading.cancelled():
             return
         error = loading.exception()
         if error is None:
             found, source = loading.result(), self.source
-            self.served = ServedModel(
+            self.loaded = LoadedModel(
                 source.names[0], source.model, found.model, found.normalizer, found.unlimited,
                 found.defaults,
             )  # fmt: skip
@@ -176,7 +176,7 @@ class Models:
         self._fast_paths = fast_paths
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
-        self._loads: dict[tuple[object, ...], Future[_Loaded]] = {}
+        self._loads: dict[tuple[object, ...], Future[_LoadedFiles]] = {}
         self._pool = ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
@@ -189,7 +189,7 @@ class Models:
     @property
     def ready(self) -> bool:
         """Whether every model that was there from the beginning, and is still, can answer."""
-        return bool(self._by_name) and all(entry.served is not None for entry in self._first)
+        return bool(self._by_name) and all(entry.loaded is not None for entry in self._first)
 
     @property
     def backend(self) -> EngineProfile:
@@ -254,9 +254,9 @@ class Models:
         """Every model once."""
         return tuple(dict.fromkeys(self._by_name.values()))
 
-    def all_loaded(self) -> Sequence[ServedModel]:
+    def all_loaded(self) -> Sequence[LoadedModel]:
         """Those that can answer."""
-        return [entry.served for entry in self.entries() if entry.served is not None]
+        return [entry.loaded for entry in self.entries() if entry.loaded is not None]
 
     def entry(self, name: str | None) -> Entry:
         """The model that is served by a name; the first of the command line if there is none.
@@ -276,7 +276,7 @@ class Models:
             )
         return entry
 
-    def find(self, name: str | None) -> ServedModel:
+    def find(self, name: str | None) -> LoadedModel:
         """The model a request asks for; the first one if it names none.
 
         Raises:
@@ -284,8 +284,8 @@ class Models:
                 that has failed.
         """
         entry = self.entry(name)
-        if entry.served is not None:
-            return entry.served
+        if entry.loaded is not None:
+            return entry.loaded
         failed = entry.status is ModelStatus.FAILED
         raise ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
@@ -323,7 +323,7 @@ class Models:
             loading = self._loads[key] = self._pool.submit(self._load, entry.source)
         entry.wait_for(loading)
 
-    def _load(self, source: ModelSource) -> _Loaded:
+    def _load(self, source: ModelSource) -> _LoadedFiles:
         began = time.perf_counter()
         normalizer = Normalizer.from_pretrained(
             source.model,
@@ -351,7 +351,7 @@ class Models:
             "seconds": round(time.perf_counter() - began, 3),
         }
         _LOG.info("model loaded", extra={"fields": fields})
-        return _Loaded(model, normalizer, unlimited, defaults)
+        return _LoadedFiles(model, normalizer, unlimited, defaults)
 
 
 def _files(source: ModelSource) -> tuple[object, ...]:

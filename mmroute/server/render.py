@@ -6,43 +6,31 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/render/serving.py``, ``renderers/par
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, did_you_mean, shown
-from mmroute.forwarding import OUTPUT_MODES
-from mmroute.request import check_cache_salt
+from mmroute.errors import InexactError, Reason, shown
 from mmroute.routing import Routing
-from mmroute.server.answers import Rendered, block_hashes_of, features_of, generate_request
-from mmroute.server.chats import ChatFields, beginning_of_chat, exact, read_chat, route_chat
-from mmroute.server.early_checks import check_early, check_unused
-from mmroute.server.errors import ApiError, bad_request, of_reason, wrong_field
-from mmroute.server.fields import (
-    Body,
-    boolean,
-    bounded,
-    integer,
-    list_of,
-    object_,
-    object_of,
-    read,
-    read_nullable,
-    text,
+from mmroute.server.answers import GenerateRequest, block_hashes_of, features_of
+from mmroute.server.chats import exact, exact_chat
+from mmroute.server.errors import ApiError, bad_request, of_reason
+from mmroute.server.handling import HandlerContext, HandlerResult, result_of
+from mmroute.server.models import LoadedModel
+from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, RenderRequest
+from mmroute.server.routings import (
+    Prompt,
+    has_template,
+    route_beginning,
+    route_prompt,
+    text_offsets,
 )
-from mmroute.server.models import ServedModel
-from mmroute.server.prompts import Prompt, encode_prompt, read_prompts
-from mmroute.server.sampling import SamplingRequest
+from mmroute.server.sampling import check_output_budget, sampling_params
 from mmroute.server.settings import InexactPolicy
-from mmroute.server.truncation import Truncation, read_truncation
-from mmroute.server.work import Answer, Work, answered
+from mmroute.server.truncation import truncation_of
 from mmroute.stages import Stage
 
 __all__ = ["render_chat", "render_completion"]
 
-_PAYLOADS: Final = ("tensors", "none")
-_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_TOOL_CHOICES: Final = ("none", "auto", "required")
 _UNSET: Final = (None, "auto")
 # Why a chat may have no exact answer while the tokens before its first image are known.
 _OF_IMAGES: Final = frozenset({
@@ -52,201 +40,165 @@ _OF_IMAGES: Final = frozenset({
 _NO_TENSORS: Final = {"x-mmroute-mm-payload": "none"}
 
 
-def render_chat(body: Body, work: Work) -> Answer:
+def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> HandlerResult:
     """The prompt of a chat, as the engine would get it.
 
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    check_early(body, chat=True)
-    chat = read_chat(body)
-    check_unused(body, chat=True)
-    tool_choice = _tool_choice(body, chat)
-    carried = _carried(body, chat=True)
-    payload = _mm_payload(body)
-    truncation = read_truncation(body)
-    context = _parse_context(body, chat, tool_choice)
-    unsupported = _unsupported(body)
-    served = work.models.find(carried["model"])
-    sampling = SamplingRequest(body, served.defaults, chat=True)
-    _check_refusals(body, work, tool_choice if chat.tools else None)
-    _check_template(body, served)
-    sampling.check_prompt_budget(served.max_model_len)
-    if unsupported is not None:
-        raise of_reason(Reason.UNSUPPORTED_FIELD, unsupported, model=served.name)
-    normalizer = served.normalizer if truncation is None else served.unlimited
-    request_id, salt = _base_id("chatcmpl", body, work), carried["cache_salt"]
+    loaded = _model_of(request, context)
+    _check_chat(request, context, loaded)
+    truncation = truncation_of(request)
+    salt = request.cache_salt
+
+    def answer_of(routing: Routing) -> GenerateRequest:
+        request_id = _request_id("chatcmpl", request, context)
+        answer = _answer(request, routing, context, loaded, request_id)
+        # Without a reasoning parser only the request itself can say so.
+        answer["reasoning_ended"] = None if request.include_reasoning else True
+        answer["parse_context"] = _parse_context(request)
+        return answer
+
     try:
-        routing = route_chat(served, normalizer, chat, work.settings, cache_salt=salt)
+        routing = exact_chat(loaded, request, context.settings, salt, limited=truncation is None)
         if truncation is not None:
-            truncation.check_untouched(served, len(routing.token_ids))
-        rendered = _rendered(served, routing, request_id, sampling, work, context=context)
+            truncation.check_untouched(loaded, len(routing.token_ids))
+        answer = answer_of(routing)
     except ApiError as error:
-        wanted = work.settings.inexact is InexactPolicy.TEXT_PREFIX and truncation is None
+        wanted = context.settings.inexact is InexactPolicy.TEXT_PREFIX and truncation is None
         if not wanted or error.reason not in _OF_IMAGES:
             raise
-        begun = beginning_of_chat(served, chat, cache_salt=salt)
-        if begun is None:
+        beginning = route_beginning(loaded, request, salt)
+        if beginning is None:
             raise
-        rendered = _rendered(served, begun, request_id, sampling, work, context=context)
-        answer = generate_request(rendered, carried)
+        answer = answer_of(beginning)
         answer["sampling_params"] = None  # or it could be posted on, and answered
         answer["inexact"] = {"reason": error.reason.value, "message": error.message}
-        return answered(served, answer, [begun], inexact=error.reason)
-    headers = _NO_TENSORS if rendered.features is not None and payload == "tensors" else {}
-    return answered(served, generate_request(rendered, carried), [routing], headers)
+        return result_of(loaded, answer, [beginning], inexact=error.reason)
+    no_tensors = answer["features"] is not None and request.mm_payload == "tensors"
+    return result_of(loaded, answer, [routing], _NO_TENSORS if no_tensors else None)
 
 
-def render_completion(body: Body, work: Work) -> Answer:
+def render_completion(request: CompletionRequest, context: HandlerContext) -> HandlerResult:
     """The prompts of a completion, one answer for each.
 
     Raises:
         ApiError: as `render_chat`.
     """
-    check_early(body, chat=False)
-    prompts = read_prompts(body)
-    check_unused(body, chat=False)
-    carried = _carried(body, chat=False)
-    _mm_payload(body)
-    truncation = read_truncation(body)
-    with_special = read(body, "add_special_tokens", boolean, True)
-    with_offsets = bool(read_nullable(body, "return_token_offsets", boolean))
-    served = work.models.find(carried["model"])
-    sampling = SamplingRequest(body, served.defaults, chat=False)
-    _check_refusals(body, work, None)
-    sampling.check_prompt_budget(served.max_model_len)
-    base = _base_id("cmpl", body, work)
+    loaded = _model_of(request, context)
+    prompts = _prompts(request)
+    truncation = truncation_of(request)
+    with_special = request.add_special_tokens
+    base = _request_id("cmpl", request, context)
     routings, answers = [], []
     for number, prompt in enumerate(prompts):
-        routing = _route_prompt(
-            served, prompt, truncation, work, carried, with_special=with_special
+        routing = route_prompt(
+            loaded,
+            prompt,
+            truncation,
+            add_special_tokens=with_special,
+            cache_salt=request.cache_salt,
+            in_vocabulary=context.blocks is not None,
         )
-        offsets = prompt.offsets(served, with_special) if with_offsets else None
+        exact(loaded, routing)
+        if truncation is not None and isinstance(prompt, str):
+            truncation.check_untouched(loaded, len(routing.token_ids))
         request_id = base if len(prompts) == 1 else f"{base}-{number}"
-        rendered = _rendered(served, routing, request_id, sampling, work, offsets=offsets)
+        answer = _answer(request, routing, context, loaded, request_id)
+        if request.return_token_offsets:
+            answer["token_offsets"] = text_offsets(loaded, prompt, add_special_tokens=with_special)
+        answers.append(answer)
         routings.append(routing)
-        answers.append(generate_request(rendered, carried))
-    return answered(served, answers, routings)
+    return result_of(loaded, answers, routings)
 
 
-def _route_prompt(
-    served: ServedModel,
-    prompt: Prompt,
-    truncation: Truncation | None,
-    work: Work,
-    carried: Mapping[str, Any],
-    *,
-    with_special: bool,
-) -> Routing:
-    routing = encode_prompt(
-        served,
-        prompt,
-        truncation,
-        add_special_tokens=with_special,
-        cache_salt=carried["cache_salt"],
-        in_vocabulary=work.blocks is not None,
-    )
-    return exact(served, routing)
+def _model_of(request: RenderRequest, context: HandlerContext) -> LoadedModel:
+    loaded = context.models.find(request.model)
+    if request.use_beam_search:
+        raise bad_request("Beam search is not supported by the render endpoint")
+    check_output_budget(request, loaded.max_model_len)
+    return loaded
 
 
-def _rendered(
-    served: ServedModel,
+def _answer(
+    request: RenderRequest,
     routing: Routing,
+    context: HandlerContext,
+    loaded: LoadedModel,
     request_id: str,
-    sampling: SamplingRequest,
-    work: Work,
-    *,
-    context: Mapping[str, Any] | None = None,
-    offsets: Sequence[tuple[int, int]] | None = None,
-) -> Rendered:
+) -> GenerateRequest:
+    """The answer for one prompt, without what chats or completions alone have."""
     ids = routing.token_ids
+    options = request.stream_options if request.stream else None
     try:
         features = features_of(routing)
         hashes = None
-        if work.blocks is not None:
-            work.models.watch.resume()
-            hashes = block_hashes_of(routing, work.blocks)
-            work.models.watch.lap(Stage.HASH)
+        if context.blocks is not None:
+            context.models.watch.resume()
+            hashes = block_hashes_of(routing, context.blocks)
+            context.models.watch.lap(Stage.HASH)
     except InexactError as inexact:
-        raise of_reason(inexact.reason, str(inexact), model=served.name) from None
-    return Rendered(
-        request_id=request_id,
-        token_ids=ids.tolist(),
-        features=features,
-        sampling_params=sampling.params(served.max_model_len, len(ids)),
-        parse_context=context,
-        token_offsets=offsets,
-        block_hashes=hashes,
-    )
-
-
-def _base_id(prefix: str, body: Body, work: Work) -> str:
-    """The header wins over the body."""
-    own = read(body, "request_id", text, "")
-    return f"{prefix}-{work.request_id or own or work.own_id}"
-
-
-def _carried(body: Body, *, chat: bool) -> dict[str, Any]:
-    """The fields that are handed on."""
-    salt = body.get("cache_salt")
-    try:
-        check_cache_salt(salt)
-    except InexactError as inexact:
-        raise bad_request(str(inexact), "cache_salt") from None
-    stream = bool(read_nullable(body, "stream", boolean))
-    options = read_nullable(body, "stream_options", object_)
-    usage = {"include_usage": False, "continuous_usage_stats": False}
-    return {
-        "model": read_nullable(body, "model", text),
-        "return_token_ids": read_nullable(body, "return_token_ids", boolean),
-        "output_mode": _output_mode(body),
-        "stream": stream,
-        "stream_options": {**usage, **options} if stream and options is not None else None,
-        "cache_salt": salt,
-        "priority": read(body, "priority", bounded(integer, -(2**63), 2**63 - 1), 0),
-        "kv_transfer_params": _for_engine(body, chat=chat),
-        "ec_transfer_params": read_nullable(body, "ec_transfer_params", object_) or None,
+        raise of_reason(inexact.reason, str(inexact), model=loaded.name) from None
+    answer: GenerateRequest = {
+        "request_id": request_id,
+        "token_ids": ids.tolist(),
+        "token_offsets": None,
+        "features": features,
+        "content_parts": None,
+        "sampling_params": sampling_params(
+            request, loaded.defaults, loaded.max_model_len, len(ids)
+        ),
+        "model": request.model,
+        "reasoning_ended": None,
+        "reasoning_parser_kwargs": None,
+        "return_token_ids": request.return_token_ids,
+        "output_mode": request.output_mode,
+        "parse_context": None,
+        "stream": bool(request.stream),
+        "stream_options": None if options is None else options.model_dump(),
+        "cache_salt": request.cache_salt,
+        "priority": request.priority,
+        "kv_transfer_params": request.kv_transfer_params or None,
+        "ec_transfer_params": request.ec_transfer_params or None,
     }
+    if hashes is not None:
+        answer["block_hashes"] = hashes
+    return answer
 
 
-def _output_mode(body: Body) -> str:
-    """A field of the generate route; vLLM's render routes have none, and say ``tokens``."""
-    mode = body.get("output_mode", "tokens")
-    if mode not in OUTPUT_MODES:
-        raise wrong_field(
-            "body.output_mode",
-            f"Input should be {', '.join(map(repr, OUTPUT_MODES))}, found {shown(mode)}"
-            f"{did_you_mean(str(mode), OUTPUT_MODES)}",
+def _request_id(prefix: str, request: RenderRequest, context: HandlerContext) -> str:
+    """The header wins over the body."""
+    return f"{prefix}-{context.request_id or request.request_id or context.own_id}"
+
+
+def _prompts(request: CompletionRequest) -> list[Prompt]:
+    if request.suffix is not None:
+        raise bad_request("suffix is only supported for models with FIM rendering", "suffix")
+    if request.prompt_embeds not in (None, []):
+        raise bad_request(
+            "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"
         )
-    return str(mode)
+    given = request.prompt
+    if isinstance(given, str):
+        return [given]
+    if not given:
+        raise bad_request("You must pass at least one prompt", "prompt")
+    return [given] if isinstance(given[0], int) else given  # type: ignore[return-value]  # all of one kind
 
 
-def _for_engine(body: Body, *, chat: bool) -> dict[str, Any] | None:
-    """`kv_transfer_params`; of a chat without `prompt_token_ids`, which are for the render."""
-    given = read_nullable(body, "kv_transfer_params", object_) or {}
-    left = {name: value for name, value in given.items() if not chat or name != "prompt_token_ids"}
-    return left or None
-
-
-def _mm_payload(body: Body) -> str:
-    read_nullable(body, "return_mm_kwargs", boolean)
-    if "mm_payload" not in body:
-        return "none" if body.get("return_mm_kwargs") is False else "tensors"
-    payload = body["mm_payload"]
-    if payload not in _PAYLOADS:
-        raise wrong_field(
-            "body.mm_payload", f"Input should be 'tensors' or 'none', found {shown(payload)}"
+def _check_chat(
+    request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel
+) -> None:
+    choice = request.tool_choice if request.tools else None
+    if context.settings.strict and choice not in (None, "none"):
+        raise bad_request(
+            f"tool_choice={shown(choice)} requires --enable-auto-tool-choice and "
+            "--tool-call-parser to be set (--strict)"
         )
-    return str(payload)
-
-
-def _unsupported(body: Body) -> str | None:
-    """Which fields of a chat change its prompt in a way that is not covered, in words."""
-    effort = body.get("reasoning_effort")
-    if effort is not None and effort not in _EFFORTS:
-        raise wrong_field("body.reasoning_effort", f"Input should be one of {', '.join(_EFFORTS)}")
-    documents = read_nullable(body, "documents", list_of(object_of(text)))
-    forwarded = (read_nullable(body, "kv_transfer_params", object_) or {}).get("prompt_token_ids")
+    templated = request.chat_template is not None or request.chat_template_kwargs is not None
+    if templated and not has_template(loaded):
+        raise bad_request("chat_template is not supported for Mistral tokenizers.", "chat_template")
+    forwarded = (request.kv_transfer_params or {}).pop("prompt_token_ids", None)  # for the render
     if forwarded is not None and not _are_ids(forwarded):
         raise bad_request(
             "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative "
@@ -254,76 +206,38 @@ def _unsupported(body: Body) -> str | None:
             "kv_transfer_params.prompt_token_ids",
         )
     fields = {
-        "reasoning_effort": effort,
-        "documents": documents,
+        "reasoning_effort": request.reasoning_effort,
+        "documents": request.documents,
         "kv_transfer_params.prompt_token_ids": forwarded,
     }
     found = [name for name, value in fields.items() if value is not None]
-    if not found:
-        return None
-    return f"{', '.join(found)}: the engine's token IDs depend on it, and it is not covered"
+    if found:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            f"{', '.join(found)}: the engine's token IDs depend on it, and it is not covered",
+            model=loaded.name,
+        )
 
 
 def _are_ids(given: object) -> bool:
     return isinstance(given, list) and bool(given) and all(type(i) is int and i >= 0 for i in given)
 
 
-def _tool_choice(body: Body, chat: ChatFields) -> Any:
-    if chat.tools == []:
-        raise bad_request(
-            "`tools` must not be an empty array. Either provide at least one tool or omit the "
-            "field entirely.",
-            "tools",
-        )
-    choice = body.get("tool_choice", "auto" if chat.tools else "none")
-    if choice in (None, "none"):
-        return choice
-    if not chat.tools:
-        raise bad_request("When using `tool_choice`, `tools` must be set.", "tool_choice")
-    if isinstance(choice, dict):
-        function = choice.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if name not in [tool["function"]["name"] for tool in chat.tools]:
-            raise bad_request("`tool_choice` does not match any of `tools`", "tool_choice")
-    elif choice not in _TOOL_CHOICES:
-        raise bad_request(f"Invalid value for `tool_choice`: {shown(choice)}", "tool_choice")
-    return choice
-
-
-def _check_refusals(body: Body, work: Work, tool_choice: object) -> None:
-    if read(body, "use_beam_search", boolean, False):
-        raise bad_request("Beam search is not supported by the render endpoint")
-    if work.settings.strict and tool_choice not in (None, "none"):
-        raise bad_request(
-            f"tool_choice={shown(tool_choice)} requires --enable-auto-tool-choice and "
-            "--tool-call-parser to be set (--strict)"
-        )
-
-
-def _check_template(body: Body, served: ServedModel) -> None:
-    """What mistral-common encodes has no template; ``/tokenize`` does not mind."""
-    named = any(body.get(name) is not None for name in ("chat_template", "chat_template_kwargs"))
-    if named and served.model.chat.templates is None:
-        raise bad_request("chat_template is not supported for Mistral tokenizers.", "chat_template")
-
-
-def _parse_context(body: Body, chat: ChatFields, tool_choice: object) -> dict[str, Any]:
+def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
     kwargs = {
         # A default of vLLM's own, for every model.
         "cohere_format": "cmd4",
-        **{k: v for k, v in chat.chat_template_kwargs.items() if v not in _UNSET},
-        "add_generation_prompt": chat.add_generation_prompt,
-        "continue_final_message": chat.continue_final_message,
+        **{k: v for k, v in (request.chat_template_kwargs or {}).items() if v not in _UNSET},
+        "add_generation_prompt": request.add_generation_prompt,
+        "continue_final_message": request.continue_final_message,
     }
-    calls = [m.get("tool_calls") for m in chat.messages if m["role"] == "assistant"]
-    parallel = body.get("parallel_tool_calls", True)
+    choice = request.tool_choice
+    calls = [m.get("tool_calls") for m in request.messages if m["role"] == "assistant"]
     return {
-        "tools": normalize_tools(chat.tools),
-        "tool_choice": tool_choice,
-        "parallel_tool_calls": None
-        if parallel is None
-        else boolean(parallel, "body.parallel_tool_calls"),
-        "include_reasoning": read(body, "include_reasoning", boolean, True),
+        "tools": normalize_tools(request.tools),
+        "tool_choice": choice if choice is None or isinstance(choice, str) else choice.model_dump(),
+        "parallel_tool_calls": request.parallel_tool_calls,
+        "include_reasoning": request.include_reasoning,
         "chat_template_kwargs": kwargs,
         "history_tool_call_cnt": sum(len(c) for c in calls if isinstance(c, list)),
     }

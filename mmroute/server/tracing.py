@@ -18,8 +18,8 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmroute.server.endpoints import RECORD
-from mmroute.server.logs import Record
+from mmroute.server.endpoints import LOG_ENTRY
+from mmroute.server.logs import LogEntry
 
 __all__ = ["Tracing"]
 
@@ -81,21 +81,21 @@ class _Spans:
                         "http.request.method": scope["method"],
                         "http.route": scope["path"],
                         "http.response.status_code": status,
-                        **_attributes(scope[RECORD]),
+                        **_attributes(scope[LOG_ENTRY]),
                     }
                 )
                 if status >= _FAILURE:
                     span.set_status(Status(StatusCode.ERROR))
 
 
-def _attributes(record: Record) -> dict[str, str | int]:
+def _attributes(entry: LogEntry) -> dict[str, str | int]:
     """Names of the semantic conventions for generative AI, where there are such."""
     found = {
-        "gen_ai.request.model": record.model,
-        "gen_ai.usage.input_tokens": record.tokens or None,
-        "mmroute.request_id": record.request_id,
-        "mmroute.outcome": record.outcome,
-        "mmroute.reason": record.reason,
-        "mmroute.images": record.images,
+        "gen_ai.request.model": entry.model,
+        "gen_ai.usage.input_tokens": entry.tokens or None,
+        "mmroute.request_id": entry.request_id,
+        "mmroute.outcome": entry.outcome,
+        "mmroute.reason": entry.reason,
+        "mmroute.images": entry.images,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -7,18 +7,16 @@ has an exact answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import Reason
-from mmroute.server.errors import bad_request, of_reason, wrong_field
-from mmroute.server.fields import Body, bounded, integer, read_nullable
-from mmroute.server.models import ServedModel
+from mmroute.server.errors import bad_request, of_reason
+from mmroute.server.models import LoadedModel
+from mmroute.server.protocol import RenderRequest
 
-__all__ = ["Truncation", "read_truncation"]
+__all__ = ["Truncation", "truncation_of"]
 
-_SIDES: Final = (None, "left", "right")
 _ALL_THAT_FITS: Final = -1
 
 
@@ -34,59 +32,53 @@ class Truncation:
     length: int
     keeps_end: bool
 
-    def limit(self, served: ServedModel) -> int:
+    def limit(self, max_model_len: int) -> int:
         """Tokens that stay.
 
         Raises:
             ApiError: 400: more than the context takes.
         """
         if self.length == _ALL_THAT_FITS:
-            return max(0, served.max_model_len - 1)
-        if self.length > served.max_model_len:
+            return max(0, max_model_len - 1)
+        if self.length > max_model_len:
             raise bad_request(
                 f"truncate_prompt_tokens={self.length} cannot be greater than max_model_len = "
-                f"{served.max_model_len}. Please request a smaller truncation size.",
+                f"{max_model_len}. Please request a smaller truncation size.",
                 "truncate_prompt_tokens",
             )
         return self.length
 
-    def of_ids(self, served: ServedModel, ids: Sequence[int]) -> Sequence[int]:
+    def of_ids(self, ids: list[int], max_model_len: int) -> list[int]:
         """Token IDs, cut.
 
         Raises:
             ApiError: 400.
         """
-        length = self.limit(served)
+        length = self.limit(max_model_len)
         if length >= len(ids):
             return ids
         return ids[len(ids) - length :] if self.keeps_end else ids[:length]
 
-    def check_untouched(self, served: ServedModel, length: int) -> None:
+    def check_untouched(self, loaded: LoadedModel, length: int) -> None:
         """Refuse to guess what the tokenizer would cut from a text.
 
         Raises:
             ApiError: 422 `unsupported_field`; 400.
         """
         if self.length == 0:
-            raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=served.name)
-        if length > self.limit(served):
+            raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
+        if length > self.limit(loaded.max_model_len):
             raise of_reason(
                 Reason.UNSUPPORTED_FIELD,
                 f"truncate_prompt_tokens would shorten this prompt of {length} tokens, which is "
                 "covered only for prompts of token IDs",
-                model=served.name,
+                model=loaded.name,
             )
 
 
-def read_truncation(body: Body) -> Truncation | None:
-    """The truncation a request asks for; None for none.
-
-    Raises:
-        ApiError: 400.
-    """
-    side = body.get("truncation_side")
-    if side not in _SIDES:
-        raise wrong_field("body.truncation_side", "Input should be 'left' or 'right'")
-    kind = bounded(integer, _ALL_THAT_FITS, 2**63 - 1)
-    length = read_nullable(body, "truncate_prompt_tokens", kind)
-    return None if length is None else Truncation(length, keeps_end=side != "right")
+def truncation_of(request: RenderRequest) -> Truncation | None:
+    """The truncation a request asks for; None for none."""
+    length = request.truncate_prompt_tokens
+    if length is None:
+        return None
+    return Truncation(length, keeps_end=request.truncation_side != "right")

@@ -32,8 +32,8 @@ from server_helpers import (
 from starlette.testclient import TestClient
 
 from mmroute import ImageSize, MmrouteError, ModelError, Normalizer, Reason
-from mmroute.engines.vllm.messages import parse_chat
 from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.pipeline import prepare
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings, create_app
 from mmroute.server.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.server.fallback import Fallback
@@ -273,7 +273,7 @@ def test_each_reason_has_a_status(
 
         raise InexactError(reason, "why")
 
-    monkeypatch.setattr("mmroute.normalizer.parse_chat", refuse)
+    monkeypatch.setattr("mmroute.pipeline.prepare", refuse)
     status, kind, param = error_of(client.post(CHAT, json={"messages": HI}))
     assert served.name == DIRECTORIES[0]
     if reason in REFUSED_BY_ENGINE | USUALLY_REFUSED:
@@ -455,7 +455,7 @@ def test_more_than_can_be_answered_at_a_time(
     models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = _Slow()
-    monkeypatch.setattr("mmroute.normalizer.parse_chat", slow)
+    monkeypatch.setattr("mmroute.pipeline.prepare", slow)
     settings = ServerSettings(max_concurrency=2, worker_bytes=0, workers=2)
 
     async def ask() -> None:
@@ -478,7 +478,7 @@ def test_a_request_that_takes_too_long_keeps_its_place_until_it_ends(
     models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = _Slow()
-    monkeypatch.setattr("mmroute.normalizer.parse_chat", slow)
+    monkeypatch.setattr("mmroute.pipeline.prepare", slow)
     settings = ServerSettings(max_concurrency=1, worker_bytes=0, workers=1, request_timeout=0.1)
 
     async def ask() -> None:
@@ -560,11 +560,11 @@ def test_long_texts_go_to_a_thread_and_pictures_do_not(
     """A text of this length may take milliseconds; a picture of this size takes a tenth of one."""
     threads = []
 
-    def seen(*arguments: Any) -> Any:
+    def seen(*arguments: Any, **more: Any) -> Any:
         threads.append(threading.current_thread().name.startswith("mmroute-work"))
-        return parse_chat(*arguments)
+        return prepare(*arguments, **more)
 
-    monkeypatch.setattr("mmroute.normalizer.parse_chat", seen)
+    monkeypatch.setattr("mmroute.pipeline.prepare", seen)
     photograph = "data:image/jpeg;base64," + "A" * 100_000
     large = {"type": "image_url", "image_url": {"url": photograph}}
     with serving(models) as client:
@@ -676,7 +676,7 @@ def test_metrics(models: Models) -> None:
             ('mmroute_routings_total{model="",outcome="refused",reason="NotFoundError"}', 1),
             *(
                 (f'mmroute_stage_duration_seconds_count{{{name},stage="{stage}"}}', 1)
-                for stage in ("render", "encode", "count", "place", "expand", "hash")
+                for stage in ("parse", "render", "encode", "count", "place", "identify", "hash")
             ),
             (f"mmroute_images_total{{{name}}}", 1),
             (f"mmroute_image_tokens_sum{{{name}}}", 4),
@@ -718,7 +718,7 @@ def test_logs_hold_no_content(models: Models) -> None:
                 for path in (CHAT, COMPLETION, TOKENIZE, f"/{QUOTED}"):
                     client.post(path, json=body)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("mmroute.normalizer.parse_chat", lambda *_: 1 / 0 or QUOTED)
+                patch.setattr("mmroute.pipeline.prepare", lambda *_, **__: 1 / 0 or QUOTED)
                 broken = client.post(
                     CHAT, json={"messages": user({"type": "text", "text": QUOTED})}
                 )

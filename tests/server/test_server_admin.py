@@ -145,11 +145,12 @@ def test_what_is_removed_while_it_is_loaded_is_not_served(
     assert error_of(loading) == (503, "ServiceUnavailableError", None)
     assert loading.headers["retry-after"] == "1"
     assert client.get("/health").status_code == httpx.codes.OK  # those from the beginning are there
-    entry = first.entry("late")
+    entry, ended = first.entry("late"), threading.Event()
+    entry.loading.add_done_callback(lambda _: ended.set())  # after the entry's own
     client.delete(f"{MODELS}/late")
     may_end.set()
-    entry.loading.result(60)
-    assert entry.served is not None
+    assert ended.wait(60)
+    assert entry.loaded is not None
     assert ask(client, "late").status_code == httpx.codes.NOT_FOUND
 
 
@@ -175,7 +176,7 @@ def test_a_model_that_fails_says_why_and_may_be_tried_again(
     ("body", "found"),
     [
         ({}, (400, "Bad Request", "body.model")),
-        ({"model": ""}, (400, "Bad Request", "body.names")),
+        ({"model": ""}, (400, "Bad Request", "body.model")),
         ({"model": "x", "names": []}, (400, "Bad Request", "body.names")),
         ({"model": "x", "names": ["a", "a"]}, (400, "Bad Request", "body.names")),
         ({"model": "x", "names": "a"}, (400, "Bad Request", "body.names")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +50,10 @@ DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
     "GET /tokenizer_info": (200, "of the files, not of a tokenizer object"),
 }  # fmt: skip
 
+# Messages are of many types in vLLM's schema, each with its errors; a tool is an object; of a list
+# the first wrong item is told.
+IN_OTHER_WORDS: Final = re.compile("message|no role|a function without|mixed|bad tools|prompt \\[")
+
 
 def recorded(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
     meta, *lines = map(json.loads, (RECORDED / f"{model}.jsonl").read_text().splitlines())
@@ -93,3 +98,22 @@ def test_every_answer_is_that_of_the_running_engine(pair: tuple[str, TestClient]
     assert same > 350
     if model == WITH_ALL_DIFFERENCES:
         assert here == DELIBERATE.keys(), "what is no difference any more"
+
+
+def test_the_schema_s_errors_are_worded_as_by_the_running_engine(
+    pair: tuple[str, TestClient],
+) -> None:
+    model, client = pair
+    lines = recorded(model)[1]
+    same, other = 0, {}
+    for case in server_cases(PLACEHOLDERS[model]):
+        body = lines[case.name]["body"]
+        if not isinstance(body, dict) or body.get("error", {}).get("type") != "Bad Request":
+            continue
+        theirs, ours = body["error"]["message"], send(client, case).body["error"]["message"]
+        if theirs == ours:
+            same += 1
+        else:
+            other[case.name] = (theirs, ours)
+    assert {name for name in other if not IN_OTHER_WORDS.search(name)} == set()
+    assert same > 80

@@ -44,17 +44,13 @@ _MESSAGES: Final = st.lists(
     ),
     max_size=3,
 )
-_FIELDS: Final = sorted({
-    name
-    for schema in openapi(ServerSettings())["components"]["schemas"].values()
-    for name in schema.get("properties", ())
-} | {
-    "n", "top_k", "min_p", "seed", "stop", "stop_token_ids", "logprobs", "top_logprobs",
-    "logit_bias", "response_format", "structured_outputs", "tool_choice", "stream_options",
-    "kv_transfer_params", "reasoning_effort", "documents", "truncation_side", "suffix",
-    "repetition_detection", "vllm_xargs", "bad_words", "min_tokens", "echo", "chat_template",
-    "media_io_kwargs", "include_reasoning", "parallel_tool_calls", "max_completion_tokens",
-})  # fmt: skip
+_FIELDS: Final = sorted(
+    {
+        name
+        for schema in openapi(ServerSettings())["components"]["schemas"].values()
+        for name in schema.get("properties", ())
+    }
+)
 _LIKELY: Final[dict[str, st.SearchStrategy[Any]]] = {
     "messages": _MESSAGES | st.just(HI) | _ANYTHING,
     "prompt": st.text(max_size=20) | st.lists(st.integers(-1, 700), max_size=5) | _ANYTHING,

@@ -1,4 +1,4 @@
-"""What one request needs beside its body, and what its answer is made of."""
+"""What one request needs beside its body, and what its response is made of."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from mmroute.errors import Reason
 from mmroute.routing import Routing
 from mmroute.server.answers import BlockForm
-from mmroute.server.models import Models, ServedModel
+from mmroute.server.models import LoadedModel, Models
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Answer", "Work", "answered"]
+__all__ = ["HandlerContext", "HandlerResult", "result_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a handler needs beside the body.
+class HandlerContext:
+    """What a handler needs beside the request.
 
     Attributes:
         models: of the server.
@@ -35,12 +35,12 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HandlerResult:
     """What a handler found.
 
     Attributes:
         body: ready for JSON.
-        model: that answered; None where none did.
+        model: that was asked; None where none was.
         tokens: of all prompts.
         images: in them.
         image_tokens: of these.
@@ -59,18 +59,18 @@ class Answer:
     inexact: Reason | None = None
 
 
-def answered(
-    served: ServedModel,
+def result_of(
+    loaded: LoadedModel,
     body: Any,
     routings: Sequence[Routing] = (),
     headers: Mapping[str, str] | None = None,
     inexact: Reason | None = None,
-) -> Answer:
-    """An answer with the numbers of the prompts it was made of."""
+) -> HandlerResult:
+    """A result with the numbers of the prompts it was made of."""
     placed = [range_ for routing in routings for range_ in routing.placeholders]
-    return Answer(
+    return HandlerResult(
         body,
-        model=served.name,
+        model=loaded.name,
         tokens=sum(len(routing.token_ids) for routing in routings),
         images=len(placed),
         image_tokens=sum(range_.length for range_ in placed),

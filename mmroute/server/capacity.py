@@ -13,14 +13,14 @@ from mmroute.server.errors import ApiError
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Admission", "Ticket", "read_body"]
+__all__ = ["Capacity", "Reservation", "read_body"]
 
 _RETRY: Final = {"retry-after": "1"}
 _DIGITS: Final = 18  # more are too many in any case
 _CLOSE: Final = {"connection": "close"}  # there is more of the body, and nobody will read it
 
 
-class Admission:
+class Capacity:
     """Counts what is being answered. Belongs to one event loop.
 
     Args:
@@ -34,9 +34,9 @@ class Admission:
         self.requests = 0
         self.held_bytes = 0
 
-    def ticket(self) -> Ticket:
+    def reserve(self) -> Reservation:
         """For one request."""
-        return Ticket(self)
+        return Reservation(self)
 
     def busy(self, limit: str, headers: dict[str, str]) -> ApiError:
         """The answer to what is too much now, and will not be later."""
@@ -49,13 +49,13 @@ class Admission:
         )
 
 
-class Ticket:
+class Reservation:
     """What one request holds; given back once, when nothing of it runs any more."""
 
-    __slots__ = ("_admission", "_bytes", "_entered", "_running")
+    __slots__ = ("_bytes", "_capacity", "_entered", "_running")
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
         self._bytes = 0
         self._entered = False
         self._running: Future[Any] | None = None
@@ -68,7 +68,7 @@ class Ticket:
         """
         if (
             declared.isdecimal()
-            and int(declared[:_DIGITS]) > self._admission.settings.max_body_bytes
+            and int(declared[:_DIGITS]) > self._capacity.settings.max_body_bytes
         ):
             self.hold(int(declared[:_DIGITS]))
 
@@ -78,19 +78,19 @@ class Ticket:
         Raises:
             ApiError: 413, or 503.
         """
-        admission, settings = self._admission, self._admission.settings
+        capacity, settings = self._capacity, self._capacity.settings
         if self._bytes + size > settings.max_body_bytes:
-            admission.metrics.rejected("body")
+            capacity.metrics.rejected("body")
             raise ApiError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "RequestTooLargeError",
                 f"The body has more than {settings.max_body_bytes} bytes.",
                 headers=_CLOSE,
             )
-        if admission.held_bytes + size > settings.max_total_body_bytes:
-            raise admission.busy("memory", _CLOSE)
+        if capacity.held_bytes + size > settings.max_total_body_bytes:
+            raise capacity.busy("memory", _CLOSE)
         self._bytes += size
-        admission.held_bytes += size
+        capacity.held_bytes += size
 
     def enter(self) -> None:
         """The body is complete.
@@ -98,11 +98,11 @@ class Ticket:
         Raises:
             ApiError: 503.
         """
-        if self._admission.requests >= self._admission.settings.max_concurrency:
-            raise self._admission.busy("concurrency", {})
+        if self._capacity.requests >= self._capacity.settings.max_concurrency:
+            raise self._capacity.busy("concurrency", {})
         self._entered = True
-        self._admission.requests += 1
-        self._admission.metrics.in_flight.set(self._admission.requests)
+        self._capacity.requests += 1
+        self._capacity.metrics.in_flight.set(self._capacity.requests)
 
     def runs(self, future: Future[Any]) -> None:
         """A thread works for it, which cannot be stopped."""
@@ -118,23 +118,23 @@ class Ticket:
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
 
     def _release(self) -> None:
-        self._admission.held_bytes -= self._bytes
+        self._capacity.held_bytes -= self._bytes
         if self._entered:
-            self._admission.requests -= 1
-            self._admission.metrics.in_flight.set(self._admission.requests)
+            self._capacity.requests -= 1
+            self._capacity.metrics.in_flight.set(self._capacity.requests)
         self._bytes, self._entered = 0, False
 
 
-async def read_body(request: Request, ticket: Ticket) -> bytes:
+async def read_body(request: Request, reservation: Reservation) -> bytes:
     """The whole body of a request.
 
     Raises:
         ApiError: 413, 503.
         ClientDisconnect: the client has gone.
     """
-    ticket.expect(request.headers.get("content-length", ""))
+    reservation.expect(request.headers.get("content-length", ""))
     chunks = []
     async for chunk in request.stream():
-        ticket.hold(len(chunk))
+        reservation.hold(len(chunk))
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,0 +1,168 @@
+"""What the server asks of a loaded model. Nothing else in this package calls a normalizer.
+
+Source: vLLM 0.33.0 ``renderers/online_renderer.py``, ``entrypoints/openai/completion/protocol.py``
+and ``entrypoints/serve/tokenize``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from mmroute.errors import Reason, shown
+from mmroute.geometry import TokenIds
+from mmroute.pipeline import text_prefix
+from mmroute.request import Request
+from mmroute.routing import Routing
+from mmroute.server.errors import bad_request, of_reason
+from mmroute.server.models import LoadedModel
+from mmroute.server.protocol import ChatCompletionRequest, TokenizeChatRequest
+from mmroute.server.truncation import Truncation
+
+__all__ = [
+    "ChatRequest",
+    "Prompt",
+    "decoded",
+    "has_template",
+    "route_beginning",
+    "route_chat",
+    "route_prompt",
+    "text_offsets",
+    "token_ids_of",
+    "token_strings",
+]
+
+ChatRequest: TypeAlias = ChatCompletionRequest | TokenizeChatRequest
+Prompt: TypeAlias = str | list[int]
+"""A prompt of a completion: a text, or token IDs."""
+
+_MAX_ID: Final = 2**32 - 1
+
+
+def route_chat(
+    loaded: LoadedModel, request: ChatRequest, cache_salt: str | None = None, *, limited: bool
+) -> Routing:
+    """The routing of a chat.
+
+    Args:
+        loaded: the model.
+        request: the chat.
+        cache_salt: enters block hashes.
+        limited: whether a prompt longer than the context is refused.
+    """
+    normalizer = loaded.normalizer if limited else loaded.unlimited
+    return normalizer.answer(_asked(loaded, request, cache_salt))
+
+
+def route_beginning(
+    loaded: LoadedModel, request: ChatRequest, cache_salt: str | None
+) -> Routing | None:
+    """The tokens before the first image, as a prompt of their own; None where nobody can say."""
+    found = text_prefix(loaded.model, _asked(loaded, request, cache_salt))
+    return None if found is None else Routing(cache_salt=cache_salt, _token_ids=found)
+
+
+def route_prompt(
+    loaded: LoadedModel,
+    prompt: Prompt,
+    truncation: Truncation | None,
+    *,
+    add_special_tokens: bool,
+    cache_salt: str | None,
+    in_vocabulary: bool,
+) -> Routing:
+    """The routing of a prompt. Token IDs that are given are handed back, as vLLM does it.
+
+    Args:
+        loaded: the model.
+        prompt: to encode.
+        truncation: of the request.
+        add_special_tokens: put BOS before text.
+        cache_salt: enters block hashes.
+        in_vocabulary: whether token IDs outside the vocabulary are refused here. vLLM's render
+            lets them pass, and its engine refuses them: they never have block hashes.
+
+    Raises:
+        ApiError: what vLLM refuses.
+    """
+    if isinstance(prompt, str):
+        normalizer = loaded.normalizer if truncation is None else loaded.unlimited
+        return normalizer.answer(
+            Request(prompt=prompt, add_special_tokens=add_special_tokens, cache_salt=cache_salt)
+        )
+    ids = prompt
+    if truncation is not None:
+        ids = truncation.of_ids(ids, loaded.max_model_len)
+    if not ids:
+        raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
+    if in_vocabulary:
+        return loaded.normalizer.answer(Request(prompt_token_ids=ids, cache_salt=cache_salt))
+    if len(ids) > loaded.max_model_len:
+        message = f"{len(ids)} tokens do not fit the context of {loaded.max_model_len}"
+        raise of_reason(Reason.PROMPT_TOO_LONG, message, model=loaded.name)
+    if max(ids) > _MAX_ID:
+        message = f"{shown(max(ids))} is no token ID of any model"
+        raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
+    return Routing(cache_salt=cache_salt, _token_ids=np.array(ids, dtype=np.uint32))
+
+
+def token_ids_of(loaded: LoadedModel, text: str, *, add_special_tokens: bool) -> TokenIds:
+    """The token IDs of a text of any length.
+
+    Raises:
+        ApiError: 400: half of a surrogate pair.
+    """
+    try:
+        return loaded.model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+
+
+def decoded(loaded: LoadedModel, ids: Sequence[int]) -> str:
+    """The text of token IDs, special tokens included; IDs outside the vocabulary have none.
+
+    Raises:
+        ApiError: 400: no token ID of any model.
+    """
+    if ids and max(ids) > _MAX_ID:
+        raise bad_request("number too large to fit in target type")
+    tokenizer = loaded.model.tokenizer
+    return tokenizer.decode([token_id for token_id in ids if token_id <= tokenizer.max_token_id])
+
+
+def text_offsets(
+    loaded: LoadedModel, prompt: Prompt, *, add_special_tokens: bool
+) -> list[tuple[int, int]] | None:
+    """Where in a text each token stands; None for token IDs, and where nobody can say."""
+    if not isinstance(prompt, str):
+        return None
+    return loaded.model.tokenizer.offsets(prompt, add_special_tokens=add_special_tokens)
+
+
+def token_strings(loaded: LoadedModel, ids: Sequence[int]) -> list[str]:
+    """The vocabulary's own spelling of each token."""
+    return [loaded.model.tokenizer.token(token_id) or "" for token_id in ids]
+
+
+def has_template(loaded: LoadedModel) -> bool:
+    """Whether chats are rendered by a template; what mistral-common encodes has none."""
+    return loaded.model.chat.templates is not None
+
+
+def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) -> Request:
+    kwargs = request.chat_template_kwargs or {}
+    if request.tools == [] and has_template(loaded):
+        # None, and yet the template for requests with tools is taken.
+        kwargs = {"tools": [], **kwargs}
+    return Request(
+        messages=request.messages,
+        tools=request.tools or None,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        add_special_tokens=request.add_special_tokens,
+        chat_template_kwargs=kwargs,
+        mm_processor_kwargs=request.mm_processor_kwargs or {},
+        cache_salt=cache_salt,
+    )
