@@ -12,6 +12,7 @@ from mmroute.errors import InexactError, Reason, invalid, shown
 __all__ = [
     "AudioLength",
     "Identity",
+    "IdentityForm",
     "IdentitySource",
     "Image",
     "ImageFile",
@@ -120,6 +121,17 @@ Image: TypeAlias = ImageSize | ImageFile
 
 Item: TypeAlias = Image | VideoSize | AudioLength
 """An item of a request, as far as it is known."""
+
+
+class IdentityForm(StrEnum):
+    """What an engine hashes of an item that has no name."""
+
+    FILE = "file"
+    """Its file, with what it is converted to."""
+    UNCONVERTED_FILE = "unconverted_file"
+    """Its file alone: the engine converts nothing for the model."""
+    VISION_CHUNK = "vision_chunk"
+    """Its decoded pixels, as one of images and pieces of videos: not to be had from the file."""
 
 
 class IdentitySource(StrEnum):

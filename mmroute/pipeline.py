@@ -15,7 +15,7 @@ import numpy as np
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.hashing.reuse import HashReuse
-from mmroute.items import Identity, Item, Modality, size_of
+from mmroute.items import Identity, IdentityForm, Item, Modality, size_of
 from mmroute.model.resolved import MediaRules, ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.placement import Expansion, Insertion
@@ -179,7 +179,12 @@ def _given_items(model: ResolvedModel, request: Request) -> _Items:
     """The items beside a prompt, which has placeholders for them."""
     if not request.images:
         return {}
-    _rules(model, Modality.IMAGE)
+    if _rules(model, Modality.IMAGE).only_in_chats:
+        raise InexactError(
+            Reason.UNSUPPORTED_MODALITY,
+            f"for the family {model.family.family} the engine takes images in chats only; send "
+            "`messages`",
+        )
     return {Modality.IMAGE: within_limits(request.images, model.engine)}
 
 
@@ -301,9 +306,15 @@ def _placed(
     waiting: dict[Modality, Iterator[Identity | None]] = {}
     for modality, listed in items.items():
         identities = []
+        form = model.media[modality].identity
+        if form is IdentityForm.VISION_CHUNK and len({size_of(i).uuid is None for i in listed}) > 1:
+            raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")
         for item in listed:
             identity = model.engine.identify(
-                item, mm_processor_kwargs=request.mm_processor_kwargs, model_id=model.model_id
+                item,
+                mm_processor_kwargs=request.mm_processor_kwargs,
+                model_id=model.model_id,
+                form=form,
             )
             identities.append(identity)
             if identity is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from mmroute.items import Identity, Item, Modality
+from mmroute.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat, ParsedChat
@@ -23,9 +23,21 @@ class Identify(Protocol):
     """How the engine tells one item from others."""
 
     def __call__(
-        self, item: Item, /, *, mm_processor_kwargs: Mapping[str, Any], model_id: str
+        self,
+        item: Item,
+        /,
+        *,
+        mm_processor_kwargs: Mapping[str, Any],
+        model_id: str,
+        form: IdentityForm,
     ) -> Identity | None:
         """The identity of an item; None if too little of it is known.
+
+        Args:
+            item: of a request.
+            mm_processor_kwargs: of the request.
+            model_id: the model string the engine was started with.
+            form: what the engine hashes for the model.
 
         Raises:
             InexactError: the engine's own identity is not reproducible.

@@ -11,13 +11,18 @@ from typing import Final
 
 from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.fixed_grid import FixedGrid
+from mmroute.geometry.glm_resize import GlmResize
 from mmroute.geometry.hd_transform import HdTransform
+from mmroute.geometry.minimax_resize import MiniMaxResize
+from mmroute.geometry.navit import Navit, NavitWithSize
+from mmroute.geometry.paddleocr_resize import PaddleOcrResize
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.replacement import AnyGeometry
 from mmroute.geometry.row_column_tiles import RowColumnTiles
 from mmroute.geometry.slices import Slices
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
+from mmroute.geometry.token_budget import TokenBudget
 from mmroute.plugins import with_installed
 
 __all__ = ["ENTRY_POINTS", "geometries"]
@@ -28,12 +33,18 @@ ENTRY_POINTS: Final = "mmroute.geometries"
 _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "anyres": AnyRes,
     "fixed_grid": FixedGrid,
+    "glm_resize": GlmResize,
     "hd_transform": HdTransform,
+    "minimax_resize": MiniMaxResize,
+    "navit": Navit,
+    "navit_with_size": NavitWithSize,
+    "paddleocr_resize": PaddleOcrResize,
     "patch_rows": PatchRows,
     "row_column_tiles": RowColumnTiles,
     "slices": Slices,
     "smart_resize": SmartResize,
     "soft_tokens": SoftTokens,
+    "token_budget": TokenBudget,
 }
 
 

@@ -20,12 +20,14 @@ __all__ = [
     "check_size",
     "check_true",
     "check_unread",
+    "check_unscoped",
     "is_count",
     "is_switch",
     "positive_count",
     "read_kwargs",
     "refuse_scoped",
     "refused",
+    "size_limits",
     "switch",
 ]
 
@@ -41,6 +43,10 @@ def is_switch(value: object) -> bool:
 def is_count(value: object) -> bool:
     """Whether a value is a positive integer that the processors' own arithmetic can hold."""
     return type(value) is int and 0 < value < _INT64
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _is_box(value: object) -> bool:
@@ -66,7 +72,7 @@ _HARMLESS: Final[Mapping[str, Callable[[object], bool]]] = {
     "default_to_square": is_switch,
     "device": lambda value: value == "cpu",
     "disable_grouping": is_switch,
-    "do_center_crop": is_switch,
+    "do_center_crop": lambda value: value is False,
     "do_convert_rgb": is_switch,
     "do_normalize": is_switch,
     "do_pad": is_switch,
@@ -84,14 +90,16 @@ COMMON_NAMES: Final = frozenset(_HARMLESS)
 # Harmless as well, but not known to every processor, so not accepted inside images_kwargs.
 _HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     **_HARMLESS,
+    "fps": _is_positive,
     "patch_size": is_count,
     "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
     "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
 }
 # Names that were seen to break a processor or to change what it returns.
 _HARMFUL: Final = frozenset({
-    "common_kwargs", "image_grid_pinpoints", "images", "input_data_format", "size", "text",
-    "text_kwargs",
+    "audio", "backend", "common_kwargs", "image_grid_pinpoints", "image_processor", "images",
+    "input_data_format", "revision", "size", "text", "text_kwargs", "text_pair",
+    "trust_remote_code", "videos",
 })  # fmt: skip
 _KWARGS_OF_MODALITIES: Final = frozenset({
     "audio_kwargs", "common_kwargs", "images_kwargs", "text_kwargs", "videos_kwargs",
@@ -147,6 +155,27 @@ def check_size(given: Mapping[str, Any], *, edge: str | None) -> Mapping[str, in
     raise refused("size", size, f'an object of "height" and "width"{also}')
 
 
+def size_limits(given: Mapping[str, Any], lowest: int, highest: int) -> tuple[int, int]:
+    """Smallest and largest area by the ``size`` among some kwargs, which must give both.
+
+    Args:
+        given: the kwargs.
+        lowest: the smallest area where they have no ``size``, in pixels.
+        highest: the largest one.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for any other form of it.
+    """
+    if "size" not in given:
+        return lowest, highest
+    size = given["size"]
+    if not (isinstance(size, Mapping) and size.keys() == _SIZE_EDGES):
+        raise refused("size", size, 'an object of "shortest_edge" and "longest_edge"')
+    if not all(map(is_count, size.values())):
+        raise refused("size", size, "of positive integers")
+    return size["shortest_edge"], size["longest_edge"]
+
+
 def check_unread(kwargs: Mapping[str, Any]) -> None:
     """For processors that read only names of their own.
 
@@ -181,6 +210,20 @@ def refuse_scoped(kwargs: Mapping[str, Any]) -> None:
     """
     if kwargs.get("images_kwargs"):
         raise refused("images_kwargs", kwargs["images_kwargs"], "absent for this model")
+
+
+def check_unscoped(kwargs: Mapping[str, Any], name: str) -> None:
+    """Refuse a name beside or inside ``images_kwargs``.
+
+    For names that the engine reads in two places, in one of them without regard to
+    ``images_kwargs``.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs`.
+    """
+    scoped = kwargs.get("images_kwargs")
+    if isinstance(scoped, Mapping) and scoped and (name in kwargs or name in scoped):
+        raise refused(name, scoped.get(name, kwargs.get(name)), "given without images_kwargs")
 
 
 def positive_count(given: Mapping[str, Any], name: str, default: int) -> int:

@@ -24,6 +24,7 @@ __all__ = [
     "TokenIds",
     "check_count",
     "fill",
+    "framed",
     "repeated",
     "rows",
     "with_features",
@@ -169,6 +170,21 @@ def with_features(token_ids: TokenIds, image_id: int) -> Replacement:
     ends = [*starts[1:], len(token_ids)]
     runs = [(bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)]
     return Replacement(token_ids, tuple(runs))
+
+
+def framed(start_id: int, image_id: int, count: int, end_id: int) -> Replacement:
+    """``count`` feature positions between a start and an end token.
+
+    >>> framed(1, 10, 3, 2).token_ids.tolist()
+    [1, 10, 10, 10, 2]
+
+    Raises:
+        InexactError: `item_too_large`.
+    """
+    check_count(count)
+    token_ids = np.full(count + 2, image_id, dtype=np.uint32)
+    token_ids[0], token_ids[-1] = start_id, end_id
+    return Replacement(token_ids, ((False, 1), (True, count), (False, 1)))
 
 
 def rows(*, image_id: int, break_id: int, end_id: int, columns: int, count: int) -> Replacement:

@@ -13,16 +13,17 @@ from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import (
+    check_unscoped,
     is_count,
-    is_switch,
     positive_count,
     read_kwargs,
     refused,
+    switch,
 )
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
 from mmroute.items import ImageSize
 
-__all__ = ["SmartResize", "smart_resize"]
+__all__ = ["SmartResize", "check_aspect", "check_multiples", "resizes", "smart_resize"]
 
 _MAX_ASPECT: Final = 200
 _LARGE_SIDE: Final = 10_000
@@ -42,6 +43,8 @@ class SmartResize:
         keeps_partial_size: whether a request's ``size`` may give only one limit.
         row_ends: whether each row of tokens has one more.
         frame: whether each image has two more.
+        fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
+            only what both sides are multiples of; None where it changes both.
     """
 
     image_token_id: int
@@ -53,6 +56,7 @@ class SmartResize:
     keeps_partial_size: bool = False
     row_ends: bool = False
     frame: bool = False
+    fixed_merge: int | None = None
 
     @property
     def max_embeds(self) -> int:
@@ -69,20 +73,18 @@ class SmartResize:
             "min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize",
             "cat_extra_token",
         )  # fmt: skip
+        check_unscoped(overrides.processor, "merge_size")
         lowest, highest = self._limits(given)
-        resize = given.get("do_resize", self.resize)
-        if resize is not None and not isinstance(resize, bool):
-            raise refused("do_resize", resize, "true or false")
-        frame = given.get("cat_extra_token", self.frame) if self.row_ends else self.frame
-        if not is_switch(frame):
-            raise refused("cat_extra_token", frame, "true or false")
+        frame = self.frame
+        if self.row_ends:
+            frame = switch(given, "cat_extra_token", default=frame)
         return replace(
             self,
             min_pixels=lowest,
             max_pixels=highest,
             patch_size=positive_count(given, "patch_size", self.patch_size),
             merge_size=positive_count(given, "merge_size", self.merge_size),
-            resize=bool(resize),
+            resize=resizes(given, default=self.resize),
             frame=frame,
         )
 
@@ -116,33 +118,45 @@ class SmartResize:
         Raises:
             InexactError: `image_refused`.
         """
-        factor = self.patch_size * self.merge_size
-        height, width = image.height, image.width
+        height, width, factor = image.height, image.width, self.patch_size * self.merge_size
         if self.resize:
             height, width = smart_resize(
                 height, width, factor=factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels
             )
-        elif height % factor or width % factor:
-            raise InexactError(
-                Reason.IMAGE_REFUSED,
-                f"with do_resize false both sides must be multiples of {factor}, found {image}",
-            )
-        return self._tokens(height // factor, width // factor)
-
-    def _tokens(self, rows: int, columns: int) -> int:
-        return rows * (columns + self.row_ends) + 2 * self.frame
+        else:
+            check_multiples(image, factor)
+        tokens = (height // factor) * (width // factor + self.row_ends) + 2 * self.frame
+        if self.fixed_merge is None:
+            return tokens
+        return tokens * self.merge_size**2 // self.fixed_merge**2
 
 
-def smart_resize(
-    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int
-) -> tuple[int, int]:
-    """Height and width after the resize, in pixels.
+def resizes(given: Mapping[str, Any], *, default: bool) -> bool:
+    """Whether some kwargs leave images resized; null is off.
 
-    Python's `round` is half-to-even, and the engine relies on it: 720 is 22.5 times 32 and
-    becomes 22 times.
+    Raises:
+        InexactError: `unsupported_processor_kwargs`.
+    """
+    if given.get("do_resize", default) is None:
+        return False
+    return switch(given, "do_resize", default=default)
 
-    >>> smart_resize(720, 1280, factor=32, min_pixels=65536, max_pixels=16777216)
-    (704, 1280)
+
+def check_multiples(image: ImageSize, factor: int) -> None:
+    """Refuse an image that would have to be resized, and is not to be.
+
+    Raises:
+        InexactError: `image_refused` unless both sides are multiples of the factor.
+    """
+    if image.height % factor or image.width % factor:
+        raise InexactError(
+            Reason.IMAGE_REFUSED,
+            f"with do_resize false both sides must be multiples of {factor}, found {image}",
+        )
+
+
+def check_aspect(height: int, width: int) -> None:
+    """Refuse what the processors of this kind refuse.
 
     Raises:
         InexactError: `image_refused` if one side is more than 200 times the other.
@@ -153,14 +167,48 @@ def smart_resize(
             f"the engine refuses {width}x{height}: one side is more than {_MAX_ASPECT} times "
             "the other",
         )
+
+
+def smart_resize(
+    height: int,
+    width: int,
+    *,
+    factor: int,
+    min_pixels: int,
+    max_pixels: int,
+    frames: int = 1,
+    shortest: int | None = None,
+) -> tuple[int, int]:
+    """Height and width after the resize, in pixels.
+
+    Args:
+        height: of the image.
+        width: likewise.
+        factor: both sides become multiples of it.
+        min_pixels: smallest area of all frames together.
+        max_pixels: largest area likewise.
+        frames: how many frames there are of this size.
+        shortest: no side is made shorter than this to stay within `max_pixels`; None: the factor.
+
+    Python's `round` is half-to-even, and the engine relies on it: 720 is 22.5 times 32 and
+    becomes 22 times.
+
+    >>> smart_resize(720, 1280, factor=32, min_pixels=65536, max_pixels=16777216)
+    (704, 1280)
+
+    Raises:
+        InexactError: `image_refused` if one side is more than 200 times the other.
+    """
+    check_aspect(height, width)
     new_height = round(height / factor) * factor
     new_width = round(width / factor) * factor
-    if new_height * new_width > max_pixels:
-        shrink = math.sqrt(height * width / max_pixels)
-        new_height = max(factor, math.floor(height / shrink / factor) * factor)
-        new_width = max(factor, math.floor(width / shrink / factor) * factor)
-    elif new_height * new_width < min_pixels:
-        grow = math.sqrt(min_pixels / (height * width))
+    if frames * new_height * new_width > max_pixels:
+        shrink = math.sqrt(frames * height * width / max_pixels)
+        shortest = factor if shortest is None else shortest
+        new_height = max(shortest, math.floor(height / shrink / factor) * factor)
+        new_width = max(shortest, math.floor(width / shrink / factor) * factor)
+    elif frames * new_height * new_width < min_pixels:
+        grow = math.sqrt(min_pixels / (frames * height * width))
         new_height = math.ceil(height * grow / factor) * factor
         new_width = math.ceil(width * grow / factor) * factor
     return new_height, new_width

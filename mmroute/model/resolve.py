@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -80,6 +81,7 @@ class _Resolver:
         self.origins: list[Origin] = []
 
     def resolve(self, engine: EngineProfile, model_id: str) -> ResolvedModel:
+        self._check_requirements()
         tokenizer = self._tokenizer()
         tokens = self._tokens(tokenizer)
         media = self._media(tokenizer, tokens)
@@ -113,6 +115,13 @@ class _Resolver:
             max_token_id=max_token_id,
             origins=tuple(self.origins),
         )
+
+    def _check_requirements(self) -> None:
+        for ref, allowed in self.family.requires.items():
+            _, value = self.files.lookup(ref)
+            self._note(str(ref), value, str(ref))
+            if value not in allowed:
+                raise self._invalid(str(ref), value, " or ".join(map(shown, allowed)))
 
     def _note(self, name: str, value: Any, source: str) -> None:
         self.origins.append(Origin(name, value, source))
@@ -236,12 +245,20 @@ class _Resolver:
             target = (tokens[spec.target],)
             self._note("chat_placeholder_id", tokens[spec.target], f"the {spec.target} token")
         elif spec.target_text is not None:
-            encoded = tokenizer.encode(spec.target_text, add_special_tokens=False)
-            target = tuple(encoded.tolist())
-            self._note("chat_placeholder_ids", list(target), f"encoded {spec.target_text!r}")
+            text = self._required("chat_placeholder_text", spec.target_text)
+            if not isinstance(text, str) or not text:
+                raise self._invalid("chat_placeholder_text", text, "a text")
+            target = tuple(tokenizer.encode(text, add_special_tokens=False).tolist())
+            self._note("chat_placeholder_ids", list(target), f"encoded {text!r}")
         else:
             self._note("chat_placeholder", spec.templates.get("target"), "family spec")
-        return MediaRules(geometry, target, self._max_embeds(modality, geometry))
+        return MediaRules(
+            geometry,
+            target,
+            self._max_embeds(modality, geometry),
+            only_in_chats=spec.only_in_chats,
+            identity=spec.identity,
+        )
 
     def _max_embeds(self, modality: Modality, geometry: AnyGeometry) -> int:
         """Count the largest item once: values that make no sense together fail here."""
@@ -265,8 +282,13 @@ class _Resolver:
     ) -> AnyGeometry:
         self._note("geometry", spec.geometry, "family spec")
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
+        fields = dataclasses.fields(geometries()[spec.geometry])  # type: ignore[arg-type]  # all of them are dataclasses
+        optional = {f.name for f in fields if f.default is not dataclasses.MISSING}
         for name, lookup in spec.values.items():
-            values[name] = self._required(name, lookup)
+            value = self._find(name, lookup) if name in optional else self._required(name, lookup)
+            if value is None:
+                continue  # the geometry's own default
+            values[name] = value
             if type(values[name]) in (int, float) and values[name] <= 0:
                 raise self._invalid(name, values[name], "positive")
         for name, text in spec.texts.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mmroute.chat import Chat
 from mmroute.engines.profile import EngineProfile
 from mmroute.geometry import AnyGeometry, RequestContext, TokenIds
-from mmroute.items import Modality
+from mmroute.items import IdentityForm, Modality
 from mmroute.placement import Placement
 from mmroute.tokenizers import Tokenizer
 
@@ -44,11 +44,15 @@ class MediaRules:
         target: the token IDs whose place an item takes, unless its replacement says otherwise.
         max_embeds: the most features one item has by the model's own configuration; the engine
             sizes its encoder cache by it.
+        only_in_chats: whether the engine refuses items beside a prompt.
+        identity: what the engine hashes of an item that has no name.
     """
 
     geometry: AnyGeometry
     target: tuple[int, ...]
     max_embeds: int
+    only_in_chats: bool = False
+    identity: IdentityForm = IdentityForm.FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from pydantic import (
 
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometries
-from mmroute.items import Modality
+from mmroute.items import IdentityForm, Modality
 from mmroute.model.files import FieldRef, JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.pipelines import PIPELINES
@@ -117,7 +117,7 @@ class MediaSpec(_Strict):
 
     target: str | None = None
     """A token of the spec whose place an item takes."""
-    target_text: str | None = None
+    target_text: _Value | None = None
     """Instead: a text of several tokens, encoded when the model is loaded."""
     chat_text: str | None = None
     """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
@@ -127,6 +127,10 @@ class MediaSpec(_Strict):
     """Words the engine puts around items; encoded when the model is loaded."""
     templates: Mapping[str, str] = Field(default_factory=dict)
     """Words that depend on an item, such as ``<row_{row}_col_{col}>``; encoded for each request."""
+    only_in_chats: bool = False
+    """Whether the engine refuses items beside a prompt that is no chat."""
+    identity: IdentityForm = IdentityForm.FILE
+    """What the engine hashes of an item that has no name."""
 
 
 def media_problems(
@@ -206,6 +210,8 @@ class FamilySpec(_Strict):
     title: str
     match: Annotated[Mapping[_Ref, tuple[str, ...]], Field(min_length=1)]
     """Field -> the values it may have; all must match, and exactly. ``*``: any value."""
+    requires: Mapping[_Ref, tuple[bool | int | str, ...]] = Field(default_factory=dict)
+    """Field -> the values that this spec holds for; a model with another is refused by name."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
     embedded: tuple[str, ...] = ()

@@ -7,8 +7,8 @@ the class overwrites, and the fields of ``tokenizer_config.json`` that steer wha
 the values for which this is it.
 
 Sources: transformers 5.20.2, ``models/qwen2/tokenization_qwen2.py``,
-``models/gpt2/tokenization_gpt2.py``, ``models/gemma/tokenization_gemma.py``,
-``models/llama/tokenization_llama.py`` (legacy), and
+``models/qwen3_5/tokenization_qwen3_5.py``, ``models/gpt2/tokenization_gpt2.py``,
+``models/gemma/tokenization_gemma.py``, ``models/llama/tokenization_llama.py`` (legacy), and
 ``models/auto/tokenization_auto.py`` for the model types that keep the file as it is.
 """
 
@@ -25,6 +25,11 @@ __all__ = ["PIPELINES", "Pipeline"]
 _QWEN2_SPLIT: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# As Qwen2's, but marks (\p{M}) stay with the letters before them.
+_QWEN3_5_SPLIT: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
@@ -43,32 +48,38 @@ class Pipeline:
     special: tuple[str, ...] = ()
 
 
-_QWEN2: Final[Mapping[str, JsonValue]] = {
-    "normalizer": {"type": "NFC"},
-    "pre_tokenizer": {
-        "type": "Sequence",
-        "pretokenizers": [
-            {
-                "type": "Split",
-                "pattern": {"Regex": _QWEN2_SPLIT},
-                "behavior": "Isolated",
-                "invert": False,
-            },
-            {
-                "type": "ByteLevel",
-                "add_prefix_space": False,
-                "trim_offsets": True,
-                "use_regex": False,
-            },
-        ],
-    },
-    "decoder": {
-        "type": "ByteLevel",
-        "add_prefix_space": True,
-        "trim_offsets": True,
-        "use_regex": True,
-    },
+_BYTE_LEVEL_DECODER: Final[dict[str, JsonValue]] = {
+    "type": "ByteLevel",
+    "add_prefix_space": True,
+    "trim_offsets": True,
+    "use_regex": True,
 }
+
+
+def _split_bytes(split: str) -> Mapping[str, JsonValue]:
+    return {
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": split},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {
+                    "type": "ByteLevel",
+                    "add_prefix_space": False,
+                    "trim_offsets": True,
+                    "use_regex": False,
+                },
+            ],
+        },
+        "decoder": _BYTE_LEVEL_DECODER,
+    }
+
+
 _GPT2: Final[Mapping[str, JsonValue]] = {
     "normalizer": None,
     "pre_tokenizer": {
@@ -77,7 +88,7 @@ _GPT2: Final[Mapping[str, JsonValue]] = {
         "trim_offsets": True,
         "use_regex": True,
     },
-    "decoder": _QWEN2["decoder"],
+    "decoder": _BYTE_LEVEL_DECODER,
 }
 _PIECE_DECODERS: Final[list[JsonValue]] = [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
@@ -117,7 +128,8 @@ _LLAMA_LEGACY: Final[Mapping[str, JsonValue]] = {
 
 PIPELINES: Final[Mapping[str, Pipeline]] = {
     "file": Pipeline(),
-    "qwen2": Pipeline(_QWEN2, assumes={"add_prefix_space": (None, False)}),
+    "qwen2": Pipeline(_split_bytes(_QWEN2_SPLIT), assumes={"add_prefix_space": (None, False)}),
+    "qwen3.5": Pipeline(_split_bytes(_QWEN3_5_SPLIT), assumes={"add_prefix_space": (None, False)}),
     "gpt2": Pipeline(_GPT2, assumes={"add_prefix_space": (None, False)}),
     "gemma": Pipeline(_GEMMA, special=("<mask>",)),
     "llama-legacy": Pipeline(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from mmroute.chat import Chat
 from mmroute.chat.template_files import chat_templates
 from mmroute.engines.vllm.hf_chat import HfChat
-from mmroute.errors import SpecError, did_you_mean
+from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
+from mmroute.errors import ModelError, Reason, SpecError, did_you_mean
 from mmroute.geometry import RequestContext
 from mmroute.items import ImageSize, Modality
 from mmroute.tokenizers import Tokenizer
@@ -45,12 +46,31 @@ def _template(files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _med
         template=template,
         tool_template=tool_template,
         special_tokens=named_special_tokens(files.object("tokenizer_config.json")),
-        placeholders={
-            modality: spec.chat_text
-            for modality, spec in family.media.items()
-            if spec.chat_text is not None
-        },
+        placeholders=_placeholders(family),
     )
+
+
+def _kimi_k3(files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _media: _Media) -> Chat:
+    _, template = chat_templates(files)  # the tokenizer's, whether there are tools or not
+    if template is None:
+        raise ModelError(
+            Reason.CHAT_TEMPLATE_MISSING,
+            f"{files.name} has no chat template. Chats of the published checkpoint are rendered "
+            "by its tokenizer's own code, which is not covered.",
+        )
+    return KimiK3Chat(
+        template=template,
+        special_tokens=named_special_tokens(files.object("tokenizer_config.json")),
+        placeholders=_placeholders(family),
+    )
+
+
+def _placeholders(family: FamilySpec) -> Mapping[Modality, str]:
+    return {
+        modality: spec.chat_text
+        for modality, spec in family.media.items()
+        if spec.chat_text is not None
+    }
 
 
 def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media: _Media) -> Chat:
@@ -72,4 +92,8 @@ def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
     return MistralChat(encoder)
 
 
-_RENDERERS: Final[Mapping[str, _Load]] = {"template": _template, "mistral": _mistral}
+_RENDERERS: Final[Mapping[str, _Load]] = {
+    "kimi_k3": _kimi_k3,
+    "mistral": _mistral,
+    "template": _template,
+}

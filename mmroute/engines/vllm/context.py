@@ -47,8 +47,10 @@ def longest_context(files: ModelFiles, positions: int, *, scale: bool) -> int:
 
 def _text_config(files: ModelFiles) -> Mapping[str, JsonValue]:
     config = files.object("config.json")
-    text = config.get("text_config")
-    return text if isinstance(text, dict) else config
+    for name in ("thinker_config", "text_config"):  # omni models nest the one in the other
+        nested = config.get(name)
+        config = nested if isinstance(nested, dict) else config
+    return config
 
 
 def _rope_factor(files: ModelFiles) -> float:

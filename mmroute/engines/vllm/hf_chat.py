@@ -14,13 +14,13 @@ from mmroute.errors import InexactError, Reason, invalid
 from mmroute.items import Item, Modality
 from mmroute.request import Request
 
-__all__ = ["HfChat"]
+__all__ = ["OWN_PARAMETERS", "HfChat", "documents_of", "template_kwargs"]
 
-# Parameters of transformers' apply_chat_template: never variables of a template.
-_OWN_PARAMETERS: Final = frozenset({
+OWN_PARAMETERS: Final = frozenset({
     "add_generation_prompt", "continue_final_message", "documents", "max_length", "padding",
     "return_dict", "return_tensors", "tokenizer_kwargs", "tools", "truncation",
 })  # fmt: skip
+"""Parameters of transformers' apply_chat_template: never variables of a template."""
 # Of these, the ones that make the engine fail, or do what no server allows by default.
 _REFUSED_KWARGS: Final = frozenset({
     "chat_template", "conversation", "messages", "model_config", "return_assistant_tokens_mask",
@@ -75,7 +75,7 @@ class HfChat:
         request: Request,
     ) -> str:
         """See `Chat.render`."""
-        kwargs = _template_kwargs(request)
+        kwargs = template_kwargs(request)
         tools = kwargs.get("tools", normalize_tools(request.tools))
         template = self.template if tools is None else self.tool_template
         if template is None:
@@ -93,9 +93,9 @@ class HfChat:
             conversation = _developer_to_system(conversation)
         variables = {
             **self.special_tokens,
-            **{n: kwargs[n] for n in (kwargs.keys() & template.variables) - _OWN_PARAMETERS},
+            **{n: kwargs[n] for n in (kwargs.keys() & template.variables) - OWN_PARAMETERS},
             "tools": tools,
-            "documents": _documents(kwargs),
+            "documents": documents_of(kwargs),
         }
         return template.render(
             conversation,
@@ -105,7 +105,12 @@ class HfChat:
         )
 
 
-def _template_kwargs(request: Request) -> dict[str, Any]:
+def template_kwargs(request: Request) -> dict[str, Any]:
+    """The ``chat_template_kwargs`` of a request, without those that say nothing.
+
+    Raises:
+        InexactError: `invalid_request`: one of them makes the engine fail.
+    """
     if not request.chat_template_kwargs:
         return {}
     # null and "auto" mean "not set" to the engine, whatever the variable.
@@ -120,7 +125,12 @@ def _template_kwargs(request: Request) -> dict[str, Any]:
     return kwargs
 
 
-def _documents(kwargs: Mapping[str, Any]) -> Any:
+def documents_of(kwargs: Mapping[str, Any]) -> Any:
+    """The documents that a template may read.
+
+    Raises:
+        InexactError: `invalid_request`: they are no list of objects.
+    """
     documents = kwargs.get("documents")
     if documents is not None and not (
         isinstance(documents, list) and all(isinstance(d, dict) for d in documents)

@@ -14,9 +14,9 @@ from blake3 import blake3
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.items import (
     Identity,
+    IdentityForm,
     IdentitySource,
     ImageFile,
-    ImageSize,
     Item,
     check_text,
     size_of,
@@ -36,40 +36,61 @@ _OTHER_MODALITIES: Final = frozenset({"videos_kwargs", "audio_kwargs"})
 
 
 def image_identity(
-    item: Item, *, mm_processor_kwargs: Mapping[str, Any], model_id: str
+    item: Item,
+    *,
+    mm_processor_kwargs: Mapping[str, Any],
+    model_id: str,
+    form: IdentityForm = IdentityForm.FILE,
 ) -> Identity | None:
-    """The identity of an image; None if only its size is known.
+    """The identity of an image; None if too little is known of it.
 
     Args:
         item: an image with a uuid, or its file.
         mm_processor_kwargs: of the request.
         model_id: the model string the engine was started with.
+        form: what the engine hashes for this model.
 
     Raises:
         InexactError: `invalid_request` for a text that is not Unicode;
             `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
     uuid = size_of(item).uuid
-    if uuid is None and isinstance(item, ImageSize):
+    in_chunk = form is IdentityForm.VISION_CHUNK
+    if uuid is None and (in_chunk or not isinstance(item, ImageFile)):
         return None
-    kwargs = {k: v for k, v in mm_processor_kwargs.items() if k not in _OTHER_MODALITIES}
+    kwargs = {
+        k: v for k, v in mm_processor_kwargs.items() if in_chunk or k not in _OTHER_MODALITIES
+    }
     if uuid is not None and not kwargs:
         return Identity(uuid, IdentitySource.UUID)
     source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
-    hasher = blake3(_framed(b"image"))
-    if uuid is not None:
-        hasher.update(_LEAF + _framed(_utf8(uuid)))
-    elif isinstance(item, ImageFile):
-        hasher.update(_LEAF + _framed(b"image"))
-        if item.converted:
-            hasher.update(_MAPPING + _length(2) + _framed(b"io_config"))
-            hasher.update(b"".join(_value(_CONVERSION)) + _framed(b"data"))
-        hasher.update(_LEAF + _length(len(item.data)))
-        hasher.update(item.data)
+    factors = {
+        "vision_chunk" if in_chunk else "image": _image(item, form)
+        if uuid is None
+        else _value(uuid),
+        "model_id": _value(model_id),
+    }
     if kwargs:
-        hasher.update(_framed(b"mm_processor_kwargs") + b"".join(_value(kwargs)))
-    hasher.update(_framed(b"model_id") + _LEAF + _framed(_utf8(model_id)))
+        factors["mm_processor_kwargs"] = _value(kwargs)
+    hasher = blake3()
+    for name in sorted(factors):
+        hasher.update(_framed(name.encode()))
+        for chunk in factors[name]:
+            hasher.update(chunk)
     return Identity(hasher.hexdigest(), source)
+
+
+def _image(item: Item, form: IdentityForm) -> Iterator[bytes]:
+    """A file, with what it was converted to if it was not RGB."""
+    if not isinstance(item, ImageFile):
+        return
+    yield _LEAF + _framed(b"image")
+    if item.converted and form is IdentityForm.FILE:
+        yield _MAPPING + _length(2) + _framed(b"io_config")
+        yield from _value(_CONVERSION)
+        yield _framed(b"data")
+    yield _LEAF + _length(len(item.data))
+    yield item.data
 
 
 def _value(value: object) -> Iterator[bytes]:

@@ -1,0 +1,156 @@
+"""Chat requests of Kimi-K3: the engine orders tool results and reads effort before the template.
+
+The published checkpoint renders chats by code of its own tokenizer; a directory whose tokenizer
+is a ``tokenizer.json`` has a template instead, and this is for those.
+
+Source: vLLM 0.33.0 ``renderers/kimi_k3.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.template import ChatTemplate
+from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, documents_of, template_kwargs
+from mmroute.engines.vllm.messages import to_conversation
+from mmroute.engines.vllm.tools import normalize_tools
+from mmroute.errors import invalid, shown
+from mmroute.items import Item, Modality
+from mmroute.request import Request
+
+__all__ = ["KimiK3Chat"]
+
+_EFFORTS: Final = ("low", "high", "max")
+# The engine hands them on to the tokenizer, where they change the token IDs or break it.
+_REFUSED: Final = frozenset({"max_length", "padding", "return_tensors", "tokenizer_kwargs",
+                             "truncation"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KimiK3Chat:
+    """Renders chats of Kimi-K3, as vLLM 0.33.0 does.
+
+    Attributes:
+        template: of the tokenizer.
+        special_tokens: ``bos_token`` and the like, which templates may write.
+        placeholders: modality -> the text put in front for one item.
+    """
+
+    template: ChatTemplate
+    special_tokens: Mapping[str, str]
+    placeholders: Mapping[Modality, str]
+
+    @property
+    def content_format(self) -> str:
+        """See `Chat.content_format`: never parts, whatever the template could take."""
+        return "string"
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """See `Chat.origins`."""
+        return {
+            "chat_template": self.template.origin,
+            "content_format": "the engine's constant for this model",
+        }
+
+    @property
+    def templates(self) -> Mapping[str, ChatTemplate]:
+        """See `Chat.templates`."""
+        return {"default": self.template, "tool_use": self.template}
+
+    def with_template(self, template: ChatTemplate) -> KimiK3Chat:
+        """See `Chat.with_template`."""
+        return replace(self, template=template)
+
+    def render(
+        self,
+        chat: ParsedChat,
+        items: Sequence[Item],
+        request: Request,
+    ) -> str:
+        """See `Chat.render`."""
+        kwargs = template_kwargs(request)
+        for name in sorted(_REFUSED & kwargs.keys()):
+            raise invalid(f"chat_template_kwargs must not set {name} for this model")
+        tools = kwargs.get("tools", normalize_tools(request.tools))
+        documents = documents_of(kwargs)
+        _read_thinking(kwargs)
+        conversation = to_conversation(
+            chat, content_format=self.content_format, placeholders=self.placeholders
+        )
+        return self.template.render(
+            _with_ordered_results(conversation),
+            variables={
+                **self.special_tokens,
+                **{name: kwargs[name] for name in kwargs.keys() - OWN_PARAMETERS},
+                "tools": tools,
+                "documents": documents,
+            },
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=request.continue_final_message,
+        )
+
+
+def _read_thinking(kwargs: dict[str, Any]) -> None:
+    """Make ``thinking`` and ``thinking_effort`` of the names that other models have for them."""
+    if "enable_thinking" in kwargs:
+        kwargs.setdefault("thinking", kwargs.pop("enable_thinking"))
+    effort = kwargs.pop("reasoning_effort", None)
+    if effort == "none":
+        kwargs.setdefault("thinking", False)
+    elif effort is not None:
+        kwargs.setdefault("thinking_effort", effort)
+    chosen = kwargs.get("thinking_effort")
+    if chosen is not None and chosen not in _EFFORTS:
+        raise invalid(
+            f"thinking_effort must be one of {', '.join(_EFFORTS)} for this model, found "
+            f"{shown(chosen)}"
+        )
+
+
+def _with_ordered_results(conversation: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the results of tools in the order of their calls, and name tool and number in each.
+
+    Where one of the results that follow a message belongs to none of its calls, all stay as
+    they are.
+    """
+    ordered: list[dict[str, Any]] = []
+    at = 0
+    while at < len(conversation):
+        message = conversation[at]
+        ordered.append(message)
+        at += 1
+        calls = message.get("tool_calls")
+        if message["role"] != "assistant" or not calls:
+            continue
+        start = at
+        while at < len(conversation) and conversation[at]["role"] == "tool":
+            at += 1
+        results = conversation[start:at]
+        places = _places(calls)
+        names = [result.get("tool_call_id") for result in results]
+        found = [None if name is None else places.get(str(name)) for name in names]
+        pairs = [(result, call) for result, call in zip(results, found, strict=True) if call]
+        if len(pairs) < len(results):
+            ordered += results
+            continue
+        for result, (place, tool) in sorted(pairs, key=lambda pair: pair[1][0]):
+            ordered.append({**result, "tool": tool, "index": place + 1})
+    return ordered
+
+
+def _places(calls: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, str]]:
+    """What a result may call a tool call -> its place among the calls, and the tool's name."""
+    places: dict[str, tuple[int, str]] = {}
+    for place, call in enumerate(calls):
+        function = call.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not name:
+            continue
+        names = [str(call["id"])] if call.get("id") else []
+        for alias in (*names, f"{name}:{place}"):
+            places.setdefault(alias, (place, name))
+    return places

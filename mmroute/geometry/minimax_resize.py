@@ -1,0 +1,165 @@
+"""MiniMax-M3: a resize by area, or by the long side where the model or a request says so.
+
+Source: vLLM 0.33.0 ``transformers_utils/processors/minimax_m3.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry.processor_kwargs import (
+    check_unscoped,
+    is_count,
+    positive_count,
+    read_kwargs,
+    refused,
+)
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.geometry.smart_resize import check_aspect, check_multiples, resizes
+from mmroute.items import ImageSize
+
+__all__ = ["MiniMaxResize"]
+
+# Constants of the processor, which neither files nor requests change.
+_MIN_PIXELS: Final = 4 * 28 * 28
+_MIN_SHORT_SIDE: Final = 112
+_MAX_TOTAL_PIXELS: Final = 12_845_056
+_OF_VIDEOS: Final = ("max_frames", "min_frames", "min_pixels", "total_pixels")
+
+
+@dataclass(frozen=True, slots=True)
+class MiniMaxResize:
+    """Image tokens between a start and an end token.
+
+    Attributes:
+        image_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        max_pixels: largest area after the resize, in pixels.
+        max_long_side: longest side after the resize, in pixels; where given, areas do not count.
+        resize: whether images are resized at all.
+    """
+
+    image_token_id: int
+    start_token_id: int
+    end_token_id: int
+    patch_size: int
+    merge_size: int
+    max_pixels: int
+    max_long_side: int | None = None
+    resize: bool = True
+
+    @property
+    def _factor(self) -> int:
+        return self.patch_size * self.merge_size
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`: a square image."""
+        if self.max_long_side is None:
+            side = math.isqrt(self.max_pixels)
+        else:
+            side = min(self.max_long_side, math.isqrt(_MAX_TOTAL_PIXELS))
+        return max(1, side // self._factor) ** 2
+
+    def with_overrides(self, overrides: Overrides) -> MiniMaxResize:
+        """See `Geometry.with_overrides`; ``size`` and options of videos are only checked."""
+        kwargs = dict(overrides.processor)
+        for name in ("do_resize", "padding"):
+            if name in kwargs:
+                raise refused(name, kwargs[name], "absent for this model")
+        for name in _OF_VIDEOS:
+            positive_count({name: kwargs.pop(name, 1)}, name, 1)
+        given = read_kwargs(
+            kwargs,
+            "max_pixels", "max_long_side_pixel", "size", "patch_size", "merge_size",
+            "temporal_patch_size", "do_resize",
+        )  # fmt: skip
+        check_unscoped(kwargs, "merge_size")
+        _check_size(given)
+        positive_count(given, "temporal_patch_size", 1)
+        long_side = self.max_long_side
+        if "max_long_side_pixel" in given:
+            long_side = positive_count(given, "max_long_side_pixel", 1)
+        return replace(
+            self,
+            max_pixels=positive_count(given, "max_pixels", self.max_pixels),
+            max_long_side=long_side,
+            patch_size=positive_count(given, "patch_size", self.patch_size),
+            merge_size=positive_count(given, "merge_size", self.merge_size),
+            resize=resizes(given, default=self.resize),
+        )
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (
+            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
+            for image in items
+        )
+
+    def count(self, image: ImageSize) -> int:
+        """The number of image tokens.
+
+        Raises:
+            InexactError: `image_refused`.
+        """
+        height, width = image.height, image.width
+        if not self.resize:
+            check_multiples(image, self._factor)
+            return (height // self._factor) * (width // self._factor)
+        check_aspect(height, width)
+        if self.max_long_side is None:
+            rows, columns = self._by_area(height, width)
+        else:
+            rows, columns = self._by_long_side(height, width, self.max_long_side)
+        if not rows * columns:
+            raise InexactError(
+                Reason.IMAGE_REFUSED, f"a side of {image} becomes 0; the engine refuses it"
+            )
+        return rows * columns
+
+    def _by_area(self, height: int, width: int) -> tuple[int, int]:
+        factor = self._factor
+        rows, columns = max(1, round(height / factor)), max(1, round(width / factor))
+        area = rows * columns * factor**2
+        if area > self.max_pixels:
+            shrink = math.sqrt(height * width / self.max_pixels)
+            return math.floor(height / shrink / factor), math.floor(width / shrink / factor)
+        if area < _MIN_PIXELS:
+            grow = math.sqrt(_MIN_PIXELS / (height * width))
+            return math.ceil(height * grow / factor), math.ceil(width * grow / factor)
+        return rows, columns
+
+    def _by_long_side(self, height: int, width: int, longest: int) -> tuple[int, int]:
+        scale = 1.0
+        if max(height, width) > longest:
+            scale = longest / max(height, width)
+        elif min(height, width) < _MIN_SHORT_SIDE:
+            scale = _MIN_SHORT_SIDE / min(height, width)
+        rows = max(1, round(height * scale / self._factor))
+        columns = max(1, round(width * scale / self._factor))
+        if rows * columns * self._factor**2 > _MAX_TOTAL_PIXELS:
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                f"{width}x{height} has more than {_MAX_TOTAL_PIXELS} pixels after the resize; "
+                "the engine refuses it",
+            )
+        return rows, columns
+
+
+def _check_size(given: dict[str, Any]) -> None:
+    """Accept the forms of a ``size`` that were seen to be accepted."""
+    size = given.get("size", 1)
+    forms = ({"height", "width"}, {"shortest_edge"}, {"longest_edge"},
+             {"shortest_edge", "longest_edge"})  # fmt: skip
+    sides = list(size.values()) if isinstance(size, dict) and set(size) in forms else [size]
+    if not all(map(is_count, sides)):
+        raise refused("size", size, "a side, or an object of sides or edges")

@@ -1,0 +1,107 @@
+"""PaddleOCR-VL: a smart resize after which short sides have been scaled up, one after the other.
+
+The engine counts by the model's own configuration and a request's limits; what else a request
+says to the image processor changes the features, and not the tokens. Sources: vLLM 0.33.0
+``model_executor/models/paddleocr_vl.py``, transformers 5.20.2
+``models/paddleocr_vl/image_processing_paddleocr_vl.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry.processor_kwargs import (
+    check_unscoped,
+    positive_count,
+    read_kwargs,
+    size_limits,
+)
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.smart_resize import check_multiples, resizes, smart_resize
+from mmroute.items import ImageSize
+
+__all__ = ["PaddleOcrResize"]
+
+
+@dataclass(frozen=True, slots=True)
+class PaddleOcrResize:
+    """Counts image tokens after PaddleOCR-VL's resize.
+
+    Attributes:
+        image_token_id: the fill.
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        min_pixels: smallest area after the resize, in pixels.
+        max_pixels: largest area.
+        resize: whether the image processor resizes; tokens are counted as if it did.
+    """
+
+    image_token_id: int
+    patch_size: int
+    merge_size: int
+    min_pixels: int
+    max_pixels: int
+    resize: bool = True
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`: a rectangle that is nearly a square."""
+        most = self.max_pixels // (self.patch_size * self.merge_size) ** 2
+        return most - most % math.isqrt(most)
+
+    def with_overrides(self, overrides: Overrides) -> PaddleOcrResize:
+        """See `Geometry.with_overrides`: limits inside ``images_kwargs`` change no count."""
+        names = ("size", "min_pixels", "max_pixels")
+        others = ("patch_size", "merge_size", "temporal_patch_size")
+        given = read_kwargs(overrides.processor, *names, *others, "do_resize")
+        size_limits(given, 1, 1)
+        for name in (*names[1:], *others):
+            positive_count(given, name, 1)
+        for name in names:
+            if name in overrides.processor:
+                check_unscoped(overrides.processor, name)
+        counted = {n: v for n, v in overrides.processor.items() if n in names}
+        lowest, highest = size_limits(counted, self.min_pixels, self.max_pixels)
+        return replace(
+            self,
+            min_pixels=positive_count(counted, "min_pixels", lowest),
+            max_pixels=positive_count(counted, "max_pixels", highest),
+            resize=resizes(given, default=self.resize),
+        )
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (fill(self.image_token_id, self.count(image)) for image in items)
+
+    def count(self, image: ImageSize) -> int:
+        """The number of image tokens.
+
+        Raises:
+            InexactError: `image_refused`.
+        """
+        factor = self.patch_size * self.merge_size
+        if not self.resize:
+            check_multiples(image, factor)
+        height, width = image.height, image.width
+        if height < factor:
+            height, width = factor, round(width * factor / height)
+        if width < factor:
+            height, width = round(height * factor / width), factor
+        height, width = smart_resize(
+            height,
+            width,
+            factor=factor,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+            shortest=0,
+        )
+        if not height * width:
+            raise InexactError(
+                Reason.IMAGE_REFUSED, f"a side of {image} becomes 0; the engine refuses it"
+            )
+        return (height // factor) * (width // factor)
