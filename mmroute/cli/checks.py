@@ -1,4 +1,4 @@
-"""``mmroute doctor`` and ``mmroute spec check``: is a model, or a spec, in order?"""
+"""``mmroute doctor`` and ``mmroute spec check``: check a model or a family spec."""
 
 from __future__ import annotations
 
