@@ -120,7 +120,7 @@ def propose(
         candidate = trial.run(family, toml_text(spec))
         if candidate.problem.startswith(Reason.TOKENIZER_UNVERIFIED):
             # The family was not checked with this class. Sizes can be compared all the same.
-            spec["tokenizer"]["pipelines"] = {"*": "file"}
+            spec.setdefault("tokenizer", {})["pipelines"] = {"*": "file"}
             candidate = trial.run(family, _UNDECIDED + toml_text(spec))
         candidates.append(candidate)
     return sorted(candidates, key=lambda c: (bool(c.problem), -c.equal, c.family))
