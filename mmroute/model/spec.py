@@ -221,6 +221,8 @@ class FamilySpec(_Strict):
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
     chat: str = "template"
     """How the engine renders chats; see `mmroute.engines`."""
+    fallback_template: str | None = None
+    """The chat template that the engine falls back to if the model's files have none."""
     placement: Annotated[str, AfterValidator(_known_placement)] = "targets"
     """The rule by which items take their places; see `mmroute.placement.rules`."""
     image: MediaSpec | None = None

@@ -40,7 +40,7 @@ def load_chat(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
 
 
 def _template(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media) -> Chat:
-    template, tool_template = chat_templates(files)
+    template, tool_template = chat_templates(files, family.fallback_template)
     return HfChat(
         template=template,
         tool_template=tool_template,
