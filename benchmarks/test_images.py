@@ -16,7 +16,8 @@ import pytest
 from PIL import Image, ImageOps
 
 from mmroute import ImageSize, read_image, read_image_size
-from mmroute.engines.vllm.identity import image_identity
+from mmroute.engines.vllm.identity import item_identity
+from mmroute.geometry import Overrides
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type
 
@@ -51,8 +52,9 @@ def test_whole_file_checked(benchmark: Benchmark, url: str) -> None:
 
 def test_identity(benchmark: Benchmark, url: str) -> None:
     image = read_image(url)
-    identity = benchmark(image_identity, image, mm_processor_kwargs={}, model_id="org/model")
-    other = image_identity(read_image(url), mm_processor_kwargs={}, model_id="org/other")
+    plain = Overrides({}, {})
+    identity = benchmark(item_identity, image, overrides=plain, frames=None, model_id="org/model")
+    other = item_identity(image, overrides=plain, frames=None, model_id="org/other")
     assert other is not None
     assert len(identity.value) == len(other.value)
     assert identity != other

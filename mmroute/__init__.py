@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Final
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.fast_paths import FastPaths
 from mmroute.images import read_image, read_image_size
-from mmroute.items import AudioLength, Identity, ImageFile, ImageSize, Modality, VideoSize
+from mmroute.items import (
+    AudioLength,
+    Identity,
+    ImageFile,
+    ImageSize,
+    Modality,
+    VideoFile,
+    VideoSize,
+)
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
@@ -14,10 +22,12 @@ from mmroute.request import Lora, Request
 from mmroute.routing import PlacedItem, Routing
 
 if TYPE_CHECKING:
+    from mmroute.audios.reading import read_audio
     from mmroute.items import Identity as ImageIdentity
     from mmroute.remote import Remote
     from mmroute.remote.normalizer import connect
     from mmroute.tokenizers.loading import load_tokenizer
+    from mmroute.videos.reading import read_video
 
 __all__ = [
     "AudioLength",
@@ -41,11 +51,14 @@ __all__ = [
     "Request",
     "Routing",
     "SpecError",
+    "VideoFile",
     "VideoSize",
     "connect",
     "load_tokenizer",
+    "read_audio",
     "read_image",
     "read_image_size",
+    "read_video",
 ]
 
 # What the request path does not need is imported when it is asked for (PEP 562).
@@ -53,6 +66,8 @@ _LATER: Final = {
     "ImageIdentity": ("mmroute.items", "Identity"),  # the old name; goes with the next release
     "Remote": ("mmroute.remote", "Remote"),
     "connect": ("mmroute.remote.normalizer", "connect"),
+    "read_audio": ("mmroute.audios.reading", "read_audio"),
+    "read_video": ("mmroute.videos.reading", "read_video"),
     "load_tokenizer": ("mmroute.tokenizers.loading", "load_tokenizer"),
 }
 

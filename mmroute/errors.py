@@ -71,6 +71,13 @@ class Reason(StrEnum):
     """An image part carries no size and none was given for it."""
     IMAGE_REFUSED = "image_refused"
     """The engine refuses an image of this size."""
+    ITEM_UNREADABLE = "item_unreadable"
+    """A video's or a recording's bytes cannot be had: no strict base64, or frames of several
+    sizes."""
+    ITEM_COUNT_MISMATCH = "item_count_mismatch"
+    """`videos` or `audios`, and the parts of the messages that take them, are not equally many."""
+    ITEM_REFUSED = "item_refused"
+    """The engine refuses a video or a recording of these numbers."""
     IMAGE_UNREADABLE = "image_unreadable"
     """An image's bytes are no picture the engine can read: no strict base64, no known format,
     or cut short."""
@@ -82,6 +89,8 @@ class Reason(StrEnum):
     """A link to an image leads where no image may be fetched from."""
     IMAGE_LINK_FAILED = "image_link_failed"
     """A link to an image was not answered with the image in time."""
+    ITEM_IDENTITY_UNKNOWN = "item_identity_unknown"
+    """Block hashes cover which video or recording it was, and only its numbers are known."""
     IMAGE_IDENTITY_UNKNOWN = "image_identity_unknown"
     """Block hashes cover which image it was, and only its size is known."""
     TOO_MANY_IMAGES = "too_many_images"

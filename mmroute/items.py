@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final, TypeAlias, overload
+from typing import ClassVar, Final, TypeAlias, cast, overload
 
 from mmroute.errors import InexactError, Reason, invalid, shown
 
@@ -19,16 +20,21 @@ __all__ = [
     "ImageSize",
     "Item",
     "Modality",
+    "Video",
+    "VideoFile",
     "VideoSize",
+    "audio_length",
     "check_items",
     "check_text",
     "checked_uuid",
     "image_size",
     "size_of",
     "stored_size_of",
+    "video_size",
 ]
 
 _MAX_TEXT: Final = 4096
+_INT64: Final = 1 << 63
 
 
 class Modality(StrEnum):
@@ -87,9 +93,11 @@ class VideoSize:
     Attributes:
         width: pixels, after any rotation that the engine applies.
         height: pixels, likewise.
-        num_frames: frames in the file.
-        fps: frames a second.
+        num_frames: frames in the file, as the engine's reader counts them.
+        fps: frames a second; 0 if it is not known.
         uuid: the client's own name for the video, if it sent one.
+        frame_list: whether the client sent single frames (``data:video/jpeg;base64,...``), all
+            of which the engine takes.
     """
 
     modality: ClassVar = Modality.VIDEO
@@ -98,6 +106,24 @@ class VideoSize:
     num_frames: int
     fps: float
     uuid: str | None = None
+    frame_list: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.num_frames} frames of {self.width}x{self.height} at {self.fps:g} a second"
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFile:
+    """A video by its file, on which its identity depends; made by `mmroute.read_video`.
+
+    Attributes:
+        size: its numbers, and the client's own name for it.
+        data: the whole file; of a list of frames the base64 text of all of them.
+    """
+
+    modality: ClassVar = Modality.VIDEO
+    size: VideoSize
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +134,26 @@ class AudioLength:
         num_samples: samples of one channel, as they are stored.
         sampling_rate: samples a second.
         uuid: the client's own name for the audio, if it sent one.
+        channels: how many there are; most models make one of them.
     """
 
     modality: ClassVar = Modality.AUDIO
     num_samples: int
     sampling_rate: int
     uuid: str | None = None
+    channels: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.num_samples} samples at {self.sampling_rate} a second"
 
 
 Image: TypeAlias = ImageSize | ImageFile
 """An image of a request, as far as it is known."""
 
-Item: TypeAlias = Image | VideoSize | AudioLength
+Video: TypeAlias = VideoSize | VideoFile
+"""A video of a request, as far as it is known."""
+
+Item: TypeAlias = Image | Video | AudioLength
 """An item of a request, as far as it is known."""
 
 
@@ -173,7 +207,7 @@ def size_of(item: Item) -> ImageSize | VideoSize | AudioLength: ...
 
 def size_of(item: Item) -> ImageSize | VideoSize | AudioLength:
     """The numbers by which the engine counts an item."""
-    return item.size if isinstance(item, ImageFile) else item
+    return item.size if isinstance(item, ImageFile | VideoFile) else item
 
 
 def stored_size_of(image: Item) -> ImageSize:
@@ -201,8 +235,37 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
     return ImageSize(width, height, checked_uuid(uuid))  # type: ignore[arg-type]  # both are ints here
 
 
+def video_size(
+    width: object, height: object, num_frames: object, fps: object, uuid: object = None
+) -> VideoSize:
+    """Check what a client says of a video.
+
+    Raises:
+        InexactError: `invalid_request` for anything but three positive integers, a number and a
+            text.
+    """
+    for name, value in (("width", width), ("height", height), ("num_frames", num_frames)):
+        if not _is_length(value):
+            raise invalid(f"video {name} must be a positive int, found {shown(value)}")
+    if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps < math.inf:
+        raise invalid(f"video fps must be a number of frames a second, found {shown(fps)}")
+    return VideoSize(width, height, num_frames, float(fps), checked_uuid(uuid))  # type: ignore[arg-type]  # ints
+
+
+def audio_length(num_samples: object, sampling_rate: object, uuid: object = None) -> AudioLength:
+    """Check what a client says of audio.
+
+    Raises:
+        InexactError: `invalid_request` for anything but two positive integers and a text.
+    """
+    for name, value in (("num_samples", num_samples), ("sampling_rate", sampling_rate)):
+        if not _is_length(value):
+            raise invalid(f"audio {name} must be a positive int, found {shown(value)}")
+    return AudioLength(num_samples, sampling_rate, checked_uuid(uuid))  # type: ignore[arg-type]  # ints
+
+
 def _is_length(value: object) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value < _INT64
 
 
 def checked_uuid(uuid: object) -> str | None:
@@ -214,8 +277,8 @@ def checked_uuid(uuid: object) -> str | None:
     if uuid is None:
         return None
     if not isinstance(uuid, str):
-        raise invalid(f"image uuid must be a string, found {shown(uuid)}")
-    check_text("image uuid", uuid)
+        raise invalid(f"uuid must be a string, found {shown(uuid)}")
+    check_text("uuid", uuid)
     return uuid
 
 
@@ -243,22 +306,32 @@ def check_items(name: str, items: object, modality: Modality) -> None:
         modality: of the items that belong there.
 
     Raises:
-        InexactError: `invalid_request` for anything but a sequence of items of that modality;
-            `unsupported_modality` for a video or audio.
+        InexactError: `invalid_request` for anything but a sequence of items of that modality.
     """
     if items is None or items == ():
         return
+    kinds = _KINDS[modality]
+    names = " or ".join(kind.__name__ for kind in kinds)
     if not isinstance(items, Sequence):
-        raise invalid(f"{name} must be a sequence of ImageSize, found {type(items).__name__}")
-    if modality is not Modality.IMAGE and items:
-        raise InexactError(
-            Reason.UNSUPPORTED_MODALITY, f"{name}: no rules for items of this kind are known yet"
-        )
-    for index, image in enumerate(items):
-        if not isinstance(image, ImageSize | ImageFile):
-            raise invalid(
-                f"{name}[{index}] must be an ImageSize or ImageFile, found {shown(image)}"
-            )
-        size = size_of(image)
-        if size.uuid is not None or not (_is_length(size.width) and _is_length(size.height)):
+        raise invalid(f"{name} must be a sequence of {names}, found {type(items).__name__}")
+    for index, item in enumerate(items):
+        if not isinstance(item, kinds):
+            raise invalid(f"{name}[{index}] must be an {names}, found {shown(item)}")
+        _check_numbers(size_of(cast("Item", item)))
+
+
+def _check_numbers(size: ImageSize | VideoSize | AudioLength) -> None:
+    match size:
+        case ImageSize():
             image_size(size.width, size.height, size.uuid)
+        case VideoSize():
+            video_size(size.width, size.height, size.num_frames, size.fps, size.uuid)
+        case AudioLength():
+            audio_length(size.num_samples, size.sampling_rate, size.uuid)
+
+
+_KINDS: Final = {
+    Modality.IMAGE: (ImageSize, ImageFile),
+    Modality.VIDEO: (VideoSize, VideoFile),
+    Modality.AUDIO: (AudioLength,),
+}

@@ -12,22 +12,25 @@ from typing import TypeAlias
 
 import numpy as np
 
+from mmroute.chat.conversation import ParsedChat
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
+from mmroute.geometry.frame_sampling import Frames
+from mmroute.geometry.replacement import VideoGeometry
 from mmroute.hashing.reuse import HashReuse
-from mmroute.items import Identity, IdentityForm, Item, Modality, size_of
+from mmroute.items import Identity, IdentityForm, Item, Modality, VideoFile, VideoSize, size_of
 from mmroute.model.resolved import MediaRules, ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.placement import Expansion, Insertion
 from mmroute.placement.targets import Targets
 from mmroute.request import Request, integers
-from mmroute.request_items import images_of_parts, within_limits
+from mmroute.request_items import Items, check_decoded, given_items, items_of_parts
 from mmroute.routing import PlacedItem, Routing
 from mmroute.stages import Stage, Stopwatch
 
 __all__ = ["Prepared", "answer", "expand", "geometry_of", "prepare", "text_prefix"]
 
-_Items: TypeAlias = Mapping[Modality, Sequence[Item]]
+_Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 
 
 def _no_lap(_stage: Stage) -> None:
@@ -59,7 +62,7 @@ def answer(
         prepared = prepare(model, request, links=links, lap=lap)
         expansion = expand(model, prepared)
         lap(Stage.PLACE)
-        placed = _placed(model, request, prepared.items, expansion)
+        placed = _placed(model, request, prepared, expansion)
         lap(Stage.IDENTIFY)
     except InexactError as inexact:
         return Routing(reason=inexact.reason, message=str(inexact))
@@ -84,11 +87,13 @@ class Prepared:
     Attributes:
         ids: the un-expanded prompt, shape (n,).
         items: by modality, in the order of the request.
+        geometries: of the same modalities, under the request's overrides.
         insertions: what takes each item's place, modality by modality.
     """
 
     ids: TokenIds
-    items: Mapping[Modality, Sequence[Item]]
+    items: Items
+    geometries: _Geometries
     insertions: Sequence[Insertion]
 
 
@@ -112,9 +117,12 @@ def prepare(
         lap(Stage.ENCODE)
     else:
         items, ids = _chat_ids(model, request, links, lap)
-    insertions = list(_insertions(model, request, items, len(ids))) if items else []
+    geometries = {modality: geometry_of(model, request, modality) for modality in items}
+    if items.keys() - {Modality.IMAGE}:
+        check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
+    insertions = list(_insertions(model, geometries, items, len(ids))) if items else []
     lap(Stage.COUNT)
-    return Prepared(ids, items, insertions)
+    return Prepared(ids, items, geometries, insertions)
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
@@ -137,10 +145,15 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
         InexactError: `unsupported_modality`, `unsupported_processor_kwargs`.
     """
     geometry = _rules(model, modality).geometry
-    if not request.mm_processor_kwargs and not request.media_io_kwargs:
+    overrides = Overrides(request.mm_processor_kwargs, request.media_io_of(modality))
+    if modality is Modality.IMAGE and overrides.media_io:
+        raise InexactError(
+            Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+            "media_io_kwargs.image: what it changes was not observed; leave it out",
+        )
+    if not overrides.processor and not overrides.media_io:
         return geometry
-    media_io = request.media_io_kwargs.get(modality, {})
-    return geometry.with_overrides(Overrides(request.mm_processor_kwargs, media_io))
+    return geometry.with_overrides(overrides)
 
 
 def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
@@ -175,17 +188,17 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     return prefix if 0 < len(prefix) < model.max_model_len else None
 
 
-def _given_items(model: ResolvedModel, request: Request) -> _Items:
+def _given_items(model: ResolvedModel, request: Request) -> Items:
     """The items beside a prompt, which has placeholders for them."""
-    if not request.images:
-        return {}
-    if _rules(model, Modality.IMAGE).only_in_chats:
-        raise InexactError(
-            Reason.UNSUPPORTED_MODALITY,
-            f"for the family {model.family.family} the engine takes images in chats only; send "
-            "`messages`",
-        )
-    return {Modality.IMAGE: within_limits(request.images, model.engine)}
+    items = given_items(request, model.engine)
+    for modality in items:
+        if _rules(model, modality).only_in_chats:
+            raise InexactError(
+                Reason.UNSUPPORTED_MODALITY,
+                f"for the family {model.family.family} the engine takes {modality}s in chats only; "
+                "send `messages`",
+            )
+    return items
 
 
 def _prompt_ids(model: ResolvedModel, request: Request) -> TokenIds:
@@ -199,19 +212,25 @@ def _chat_ids(
     request: Request,
     links: ImageLinks | None,
     lap: Callable[[Stage], None],
-) -> tuple[_Items, TokenIds]:
+) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
     chat = model.engine.parse_chat(request)
     for part in chat.media:
         _rules(model, part.modality)
-    images = images_of_parts(chat.media, request.images, model.engine, links)
+    items = items_of_parts(chat.media, request, model.engine, links)
     lap(Stage.PARSE)
-    rendered = model.chat.render(chat, images, request)
+    rendered = model.chat.render(chat, _in_order(chat, items), request)
     lap(Stage.RENDER)
     if isinstance(rendered, str):
         rendered = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
         lap(Stage.ENCODE)
-    return ({Modality.IMAGE: images} if images else {}), rendered
+    return items, rendered
+
+
+def _in_order(chat: ParsedChat, items: Items) -> list[Item]:
+    """The items of a chat as its parts come, whatever their modality."""
+    waiting = {modality: iter(listed) for modality, listed in items.items()}
+    return [next(waiting[part.modality]) for part in chat.media]
 
 
 def _rules(model: ResolvedModel, modality: Modality) -> MediaRules:
@@ -256,16 +275,16 @@ def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
 
 
 def _insertions(
-    model: ResolvedModel, request: Request, items: _Items, text_length: int
+    model: ResolvedModel, geometries: _Geometries, items: Items, text_length: int
 ) -> Iterator[Insertion]:
     """What takes each item's place, within the limits of the engine."""
     total = 0
+    planned = max(rules.max_embeds for rules in model.media.values())
+    limit = max(model.engine.min_encoder_cache, planned)
     for modality, listed in items.items():
         rules = model.media[modality]
-        limit = max(model.engine.min_encoder_cache, rules.max_embeds)
-        geometry = geometry_of(model, request, modality)
         numbers = [size_of(item) for item in listed]
-        replacements = geometry.replacements(numbers, model.context(text_length))
+        replacements = geometries[modality].replacements(numbers, model.context(text_length))
         for number, replacement in enumerate(replacements):
             if replacement.num_embeds > limit:
                 raise InexactError(
@@ -296,7 +315,7 @@ def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
 
 
 def _placed(
-    model: ResolvedModel, request: Request, items: _Items, expansion: Expansion
+    model: ResolvedModel, request: Request, prepared: Prepared, expansion: Expansion
 ) -> tuple[PlacedItem, ...]:
     """Where each item stands, and how the engine calls it, by position.
 
@@ -304,17 +323,18 @@ def _placed(
     """
     first_named: dict[str, Item] = {}
     waiting: dict[Modality, Iterator[Identity | None]] = {}
-    for modality, listed in items.items():
+    for modality, listed in prepared.items.items():
         identities = []
         form = model.media[modality].identity
         if form is IdentityForm.VISION_CHUNK and len({size_of(i).uuid is None for i in listed}) > 1:
             raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")
+        overrides = Overrides(request.mm_processor_kwargs, request.media_io_of(modality))
         for item in listed:
+            frames = None
+            if isinstance(item, VideoFile):
+                frames = _frames(prepared.geometries, item.size)
             identity = model.engine.identify(
-                item,
-                mm_processor_kwargs=request.mm_processor_kwargs,
-                model_id=model.model_id,
-                form=form,
+                item, overrides=overrides, frames=frames, model_id=model.model_id, form=form
             )
             identities.append(identity)
             if identity is not None:
@@ -323,6 +343,11 @@ def _placed(
                     _check_same_size(identity, first, item)
         waiting[modality] = iter(identities)
     return tuple([PlacedItem(p, next(waiting[p.modality])) for p in expansion.placeholders])
+
+
+def _frames(geometries: _Geometries, video: VideoSize) -> Frames:
+    geometry: VideoGeometry = geometries[Modality.VIDEO]  # type: ignore[assignment]  # of a video
+    return geometry.frames(video)
 
 
 def _check_same_size(identity: Identity, first: Item, second: Item) -> None:

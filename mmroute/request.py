@@ -12,7 +12,7 @@ from mmroute.items import (
     AudioLength,
     Image,
     Modality,
-    VideoSize,
+    Video,
     check_items,
     check_text,
 )
@@ -22,6 +22,7 @@ __all__ = ["Lora", "Message", "Request", "RequestFields", "check_cache_salt", "i
 _MAX_CACHE_SALT: Final = 128
 _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 
+_MODALITIES: Final = frozenset(Modality)
 # Fields that a client may give as null instead of leaving them out.
 _NULLABLE: Final = frozenset({
     "audios", "chat_template_kwargs", "images", "media_io_kwargs", "mm_processor_kwargs", "videos",
@@ -72,7 +73,7 @@ class Request:
     prompt: str | None = None
     prompt_token_ids: Iterable[int] | None = None
     images: Sequence[Image] = ()
-    videos: Sequence[VideoSize] = ()
+    videos: Sequence[Video] = ()
     audios: Sequence[AudioLength] = ()
     add_special_tokens: bool = False
     add_generation_prompt: bool = True
@@ -93,6 +94,11 @@ class Request:
         """
         given = {n: v for n, v in fields.items() if v is not None or n not in _NULLABLE}
         return cls(**given)  # type: ignore[arg-type]  # mypy does not follow the filter
+
+    def media_io_of(self, modality: Modality) -> Mapping[str, Any]:
+        """The overrides for reading media of one modality."""
+        given: Mapping[str, Any] = self.media_io_kwargs.get(modality) or {}
+        return given
 
     def check(self) -> None:
         """Check every field but those whose values are checked while they are read.
@@ -124,6 +130,9 @@ class Request:
                 kwargs and not all(isinstance(key, str) for key in kwargs)
             ):
                 raise invalid(f"{name} must be an object, found {shown(kwargs)}")
+        for name, kwargs in self.media_io_kwargs.items():
+            if name not in _MODALITIES or not isinstance(kwargs, Mapping | None):
+                raise invalid(f"media_io_kwargs.{name} must be an object of a modality")
         check_cache_salt(self.cache_salt)
         if self.lora is not None:
             _check_lora(self.lora)
@@ -136,7 +145,7 @@ class RequestFields(TypedDict, total=False):
     prompt: str | None
     prompt_token_ids: Iterable[int] | None
     images: Sequence[Image] | None
-    videos: Sequence[VideoSize] | None
+    videos: Sequence[Video] | None
     audios: Sequence[AudioLength] | None
     add_special_tokens: bool
     add_generation_prompt: bool

@@ -9,7 +9,15 @@ from typing import Annotated, Any, TypeAlias, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, problem, shown
-from mmroute.items import ImageSize, image_size
+from mmroute.items import (
+    AudioLength,
+    ImageSize,
+    Modality,
+    VideoSize,
+    audio_length,
+    image_size,
+    video_size,
+)
 from mmroute.request import Lora, Request, RequestFields
 from mmroute.routing import Routing
 
@@ -19,7 +27,6 @@ __all__ = ["Answer", "RequestLine", "answer_line", "blocks_answer", "request_of"
 _UNSUPPORTED = (
     "chat_template",
     "documents",
-    "media_io_kwargs",
     "mm_payload",
     "prompt_embeds",
     "reasoning_effort",
@@ -36,6 +43,25 @@ def _image(value: object) -> ImageSize:
         raise ValueError("an image must be an object with width and height")
     try:
         return image_size(value.get("width"), value.get("height"), value.get("uuid"))
+    except InexactError as inexact:
+        raise ValueError(str(inexact)) from None
+
+
+def _video(value: object) -> VideoSize:
+    if not isinstance(value, Mapping):
+        raise ValueError("a video must be an object with width, height, num_frames and fps")
+    numbers = [value.get(name) for name in ("width", "height", "num_frames", "fps", "uuid")]
+    try:
+        return video_size(*numbers)
+    except InexactError as inexact:
+        raise ValueError(str(inexact)) from None
+
+
+def _audio(value: object) -> AudioLength:
+    if not isinstance(value, Mapping):
+        raise ValueError("audio must be an object with num_samples and sampling_rate")
+    try:
+        return audio_length(value.get("num_samples"), value.get("sampling_rate"), value.get("uuid"))
     except InexactError as inexact:
         raise ValueError(str(inexact)) from None
 
@@ -63,12 +89,15 @@ class RequestLine(BaseModel):
     prompt: str | None = None
     prompt_token_ids: list[Any] | None = None
     images: list[Annotated[ImageSize, BeforeValidator(_image)]] | None = None
+    videos: list[Annotated[VideoSize, BeforeValidator(_video)]] | None = None
+    audios: list[Annotated[AudioLength, BeforeValidator(_audio)]] | None = None
     add_special_tokens: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, Any] | None = None
     cache_salt: str | None = None
     lora: Annotated[Lora | None, BeforeValidator(_lora)] = None
 
@@ -107,9 +136,10 @@ def answer_line(
 
 
 def tokens_answer(routing: Routing) -> dict[str, Any]:
-    """What ``mmroute tokens`` answers: token IDs, and where the images stand in them."""
+    """What ``mmroute tokens`` answers: token IDs, and where the items stand in them."""
     placeholders = [
         {"offset": p.offset, "length": p.length}
+        | ({} if p.modality is Modality.IMAGE else {"modality": p.modality.value})
         | ({"embed_runs": [[int(e), n] for e, n in p.embed_runs]} if p.embed_runs else {})
         for p in routing.placeholders
     ]

@@ -1,14 +1,45 @@
-"""From an audio file to its header, whatever the container."""
+"""From bytes, a file or a data URL to an audio item, whatever the container."""
 
 from __future__ import annotations
 
 import io
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from mmroute.audios import flac, mp3, ogg, wav
 from mmroute.audios.header import AudioHeader, not_predictable
+from mmroute.errors import InexactError, Reason
+from mmroute.images.data_url import MediaSource, read_source
+from mmroute.items import AudioLength, checked_uuid
 
-__all__ = ["read_audio_header"]
+__all__ = ["read_audio", "read_audio_header"]
+
+_MAX_BYTES: Final = 25 << 20  # of a file, by the engine's default
+
+
+def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
+    """Audio whose token count is known, from its file's header; nothing is decoded.
+
+    The engine's identity covers the decoded samples, so only a uuid makes it known.
+
+    Args:
+        source: bytes, data URL, or path of a WAV, FLAC, MP3, Ogg Vorbis or Opus file.
+        uuid: the client's own name for the audio.
+
+    Raises:
+        InexactError: `audio_not_predictable` if the header does not tell what the engine decodes;
+            `item_refused` if the file is larger than it takes; `item_unreadable` for a data URL
+            that is none; `invalid_request` if the source or the uuid is none.
+        OSError: the path cannot be opened.
+    """
+    uuid = checked_uuid(uuid)
+    data = read_source(source)
+    if len(data) > _MAX_BYTES:
+        raise InexactError(
+            Reason.ITEM_REFUSED,
+            f"the engine takes audio files of at most {_MAX_BYTES} bytes, found {len(data)}",
+        )
+    header = read_audio_header(io.BytesIO(data))
+    return AudioLength(header.num_samples, header.sampling_rate, uuid, header.channels)
 
 
 def read_audio_header(file: BinaryIO) -> AudioHeader:

@@ -1,4 +1,4 @@
-"""The machine and the library versions of a measurement."""
+"""Where something was measured: a time means nothing without it."""
 
 from __future__ import annotations
 

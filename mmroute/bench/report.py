@@ -1,4 +1,4 @@
-"""A measurement as a table, as JSON and as a plot."""
+"""What was measured, as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 

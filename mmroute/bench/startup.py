@@ -1,4 +1,4 @@
-"""Measure the time and memory of loading a model in a fresh process."""
+"""What it takes to load a model, in a fresh process: time, and memory."""
 
 from __future__ import annotations
 

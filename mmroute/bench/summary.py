@@ -1,4 +1,4 @@
-"""Percentiles of measured times."""
+"""Many measured times as a few numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGITS = 2
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Percentiles of one kind of measurement.
+    """Times of one thing.
 
     Attributes:
         p50: the median, in microseconds.

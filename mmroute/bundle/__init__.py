@@ -1,4 +1,4 @@
-"""Fetch tokenizer and configuration files from workers over gRPC, and keep a registry of them.
+"""Tokenizer and configuration files from workers, over gRPC; and who has loaded which.
 
 Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this package.
 """

@@ -1,4 +1,4 @@
-"""The gRPC services that give bundles."""
+"""Who gives bundles, by the names that gRPC calls have."""
 
 from __future__ import annotations
 

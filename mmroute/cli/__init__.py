@@ -1,4 +1,4 @@
-"""The command line ``mmroute``: each command parses its arguments, calls the library and prints."""
+"""``mmroute``: a thin face. Parse, call, print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and output that several commands share."""
+"""What the commands have in common."""
 
 from __future__ import annotations
 

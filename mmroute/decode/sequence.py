@@ -1,4 +1,4 @@
-"""The output of one request so far."""
+"""What one request has generated so far."""
 
 from __future__ import annotations
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mmroute.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat, ParsedChat
+    from mmroute.geometry import Overrides
+    from mmroute.geometry.frame_sampling import Frames
     from mmroute.model.files import ModelFiles
     from mmroute.model.resolved import MediaRules
     from mmroute.model.spec import FamilySpec
@@ -27,15 +29,17 @@ class Identify(Protocol):
         item: Item,
         /,
         *,
-        mm_processor_kwargs: Mapping[str, Any],
+        overrides: Overrides,
+        frames: Frames | None,
         model_id: str,
         form: IdentityForm,
     ) -> Identity | None:
         """The identity of an item; None if too little of it is known.
 
         Args:
-            item: of a request.
-            mm_processor_kwargs: of the request.
+            item: image, video or audio.
+            overrides: of the request, for its modality.
+            frames: of a video's file, which are decoded.
             model_id: the model string the engine was started with.
             form: what the engine hashes for the model.
 

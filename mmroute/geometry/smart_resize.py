@@ -23,7 +23,14 @@ from mmroute.geometry.processor_kwargs import (
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
 from mmroute.items import ImageSize
 
-__all__ = ["SmartResize", "check_aspect", "check_multiples", "resizes", "smart_resize"]
+__all__ = [
+    "SmartResize",
+    "check_aspect",
+    "check_multiples",
+    "pixel_limits",
+    "resizes",
+    "smart_resize",
+]
 
 _MAX_ASPECT: Final = 200
 _LARGE_SIDE: Final = 10_000
@@ -74,7 +81,11 @@ class SmartResize:
             "cat_extra_token",
         )  # fmt: skip
         check_unscoped(overrides.processor, "merge_size")
-        lowest, highest = self._limits(given)
+        lowest, highest = pixel_limits(
+            given,
+            {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
+            keeps_partial_size=self.keeps_partial_size,
+        )
         frame = self.frame
         if self.row_ends:
             frame = switch(given, "cat_extra_token", default=frame)
@@ -87,24 +98,6 @@ class SmartResize:
             resize=resizes(given, default=self.resize),
             frame=frame,
         )
-
-    def _limits(self, given: Mapping[str, Any]) -> tuple[int, int]:
-        """Smallest and largest area: ``min_pixels`` and ``max_pixels`` win over ``size``."""
-        limits: dict[str, Any] = {
-            "shortest_edge": self.min_pixels,
-            "longest_edge": self.max_pixels,
-        }
-        if "size" in given:
-            size = given["size"]
-            if not isinstance(size, Mapping) or not size or not size.keys() <= limits.keys():
-                raise refused("size", size, 'an object of "shortest_edge" and "longest_edge"')
-            limits = {**(limits if self.keeps_partial_size else {}), **size}
-        for edge, alias in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels")):
-            if alias in given:
-                limits[edge] = given[alias]
-            if not is_count(limits.get(edge)):
-                raise refused(alias, limits.get(edge), f"a positive integer (or size.{edge})")
-        return limits["shortest_edge"], limits["longest_edge"]
 
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
@@ -129,6 +122,33 @@ class SmartResize:
         if self.fixed_merge is None:
             return tokens
         return tokens * self.merge_size**2 // self.fixed_merge**2
+
+
+def pixel_limits(
+    given: Mapping[str, Any], limits: Mapping[str, int], *, keeps_partial_size: bool
+) -> tuple[int, int]:
+    """Smallest and largest area: ``min_pixels`` and ``max_pixels`` win over ``size``.
+
+    Args:
+        given: kwargs of a request.
+        limits: the model's own, as ``size`` has them.
+        keeps_partial_size: whether ``size`` may give only one limit.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs`.
+    """
+    merged: dict[str, Any] = dict(limits)
+    if "size" in given:
+        size = given["size"]
+        if not isinstance(size, Mapping) or not size or not size.keys() <= limits.keys():
+            raise refused("size", size, 'an object of "shortest_edge" and "longest_edge"')
+        merged = {**(limits if keeps_partial_size else {}), **size}
+    for edge, alias in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels")):
+        if alias in given:
+            merged[edge] = given[alias]
+        if not is_count(merged.get(edge)):
+            raise refused(alias, merged.get(edge), f"a positive integer (or size.{edge})")
+    return merged["shortest_edge"], merged["longest_edge"]
 
 
 def resizes(given: Mapping[str, Any], *, default: bool) -> bool:

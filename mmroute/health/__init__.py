@@ -1,1 +1,1 @@
-"""Checks of a loaded model, made before it serves."""
+"""Whether a loaded model does what it must, before it serves."""

@@ -6,13 +6,26 @@ Source: vLLM 0.33.0 ``multimodal/media/connector.py`` and ``multimodal/media/ima
 from __future__ import annotations
 
 import io
-from typing import BinaryIO, Final
+import os
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
 
 import pybase64
 
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, invalid, shown
 
-__all__ = ["decode_data_url", "is_data_url", "jpeg_prefix", "open_data_url"]
+__all__ = [
+    "MediaSource",
+    "decode_data_url",
+    "is_data_url",
+    "jpeg_prefix",
+    "open_data_url",
+    "read_source",
+]
+
+MediaSource: TypeAlias = "bytes | bytearray | memoryview | str | os.PathLike[str]"
+"""The bytes of a file; a data URL; or the path of a file, which a text never is: what clients
+send must not open files here."""
 
 _SCHEME: Final = "data:"
 _QUANTUM: Final = 4  # base64 characters that hold
@@ -26,18 +39,44 @@ def is_data_url(url: str) -> bool:
     return url[: len(_SCHEME)].lower() == _SCHEME
 
 
-def decode_data_url(url: str) -> bytes:
+def decode_data_url(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> bytes:
     """The content of a data URL.
 
+    Args:
+        url: begins with ``data:``.
+        reason: of the error.
+
     Raises:
-        InexactError: `image_unreadable` for all but strict base64: no whitespace, no line
-            breaks, the standard alphabet, padded.
+        InexactError: for all but strict base64: no whitespace, no line breaks, the standard
+            alphabet, padded.
     """
-    start = _content_start(url)
+    start = _content_start(url, reason)
     try:
         return pybase64.b64decode(url[start:], validate=True)
     except ValueError as error:
-        raise _not_base64(error) from error
+        raise _not_base64(error, reason) from error
+
+
+def read_source(source: MediaSource) -> bytes:
+    """The bytes of a video or a recording, wherever they are.
+
+    Raises:
+        InexactError: `item_unreadable` for a data URL that is none; `invalid_request` if it is
+            neither bytes, data URL nor path.
+        OSError: the path cannot be opened.
+    """
+    if isinstance(source, bytes):
+        return source
+    if isinstance(source, bytearray | memoryview):
+        return bytes(source)
+    if isinstance(source, str) and is_data_url(source):
+        return decode_data_url(source, Reason.ITEM_UNREADABLE)
+    if isinstance(source, os.PathLike) and not isinstance(source, str):
+        return Path(source).read_bytes()
+    raise invalid(
+        f"media are bytes, a data URL, or the path of a file as a pathlib.Path; found "
+        f"{shown(source)}"
+    )
 
 
 def open_data_url(url: str) -> BinaryIO:
@@ -110,25 +149,23 @@ class _Base64File(io.RawIOBase):
         return len(decoded)
 
 
-def _content_start(url: str) -> int:
+def _content_start(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> int:
     comma = url.find(",")
     if comma < 0:
-        raise InexactError(
-            Reason.IMAGE_UNREADABLE, f"the data URL {shown(url[:40])} has no comma before its data"
-        )
+        raise InexactError(reason, f"the data URL {shown(url[:40])} has no comma before its data")
     _, semicolon, encoding = url[len(_SCHEME) : comma].rpartition(";")
     if not semicolon or encoding != "base64":
         raise InexactError(
-            Reason.IMAGE_UNREADABLE,
-            "the engine reads data URLs of the form data:image/png;base64,... only; this one "
+            reason,
+            "the engine reads data URLs of the form data:TYPE;base64,... only; this one "
             f"begins {shown(url[: min(comma + 1, 60)])}",
         )
     return comma + 1
 
 
-def _not_base64(cause: object) -> InexactError:
+def _not_base64(cause: object, reason: Reason = Reason.IMAGE_UNREADABLE) -> InexactError:
     return InexactError(
-        Reason.IMAGE_UNREADABLE,
+        reason,
         f"the data URL is not strict base64 ({cause}); encode it in the standard alphabet, "
         "padded, without line breaks",
     )

@@ -26,7 +26,7 @@ class WorkerRank(NamedTuple):
 
 
 class _Residency(NamedTuple):
-    """Where a copy is; a removal must match it. vLLM's `OffloadingEventsTracker` keys by these."""
+    """What a removal must match; vLLM's `OffloadingEventsTracker` keys by the same three."""
 
     group_idx: int | None
     medium: str | None

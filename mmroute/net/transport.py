@@ -1,4 +1,4 @@
-"""HTTP to one server, over kept connections, with a deadline for each request."""
+"""HTTP to one server: over connections that are kept, and for no longer than was agreed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FAILURES: Final = (httpcore.NetworkError, httpcore.ProtocolError)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A server's response, of any status.
+    """What a server answered, whatever its status.
 
     Attributes:
         status: of the response.
@@ -67,7 +67,7 @@ class Reply:
 
 
 class Transport:
-    """Sends requests to one server. Safe to share between threads; a forked process connects anew.
+    """Asks one server. Safe to share between threads; a forked process connects anew.
 
     Args:
         remote: the server.
@@ -235,7 +235,7 @@ def _headers(response: httpcore.Response) -> dict[str, str]:
 
 
 class _Clock(threading.local):
-    """The deadline of this thread's request. httpcore works in the caller's thread."""
+    """When the request of this thread has taken too long. httpcore asks in the caller's thread."""
 
     deadline = 0.0
 
@@ -253,7 +253,7 @@ class _Clock(threading.local):
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Opens connections whose requests end by their deadline."""
+    """Connections on which no request outlasts its deadline."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Causes that lie in the text: BOS, special tokens, fill, template, decoding."""
+"""Causes in the text: BOS, special tokens, fill, template, decoding."""
 
 from __future__ import annotations
 

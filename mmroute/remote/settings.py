@@ -1,4 +1,4 @@
-"""The address of a server, and the settings of connections to it."""
+"""Where a server is, and how it is spoken to."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Propose new family specs, and check them before they are used."""
+"""New family specs: proposing one, and checking it before it is used."""

@@ -1,17 +1,54 @@
-"""From a video file to its header, whatever the container."""
+"""From bytes, a file or a data URL to a video item, whatever the container."""
 
 from __future__ import annotations
 
 import io
 from typing import BinaryIO, Final
 
+from mmroute.images.data_url import MediaSource, read_source
+from mmroute.items import VideoFile, VideoSize, checked_uuid
 from mmroute.videos.header import VideoHeader, not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
 
-__all__ = ["read_video_header"]
+__all__ = ["DEFAULT_FRAMES", "read_video", "read_video_header"]
 
+_FRAME_LIST: Final = "data:video/jpeg;base64,"
+DEFAULT_FRAMES: Final = 32  # of a list that the engine reads
 _HEAD: Final = 8  # length and name of an MP4 file's first box
+
+
+def read_video(
+    source: MediaSource, *, uuid: str | None = None, max_frames: int = DEFAULT_FRAMES
+) -> VideoFile:
+    """A video whose token count and identity are known.
+
+    Its numbers come from the file's header; nothing is decoded. The bytes are kept for the
+    identity, which the engine computes over them.
+
+    Args:
+        source: bytes, data URL, or path of an MP4, MOV, WebM or Matroska file; or a data URL
+            ``data:video/jpeg;base64,FRAME,FRAME,...``.
+        uuid: the client's own name for the video.
+        max_frames: how many frames of such a list are read; -1 for all.
+
+    Raises:
+        InexactError: `video_not_predictable` if the header does not tell what the engine reads;
+            `item_unreadable` for a data URL that is none; `invalid_request` if the source or the
+            uuid is none.
+        OSError: the path cannot be opened.
+    """
+    uuid = checked_uuid(uuid)
+    listed = isinstance(source, str) and source[: len(_FRAME_LIST)].lower() == _FRAME_LIST
+    if isinstance(source, str) and listed:
+        from mmroute.videos.jpeg_list import read_frame_list
+
+        header, data = read_frame_list(source[len(_FRAME_LIST) :], max_frames)
+    else:
+        data = read_source(source)
+        header = read_video_header(io.BytesIO(data))
+    size = VideoSize(header.width, header.height, header.num_frames, header.fps, uuid, listed)
+    return VideoFile(size, data)
 
 
 def read_video_header(file: BinaryIO) -> VideoHeader:

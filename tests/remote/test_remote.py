@@ -243,7 +243,6 @@ def test_the_same_arguments() -> None:
         ([picture(64, 48, uuid="u"), picture(90, 60, uuid="u")], None),
         ([picture(5, 1005)], None),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], None),
-        ([{"type": "video_url", "video_url": {"url": "https://example.com"}}], None),
         ([{"type": "nonsense"}], None),
         ([{"type": "text", "text": "<|image_pad|>"}], None),
     ],
@@ -256,6 +255,12 @@ def test_images(
     found = qwen.normalize(messages=messages, images=images)
     assert_same(found, normalizer(QWEN).normalize(messages=messages, images=images))
     assert json.dumps(messages) == before
+
+
+def test_a_server_is_not_asked_for_videos(qwen: RemoteNormalizer) -> None:
+    video = {"type": "video_url", "video_url": {"url": "https://example.com"}}
+    found = qwen.normalize(messages=user(video))
+    assert found.reason is Reason.REMOTE_INEXPRESSIBLE
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Image identities: the strings by which an engine tells images apart.
+"""Identities: the strings by which an engine tells items apart.
 
 Source: vLLM 0.33.0 ``multimodal/hasher.py`` and ``multimodal/processing/inputs.py``.
 """
@@ -6,23 +6,27 @@ Source: vLLM 0.33.0 ``multimodal/hasher.py`` and ``multimodal/processing/inputs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, shown
+from mmroute.geometry import Overrides
+from mmroute.geometry.frame_sampling import Frames
 from mmroute.items import (
     Identity,
     IdentityForm,
     IdentitySource,
     ImageFile,
     Item,
+    Modality,
+    VideoFile,
     check_text,
     size_of,
 )
 
-__all__ = ["image_identity"]
+__all__ = ["item_identity"]
 
 _LENGTH_BYTES: Final = 8
 _NONE: Final = b"\x00"
@@ -31,22 +35,27 @@ _MAPPING: Final = b"\x02"
 _LEAF: Final = b"\x03"
 # What an image becomes if it is not RGB; transparency on white.
 _CONVERSION: Final = {"image_mode": "RGB", "rgba_background_color": (255, 255, 255)}
-# Processor kwargs of other modalities do not enter the identity of an image.
-_OTHER_MODALITIES: Final = frozenset({"videos_kwargs", "audio_kwargs"})
+# Processor kwargs of other modalities do not enter the identity of an item.
+_KWARGS_OF_MODALITIES: Final = frozenset({"images_kwargs", "videos_kwargs", "audio_kwargs"})
+_SCOPE: Final = {Modality.IMAGE: "images", Modality.VIDEO: "videos", Modality.AUDIO: "audio"}
+_BYTES_PER_PIXEL: Final = 3  # of a decoded frame
 
 
-def image_identity(
+def item_identity(
     item: Item,
     *,
-    mm_processor_kwargs: Mapping[str, Any],
+    overrides: Overrides,
+    frames: Frames | None,
     model_id: str,
     form: IdentityForm = IdentityForm.FILE,
 ) -> Identity | None:
-    """The identity of an image; None if too little is known of it.
+    """The identity of an item; None if it does not follow from what is known.
 
     Args:
-        item: an image with a uuid, or its file.
-        mm_processor_kwargs: of the request.
+        item: an image or video with a uuid, or its file; audio with a uuid: the engine hashes
+            its decoded samples otherwise.
+        overrides: of the request, for the item's modality.
+        frames: of a video's file, which are decoded.
         model_id: the model string the engine was started with.
         form: what the engine hashes for this model.
 
@@ -54,43 +63,72 @@ def image_identity(
         InexactError: `invalid_request` for a text that is not Unicode;
             `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
-    uuid = size_of(item).uuid
+    uuid, modality = size_of(item).uuid, item.modality
     in_chunk = form is IdentityForm.VISION_CHUNK
-    if uuid is None and (in_chunk or not isinstance(item, ImageFile)):
-        return None
-    kwargs = {
-        k: v for k, v in mm_processor_kwargs.items() if in_chunk or k not in _OTHER_MODALITIES
-    }
-    if uuid is not None and not kwargs:
+    others = frozenset() if in_chunk else _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
+    kwargs = {k: v for k, v in overrides.processor.items() if k not in others}
+    if uuid is not None and not kwargs and not overrides.media_io:
         return Identity(uuid, IdentitySource.UUID)
-    source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
+    content = _content(item, frames, form) if uuid is None else _value(uuid)
+    if content is None:
+        return None
     factors = {
-        "vision_chunk" if in_chunk else "image": _image(item, form)
-        if uuid is None
-        else _value(uuid),
+        "vision_chunk" if in_chunk else modality.value: content,
         "model_id": _value(model_id),
     }
     if kwargs:
         factors["mm_processor_kwargs"] = _value(kwargs)
+    if overrides.media_io:
+        factors["media_io_kwargs"] = _value({modality.value: overrides.media_io})
     hasher = blake3()
     for name in sorted(factors):
         hasher.update(_framed(name.encode()))
         for chunk in factors[name]:
             hasher.update(chunk)
+    source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
     return Identity(hasher.hexdigest(), source)
 
 
-def _image(item: Item, form: IdentityForm) -> Iterator[bytes]:
+def _content(item: Item, frames: Frames | None, form: IdentityForm) -> Iterator[bytes] | None:
+    """What the engine hashes of a file; None if it is not the file's own bytes."""
+    if form is IdentityForm.VISION_CHUNK:
+        return None
+    if isinstance(item, ImageFile):
+        return _image(item, form)
+    if isinstance(item, VideoFile) and frames is not None:
+        pixels = len(frames.indices) * item.size.width * item.size.height * _BYTES_PER_PIXEL
+        if pixels >= len(item.data) and frames.certain:
+            return _video(item, frames)
+    return None
+
+
+def _image(image: ImageFile, form: IdentityForm) -> Iterator[bytes]:
     """A file, with what it was converted to if it was not RGB."""
-    if not isinstance(item, ImageFile):
-        return
     yield _LEAF + _framed(b"image")
-    if item.converted and form is IdentityForm.FILE:
+    if image.converted and form is IdentityForm.FILE:
         yield _MAPPING + _length(2) + _framed(b"io_config")
         yield from _value(_CONVERSION)
         yield _framed(b"data")
-    yield _LEAF + _length(len(item.data))
-    yield item.data
+    yield _LEAF + _length(len(image.data))
+    yield image.data
+
+
+def _video(video: VideoFile, frames: Frames) -> Iterator[bytes]:
+    """A file, and what the engine says of the frames that it decoded."""
+    yield _SEQUENCE + _length(2)
+    yield _LEAF + _framed(b"video")
+    yield _LEAF + _length(len(video.data))
+    yield video.data
+    yield from _value(
+        {
+            "total_num_frames": frames.total,
+            "fps": frames.fps,
+            "duration": frames.duration,
+            "video_backend": frames.backend,
+            "frames_indices": list(frames.indices),
+            "do_sample_frames": frames.sampled_again,
+        }
+    )
 
 
 def _value(value: object) -> Iterator[bytes]:

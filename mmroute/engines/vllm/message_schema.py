@@ -28,11 +28,11 @@ TEXT_FIELD: Final[Mapping[str, str]] = {
 """Part types that are text -> the key that holds it."""
 
 OTHER_MEDIA: Final = (
-    "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil",
-    "audio_url", "input_audio", "video_url", "file",
+    "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil", "file",
 )  # fmt: skip
-"""Part types, and keys of parts without a type, that are neither text nor an image."""
+"""Part types, and keys of parts without a type, that are not covered."""
 
+_ITEMS: Final = frozenset({"image", "video", "audio", "video_url", "audio_url", "input_audio"})
 # Roles whose message type in the OpenAI schema checks every content part.
 _STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
@@ -163,7 +163,7 @@ def _is_well_formed(part: object) -> bool:
             return isinstance(part.get("name", ""), str)
         case "image_url" if isinstance(part.get("image_url"), Mapping):
             return is_link(part.get("image_url"))
-        case str() if kind == "image" or kind in OTHER_MEDIA:
+        case str() if kind in _ITEMS or kind in OTHER_MEDIA:
             return True  # media of another kind is refused where it is read, with a better reason
         case _:
             # Typed by a key of their own, these accept any other key, and a null link.

@@ -18,15 +18,29 @@ from mmroute.request import Request
 
 __all__ = ["parse_chat", "to_conversation"]
 
-_IMAGE_TYPES: Final = frozenset({"image", "image_url"})
+_MODALITIES: Final[Mapping[str, Modality]] = {
+    "image": Modality.IMAGE,
+    "image_url": Modality.IMAGE,
+    "video": Modality.VIDEO,
+    "video_url": Modality.VIDEO,
+    "audio": Modality.AUDIO,
+    "audio_url": Modality.AUDIO,
+    "input_audio": Modality.AUDIO,
+}
+"""Types of parts that stand for an item."""
 # Keys the content part types define; every other key of a part reaches the template.
 _PART_KEYS: Final = frozenset({
     "audio_embeds", "audio_url", "closed", "data", "file", "image_embeds", "image_pil",
     "image_url", "input_audio", "name", "prompt_cache_breakpoint", "refusal", "text",
     "thinking", "type", "uuid", "video_embeds", "video_url",
 })  # fmt: skip
-# Where other APIs put the picture of a part of type "image".
-_CONTENT_KEYS: Final = frozenset({"image", "image_url", "source", "url"})
+# Where other APIs put the content of a part of type "image", "video" or "audio".
+_CONTENT_KEYS: Final = frozenset({"source", "url", *_MODALITIES})
+_PLAIN: Final = frozenset(Modality)
+_A: Final = {"image_url": "an image_url", "video_url": "a video_url", "audio_url": "an audio_url"}
+_TELLING_KEYS: Final = (
+    "image_url", "audio_url", "input_audio", "video_url", *OTHER_MEDIA, "tool_reference",
+)  # fmt: skip
 _NO_EXTRA: Final[Mapping[str, Any]] = {}  # shared, and never changed
 # Roles that add nothing to their messages if those have nothing but a content.
 _WITHOUT_MORE: Final = frozenset({"system", "user", "assistant"})
@@ -93,32 +107,32 @@ def _parse_part(part: object, media: list[MediaPart]) -> Part | None:
         if kind == "text" and len(part) == 2 and type(part.get("text")) is str:  # noqa: PLR2004 - type and text
             return TextPart(part["text"], _NO_EXTRA)
         if kind == "image" and len(part) == 1:
-            return _placed(media, part, Modality.IMAGE, _NO_EXTRA)
+            return _placed(media, part, kind, _NO_EXTRA)
     if not isinstance(part, Mapping):
         raise invalid(f"a content part must be an object, found {type(part).__name__}")
     kind = _kind(part)
     if kind in TEXT_FIELD:
         return _parse_text(part, kind)
-    if kind in _IMAGE_TYPES:
-        return _placed(media, part, Modality.IMAGE, _image_extra(part, kind))
+    if kind in _MODALITIES:
+        return _placed(media, part, kind, _extra_of_item(part, kind))
     if kind == "tool_reference":
         return ToolReference(part.get("name"))
     if kind in OTHER_MEDIA:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
-            f"a content part of type {kind!r}: only text and images are covered",
+            f"a content part of type {kind!r}: only text, images, videos and audio are covered",
         )
     raise invalid(
-        f"unknown content part type {shown(kind)}; known are text, image, image_url, refusal, "
-        "thinking"
+        f"unknown content part type {shown(kind)}; known are text, image, image_url, video, "
+        "video_url, audio, audio_url, input_audio, refusal, thinking"
     )
 
 
 def _kind(part: Mapping[str, Any]) -> str:
     kind = part.get("type")
-    if (kind is None or part.get("uuid") is not None) and kind not in ("image", "image_url"):
+    if (kind is None or part.get("uuid") is not None) and kind not in _MODALITIES:
         # As the engine does: without a type, or with a uuid, the keys tell what a part is.
-        kind = next((k for k in ("image_url", *OTHER_MEDIA, "tool_reference") if k in part), None)
+        kind = next((key for key in _TELLING_KEYS if key in part), None)
     return kind if isinstance(kind, str) else shown(kind)
 
 
@@ -132,23 +146,32 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
 
 
 def _placed(
-    media: list[MediaPart], part: Mapping[str, Any], modality: Modality, extra: Mapping[str, Any]
+    media: list[MediaPart], part: Mapping[str, Any], kind: str, extra: Mapping[str, Any]
 ) -> MediaPart:
     """The part of an item, numbered among those of its modality."""
+    modality = _MODALITIES[kind]
     before = (other.number for other in reversed(media) if other.modality is modality)
     number = 1 + next(before, 0)
     if len(part) == 1 and "type" in part:
         placed = MediaPart(modality, number, None, None, extra, part)
     else:
-        placed = MediaPart(modality, number, _url(part), _uuid(part), extra, part)
+        placed = MediaPart(modality, number, _url(part, kind), _uuid(part), extra, part)
     media.append(placed)
     return placed
 
 
-def _url(part: Mapping[str, Any]) -> str | None:
-    link = part.get("image_url")
+def _url(part: Mapping[str, Any], kind: str) -> str | None:
+    if kind == "input_audio":
+        return _input_audio(part.get("input_audio"))
+    link = part.get(f"{_MODALITIES[kind]}_url")
     url = link.get("url") if isinstance(link, Mapping) else link
     return url if isinstance(url, str) else None
+
+
+def _input_audio(audio: object) -> str | None:
+    """The data URL that the engine makes of base64 and a format, which it does not look at."""
+    data = audio.get("data") if isinstance(audio, Mapping) else None
+    return f"data:audio/wav;base64,{data}" if isinstance(data, str) and data else None
 
 
 def _uuid(part: Mapping[str, Any]) -> str | None:
@@ -157,25 +180,32 @@ def _uuid(part: Mapping[str, Any]) -> str | None:
     return checked_uuid(None if uuid is None else str(uuid))
 
 
-def _image_extra(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    if kind == "image_url" and not is_link(_link(part)):
+def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The keys of an item's part that reach the template, once its own are in order."""
+    if kind == "input_audio":
+        if not isinstance(part.get(kind), Mapping) or not _input_audio(part[kind]):
+            raise invalid(
+                'an input_audio part must hold {"data": "BASE64", "format": "wav"}, found '
+                f"{shown(part.get(kind))}"
+            )
+    elif kind.endswith("_url") and not is_link(_link(part, kind)):
         raise invalid(
-            'an image_url part must hold {"url": "..."} with a data: or http(s): URL, found '
-            f"{shown(part.get('image_url'))}"
+            f'{_A[kind]} part must hold {{"url": "..."}} with a data: or http(s): URL, found '
+            f"{shown(part.get(kind))}"
         )
-    if kind == "image" and part.keys() & _CONTENT_KEYS:
+    elif not kind.endswith("_url") and part.keys() & _CONTENT_KEYS:
         raise invalid(
-            'a part of type "image" stands for an image of `images`; one that carries its own is '
-            '{"type": "image_url", "image_url": {"url": "data:..."}}'
+            f'a part of type "{kind}" stands for an item of `{kind}s`; one that carries its own is '
+            f'{{"type": "{kind}_url", "{kind}_url": {{"url": "data:..."}}}}'
         )
     if "prompt_cache_breakpoint" in part:
         raise invalid("prompt_cache_breakpoint is not covered")
-    return _NO_EXTRA if kind == "image" else _extra_keys(part)
+    return _extra_keys(part) if kind not in _PLAIN else _NO_EXTRA
 
 
-def _link(part: Mapping[str, Any]) -> object:
-    """The value of ``image_url``; a bare URL will do where the keys tell what the part is."""
-    link = part.get("image_url")
+def _link(part: Mapping[str, Any], kind: str) -> object:
+    """The value of ``image_url`` and the like; a bare URL will do where the keys tell the kind."""
+    link = part.get(kind)
     told_by_keys = part.get("type") is None or part.get("uuid") is not None
     return {"url": link} if told_by_keys and isinstance(link, str) else link
 
@@ -207,10 +237,12 @@ def _as_dict(part: Part) -> dict[str, Any]:
 def _as_text(parts: Sequence[Part], placeholders: Mapping[Modality, str]) -> str:
     texts = [text for part in parts if not isinstance(part, MediaPart) and (text := _text_of(part))]
     text = "\n".join(texts)
+    items = [part for part in parts if isinstance(part, MediaPart)]
     wanted = Counter(
-        placeholders[part.modality].replace("{n}", str(part.number))
-        for part in parts
-        if isinstance(part, MediaPart) and part.modality in placeholders
+        placeholders[modality].replace("{n}", str(part.number))
+        for modality in dict.fromkeys(part.modality for part in items)
+        for part in items
+        if part.modality is modality and modality in placeholders
     )
     missing: list[str] = []
     for placeholder, count in wanted.items():
@@ -218,7 +250,7 @@ def _as_text(parts: Sequence[Part], placeholders: Mapping[Modality, str]) -> str
         if left < 0:
             raise InexactError(
                 Reason.PLACEHOLDER_COUNT_MISMATCH,
-                f"the text has {placeholder!r} {count - left} times, but only {count} images",
+                f"the text has {placeholder!r} {count - left} times, but only {count} items",
             )
         missing += [placeholder] * left
     return "\n".join([*missing, text] if text else missing)

@@ -11,7 +11,7 @@ from typing import Final
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.chats import load_chat
 from mmroute.engines.vllm.context import longest_context
-from mmroute.engines.vllm.identity import image_identity
+from mmroute.engines.vllm.identity import item_identity
 from mmroute.engines.vllm.messages import parse_chat
 
 __all__ = ["VLLM"]
@@ -26,7 +26,7 @@ VLLM: Final = EngineProfile(
     applies_exif_orientation=True,
     parse_chat=parse_chat,
     load_chat=load_chat,
-    identify=image_identity,
+    identify=item_identity,
     longest_context=longest_context,
     hash_algorithm="sha256",
     hash_block_size=16,

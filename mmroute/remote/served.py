@@ -1,4 +1,4 @@
-"""The models of a server."""
+"""Which models a server has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request in the form that a server takes: the route, and the body."""
+"""A request as a server is asked: the route, and the body."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.images.data_url import is_data_url
-from mmroute.items import Image, ImageFile, size_of
+from mmroute.items import Image, ImageFile, Modality, size_of
 from mmroute.request import Message, Request, integers
 from mmroute.request_items import left_over, with_uuid
 
-__all__ = ["CHAT", "COMPLETION", "RenderRequest", "chat_request", "prompt_request"]
+__all__ = ["CHAT", "COMPLETION", "Question", "chat_question", "prompt_question"]
 
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
@@ -30,13 +30,13 @@ _ALWAYS: Final = {"mm_payload": "none", "max_tokens": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class RenderRequest:
-    """One request to a server.
+class Question:
+    """What a server is asked.
 
     Attributes:
         path: of the route.
         body: JSON.
-        num_images: the number of images that the response must have.
+        num_images: how many there must be in the answer.
     """
 
     path: str
@@ -44,7 +44,7 @@ class RenderRequest:
     num_images: int = 0
 
 
-def chat_request(model: str, request: Request) -> RenderRequest:
+def chat_question(model: str, request: Request) -> Question:
     """A chat.
 
     Raises:
@@ -52,6 +52,7 @@ def chat_request(model: str, request: Request) -> RenderRequest:
             `remote_inexpressible` for an image of which only the size is known.
     """
     parts = parse_chat(request).media
+    _check_images_only(parts, request)
     filled = list(_filled(parts, request.images))
     _check_names(filled)
     messages: Sequence[Message] = request.messages or ()
@@ -69,17 +70,17 @@ def chat_request(model: str, request: Request) -> RenderRequest:
         body["chat_template_kwargs"] = request.chat_template_kwargs
     if request.mm_processor_kwargs:
         body["mm_processor_kwargs"] = request.mm_processor_kwargs
-    return RenderRequest(CHAT, _json(body), len(parts))
+    return Question(CHAT, _json(body), len(parts))
 
 
-def prompt_request(model: str, request: Request) -> RenderRequest:
+def prompt_question(model: str, request: Request) -> Question:
     """A prompt: text, or token IDs.
 
     Raises:
         InexactError: `invalid_request`; `remote_inexpressible` if it has images.
     """
-    if request.images:
-        raise _inexpressible("the route for prompts takes no images; send messages")
+    if request.images or request.videos or request.audios:
+        raise _inexpressible("the route for prompts takes no items; send messages")
     body = {"model": model, "add_special_tokens": request.add_special_tokens, **_ALWAYS}
     if request.prompt_token_ids is not None:
         ids = integers("prompt_token_ids", request.prompt_token_ids)
@@ -91,13 +92,13 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
                 f"prompt_token_ids must be 0 to {_MAX_ID}, found {shown(min(ids))} to "
                 f"{shown(max(ids))}",
             )
-        return RenderRequest(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
+        return Question(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
     if not isinstance(request.prompt, str):
         raise invalid(
             f"prompt must be a string, found {type(request.prompt).__name__}; token IDs go into "
             "prompt_token_ids"
         )
-    return RenderRequest(COMPLETION, _json({**body, "prompt": request.prompt}))
+    return Question(COMPLETION, _json({**body, "prompt": request.prompt}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,12 @@ class _Filled:
     body: Message
     url: str | None
     uuid: str | None
+
+
+def _check_images_only(parts: Sequence[MediaPart], request: Request) -> None:
+    others = {part.modality for part in parts} - {Modality.IMAGE}
+    if others or request.videos or request.audios or request.media_io_kwargs:
+        raise _inexpressible("only images can be asked of a server; load the model here")
 
 
 def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Filled]:
@@ -131,7 +138,7 @@ def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Fil
             )
     left = len(list(waiting))
     if left:
-        raise left_over(left, len(given))
+        raise left_over(Modality.IMAGE, left, len(given))
 
 
 def _with_image(part: MediaPart, image: Image) -> _Filled:

@@ -1,0 +1,135 @@
+"""Audio: samples to mel frames, and frames to tokens by the strides of an encoder.
+
+Sources: vLLM 0.33.0 ``model_executor/models/qwen2_audio.py``, ``qwen2_5_omni_thinker.py``,
+``qwen3_omni_moe_thinker.py``, ``qwen3_asr.py``, ``gemma4_mm.py``, ``ultravox.py``, ``voxtral.py``.
+Checked with it. Divisions round down, also below zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mmroute.audios.header import resampled_length
+from mmroute.geometry.frame_sampling import item_refused
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.video_kwargs import read_scoped_kwargs
+from mmroute.items import AudioLength
+
+__all__ = ["AudioFrames", "Encoder"]
+
+_PLANNED_SECONDS: Final = 30  # of the audio that the engine plans with
+
+
+class Encoder(StrEnum):
+    """How an audio encoder makes tokens of mel frames."""
+
+    HALVED = "halved"
+    """Qwen2-Audio, Qwen2.5-Omni: a convolution and a pooling of stride 2."""
+    CHUNKED = "chunked"
+    """Qwen3-Omni, Qwen3-ASR: three convolutions of stride 2 over 100 frames at a time."""
+    SUBSAMPLED = "subsampled"
+    """Gemma 4: two convolutions of stride 2 over all frames but one, at most 750 tokens."""
+    STACKED = "stacked"
+    """Ultravox: 16 frames a token, in chunks of 3,000 frames."""
+    WHOLE = "whole"
+    """Voxtral: 375 tokens for each 3,000 frames, which are filled up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFrames:
+    """Counts the tokens of audio.
+
+    Attributes:
+        audio_token_id: the fill.
+        sampling_rate: samples a second that the model is given.
+        hop_length: samples from one frame to the next.
+        encoder: how tokens are made of frames.
+        partial_frame: whether samples that do not fill a frame make one.
+        min_samples: fewer are refused.
+        max_samples: of more, the rest is cut off; None for no limit.
+        opening: token IDs before the features.
+        closing: token IDs behind them.
+        mono: whether audio of more channels is refused.
+    """
+
+    audio_token_id: int
+    sampling_rate: int
+    hop_length: int
+    encoder: Encoder
+    partial_frame: bool
+    min_samples: int = 1
+    max_samples: int | None = None
+    opening: tuple[int, ...] = ()
+    closing: tuple[int, ...] = ()
+    mono: bool = False
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self._count(self.max_samples or _PLANNED_SECONDS * self.sampling_rate)
+
+    def with_overrides(self, overrides: Overrides) -> AudioFrames:
+        """See `Geometry.with_overrides`: no kwargs of audio were observed."""
+        read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
+        return self
+
+    def replacements(
+        self, items: Sequence[AudioLength], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (self._replacement(audio) for audio in items)
+
+    def _replacement(self, audio: AudioLength) -> Replacement:
+        if self.mono and audio.channels > 1:
+            raise item_refused(audio, f"it has {audio.channels} channels")
+        samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        count = self._count(samples)
+        if samples < self.min_samples or (count < 1 and self.encoder is not Encoder.SUBSAMPLED):
+            raise item_refused(audio, "it is too short to have a token")
+        run = FramedRun(self.opening, max(0, count), self.closing)
+        return framed_runs(self.audio_token_id, [run])
+
+    def _count(self, samples: int) -> int:
+        if self.max_samples is not None:
+            samples = min(samples, self.max_samples)
+        frames = (
+            -(-samples // self.hop_length) if self.partial_frame else samples // self.hop_length
+        )
+        return _TOKENS[self.encoder](frames)
+
+
+def _halved(frames: int) -> int:
+    return ((frames - 1) // 2 + 1 - 2) // 2 + 1
+
+
+def _chunked(frames: int) -> int:
+    rest = (frames % 100 - 1) // 2 + 1
+    rest = (rest - 1) // 2 + 1
+    return (rest - 1) // 2 + 1 + 13 * (frames // 100)
+
+
+def _subsampled(frames: int) -> int:
+    halved = (frames - 2) // 2 + 1
+    return min((halved - 1) // 2 + 1, 750) if frames > 1 else 0
+
+
+def _stacked(frames: int) -> int:
+    chunks, rest = divmod(frames, 3000)
+    return chunks * -(-3000 // 16) + -(-rest // 16)
+
+
+def _whole(frames: int) -> int:
+    return -(-frames // 3000) * 375
+
+
+_TOKENS: Final[Mapping[Encoder, Callable[[int], int]]] = {
+    Encoder.HALVED: _halved,
+    Encoder.CHUNKED: _chunked,
+    Encoder.SUBSAMPLED: _subsampled,
+    Encoder.STACKED: _stacked,
+    Encoder.WHOLE: _whole,
+}

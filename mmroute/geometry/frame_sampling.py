@@ -1,0 +1,285 @@
+"""Which frames of a video an engine decodes.
+
+The engine finds the sampler by the class of the model's video processor, reads the frames by their
+numbers, and drops duplicates.
+
+Sources: vLLM 0.33.0 ``multimodal/video.py``, ``multimodal/media/video.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mmroute.errors import InexactError, Reason, shown
+from mmroute.items import VideoSize
+
+__all__ = ["DEFAULT", "Frames", "Sampler", "Sampling", "item_refused", "sample", "sampling_of"]
+
+
+class Sampler(StrEnum):
+    """A rule for choosing frames, by the engine's own name."""
+
+    QWEN2_VL = "qwen2_vl"
+    QWEN3_VL = "qwen3_vl"
+    OPENCV_DYNAMIC = "opencv_dynamic"
+    GLM46V = "glm46v"
+    OPENCV = "opencv"
+    MINIMAX_M3_VL = "minimax_m3_vl"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What a request's ``media_io_kwargs`` ask for; None for the sampler's own.
+
+    Attributes:
+        fps: frames a second that are wanted.
+        num_frames: the most frames; -1 for no limit.
+        min_frames: the fewest frames.
+        max_frames: the most frames, of samplers that ignore `num_frames`.
+        max_duration: seconds up to which frames are taken at a rate.
+    """
+
+    fps: float | None = None
+    num_frames: int | None = None
+    min_frames: int | None = None
+    max_frames: int | None = None
+    max_duration: int | None = None
+
+
+DEFAULT: Final = Sampling()
+"""What is sampled if the request does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames that the engine decodes of a video, and what it says of them.
+
+    Attributes:
+        indices: their numbers, ascending.
+        total: frames in the file.
+        fps: frames a second; 24 for Qwen3-VL where the file has no rate.
+        backend: how the engine names the reader.
+        sampled_again: whether the model's processor chooses among them again.
+        certain: whether the numbers are the same on every machine. How many there are always is.
+    """
+
+    indices: Sequence[int]
+    total: int
+    fps: float
+    backend: str
+    sampled_again: bool
+    certain: bool = True
+
+    @property
+    def duration(self) -> float:
+        """Seconds of the file."""
+        return self.total / self.fps if self.fps > 0 else 0
+
+    @property
+    def times(self) -> list[float]:
+        """Seconds at which the frames stand."""
+        return [index / self.fps for index in self.indices]
+
+
+_FIELDS: Final[Mapping[Sampler, frozenset[str]]] = {
+    Sampler.QWEN2_VL: frozenset({"fps", "num_frames", "min_frames", "max_frames"}),
+    Sampler.QWEN3_VL: frozenset({"fps", "num_frames", "min_frames", "max_frames"}),
+    Sampler.OPENCV_DYNAMIC: frozenset({"fps", "num_frames", "max_duration"}),
+    Sampler.GLM46V: frozenset({"fps", "num_frames"}),
+    Sampler.OPENCV: frozenset({"fps", "num_frames"}),
+    Sampler.MINIMAX_M3_VL: frozenset({"fps", "num_frames"}),
+}
+_MAX_FPS: Final = 1000  # that is asked for
+_DEFAULT_NUM_FRAMES: Final = 32
+_MAX_QWEN_FRAMES: Final = 768
+_MIN_QWEN_FRAMES: Final = 4
+_MAX_QWEN_FPS: Final = 30
+_UNKNOWN_FPS: Final = 24.0
+_MAX_GLM_SECONDS: Final = 2400
+_MAX_GLM_FRAMES: Final = 640
+_GLM_FPS: Final = ((30, 3.0), (300, 1.0), (_MAX_GLM_SECONDS, 0.5))
+
+
+def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
+    """What a request asks of a sampler.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for what was not observed.
+    """
+    for name, value in media_io.items():
+        if name not in _FIELDS[sampler]:
+            raise _unsupported(name, value, f"one of {', '.join(sorted(_FIELDS[sampler]))}")
+        if name == "fps":
+            if type(value) not in (int, float) or not 0 < value <= _MAX_FPS:
+                raise _unsupported(name, value, f"a positive number up to {_MAX_FPS}")
+        elif not (type(value) is int and (value > 0 or (name == "num_frames" and value == -1))):
+            raise _unsupported(name, value, "a positive integer")
+    return Sampling(**media_io)
+
+
+def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
+    """The frames of a video that are decoded.
+
+    Raises:
+        InexactError: `item_refused` if the engine refuses the video.
+    """
+    if video.frame_list:
+        fps = float(sampling.fps or 1)
+        return Frames(range(video.num_frames), video.num_frames, fps, "jpeg_sequence", False)
+    fps = video.fps
+    if sampler is Sampler.QWEN3_VL and not fps > 0:
+        fps = _UNKNOWN_FPS
+    chosen = _RULES[sampler](video.num_frames, fps, sampling)
+    if not chosen:
+        raise item_refused(video, "it chooses no frame of it")
+    indices = sorted(set(chosen))
+    dynamic = sampler is Sampler.OPENCV_DYNAMIC
+    return Frames(
+        indices,
+        video.num_frames,
+        fps,
+        "opencv_dynamic" if dynamic else "opencv",
+        len(indices) == video.num_frames,
+        sampler is not Sampler.QWEN2_VL or _rounds_alike(video.num_frames, fps, sampling),
+    )
+
+
+def item_refused(item: object, why: str) -> InexactError:
+    """The error of an item that the engine does not take."""
+    return InexactError(Reason.ITEM_REFUSED, f"the engine refuses {item}: {why}")
+
+
+def _unsupported(name: str, value: object, wanted: str) -> InexactError:
+    return InexactError(
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+        f"media_io_kwargs.video.{name}: found {shown(value)}, must be {wanted}",
+    )
+
+
+def _qwen2_vl(total: int, fps: float, asked: Sampling) -> list[int]:
+    step = _qwen2_vl_step(total, fps, asked)
+    indices: list[int] = np.minimum(_float_range(total, step, width=1), total - 1).tolist()
+    return indices
+
+
+def _qwen2_vl_step(total: int, fps: float, asked: Sampling) -> float:
+    """Frames from one that is chosen to the next."""
+    if not fps > 0:
+        raise item_refused(f"a video of {total} frames", "its frame rate is unknown")
+    most = min(asked.max_frames or _MAX_QWEN_FRAMES, _MAX_QWEN_FRAMES, total) // 2 * 2
+    wanted = total / fps * min(asked.fps or 2, _MAX_QWEN_FPS)
+    count = math.floor(min(max(wanted, asked.min_frames or _MIN_QWEN_FRAMES), most) / 2) * 2
+    if not count:
+        raise item_refused(f"a video of {total} frames", "its sampler divides by zero")
+    return total / count
+
+
+def _float_range(total: int, step: float, *, width: int) -> npt.NDArray[np.int64]:
+    """``torch.arange(0, total, step).int()`` on a machine that computes so many at once.
+
+    Of each group the first is rounded to 32 bits before the others are counted from it.
+    """
+    places = np.arange(math.ceil(total / step))
+    first = places // width * width
+    return (
+        ((first * step).astype(np.float32) + (places - first) * step)
+        .astype(np.float32)
+        .astype(np.int64)
+    )
+
+
+def _rounds_alike(total: int, fps: float, asked: Sampling) -> bool:
+    """Whether processors of every vector width choose the same frames."""
+    step = _qwen2_vl_step(total, fps, asked)
+    plain, *others = (_float_range(total, step, width=width) for width in (1, 8, 16))
+    return all(np.array_equal(plain, other) for other in others)
+
+
+def _qwen3_vl(total: int, fps: float, asked: Sampling) -> list[int]:
+    wanted = int(total / fps * min(asked.fps or 2, _MAX_QWEN_FPS))
+    most = min(asked.max_frames or _MAX_QWEN_FRAMES, _MAX_QWEN_FRAMES, total)
+    count = min(max(wanted, asked.min_frames or _MIN_QWEN_FRAMES), most)
+    indices: list[int] = np.linspace(0, total - 1, count).round().astype(int).tolist()
+    return indices
+
+
+def _opencv_dynamic(total: int, fps: float, asked: Sampling) -> list[int]:
+    wanted = asked.fps or 2
+    longest = asked.max_duration or 300
+    duration = total / fps if fps > 0 else 0
+    if duration <= longest:
+        count = math.floor(duration * wanted)
+        return [min(total - 1, math.ceil(i * fps / wanted)) for i in range(count)]
+    count = int(longest * wanted)
+    if count >= total:
+        return list(range(total))
+    seconds = np.linspace(0, duration, count)
+    return [min(total - 1, math.ceil(second * fps)) for second in seconds]
+
+
+def _glm46v(total: int, fps: float, _asked: Sampling) -> list[int]:
+    duration = total / fps if fps > 0 else 0
+    effective = min(duration, _MAX_GLM_SECONDS)
+    rate = next(rate for limit, rate in _GLM_FPS if effective <= limit)
+    count = min(int(effective * rate * 2), _MAX_GLM_FRAMES)
+    chosen: list[int] = []
+    if total < count:
+        chosen = _spread(0, total - 1, count)
+    else:
+        frame_seconds = 1 / fps if fps > 0 else 0
+        second = 0.0
+        for index in range(total):
+            if index * frame_seconds >= second:
+                second += 1 / (2 * rate)
+                chosen.append(index)
+                if second >= int(duration):
+                    break
+    if len(chosen) < count:
+        chosen = _spread(chosen[0], chosen[-1], count)
+    elif len(chosen) > count:
+        chosen = _spread(0, total - 1, count)
+    return chosen
+
+
+def _opencv(total: int, fps: float, asked: Sampling) -> list[int]:
+    limit = _DEFAULT_NUM_FRAMES if asked.num_frames is None else asked.num_frames
+    count = total if limit == -1 else min(limit, total)
+    if asked.fps is not None:
+        count = min(count, math.floor((total / fps if fps > 0 else 0) * asked.fps))
+    count = max(1, count)
+    return list(range(total)) if count == total else _spread(0, total - 1, count)
+
+
+def _minimax_m3_vl(total: int, fps: float, asked: Sampling) -> list[int]:
+    chosen = [0]
+    if not fps > 0:
+        return chosen
+    step = 1 / (asked.fps or 1)
+    while True:
+        last = chosen[-1]
+        following = max(math.ceil((last / fps + step - 1e-4) * fps), last + 1)
+        if following >= total:
+            return chosen
+        chosen.append(following)
+
+
+def _spread(first: int, last: int, count: int) -> list[int]:
+    indices: list[int] = np.linspace(first, last, count, dtype=int).tolist()
+    return indices
+
+
+_RULES: Final[Mapping[Sampler, Callable[[int, float, Sampling], list[int]]]] = {
+    Sampler.QWEN2_VL: _qwen2_vl,
+    Sampler.QWEN3_VL: _qwen3_vl,
+    Sampler.OPENCV_DYNAMIC: _opencv_dynamic,
+    Sampler.GLM46V: _glm46v,
+    Sampler.OPENCV: _opencv,
+    Sampler.MINIMAX_M3_VL: _minimax_m3_vl,
+}

@@ -1,0 +1,132 @@
+"""Videos whose frames have tokens of their own: LLaVA and InternVL.
+
+Sources: vLLM 0.33.0 ``model_executor/models/llava_onevision.py``, ``llava_next_video.py``,
+``interns1.py``. Checked with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, check_count, fill
+from mmroute.geometry.video_kwargs import read_scoped_kwargs
+from mmroute.items import VideoSize
+
+__all__ = ["NumberedFrames", "PooledFrames"]
+
+_MOST_FRAMES: Final = 32  # that are sampled if the request does not say
+
+
+@dataclass(frozen=True, slots=True)
+class PooledFrames:
+    """A fixed number of tokens for each frame, whatever its size.
+
+    Attributes:
+        video_token_id: the fill.
+        image_size: pixels along one side of a frame as the vision tower gets it.
+        patch_size: pixels along one side of a patch.
+        stride: patches along one side that are pooled; the last may be fewer.
+        newline: whether one token more follows all frames.
+        sampler: which frames are decoded.
+        sampling: what the request asks of it.
+    """
+
+    video_token_id: int
+    image_size: int
+    patch_size: int
+    stride: int
+    newline: bool
+    sampler: Sampler
+    sampling: Sampling = DEFAULT
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self._count(_MOST_FRAMES)
+
+    def with_overrides(self, overrides: Overrides) -> PooledFrames:
+        """See `Geometry.with_overrides`: which frames are decoded."""
+        read_scoped_kwargs(overrides.processor, "videos_kwargs")
+        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
+
+    def frames(self, video: VideoSize) -> Frames:
+        """See `VideoGeometry.frames`."""
+        return sample(self.sampler, video, self.sampling)
+
+    def replacements(
+        self, items: Sequence[VideoSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        for video in items:
+            yield fill(self.video_token_id, self._count(len(self.frames(video).indices)))
+
+    def _count(self, frames: int) -> int:
+        side = -(-(self.image_size // self.patch_size) // self.stride)
+        return frames * side * side + self.newline
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedFrames:
+    """InternVL: each frame with its number before it, all encoded as one text.
+
+    Attributes:
+        video_token_id: a feature position.
+        frame: a template of the text before a frame's features.
+        fill: the text of a feature position.
+        end: the text behind a frame's features.
+        separator: the text between two frames.
+        tokens_per_frame: feature positions of a frame.
+        sampler: which frames are decoded.
+        sampling: what the request asks of it.
+    """
+
+    video_token_id: int
+    frame: str
+    fill: str
+    end: str
+    separator: str
+    tokens_per_frame: int
+    sampler: Sampler
+    sampling: Sampling = DEFAULT
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return _MOST_FRAMES * self.tokens_per_frame
+
+    def with_overrides(self, overrides: Overrides) -> NumberedFrames:
+        """See `Geometry.with_overrides`: which frames are decoded."""
+        read_scoped_kwargs(overrides.processor, "videos_kwargs")
+        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
+
+    def frames(self, video: VideoSize) -> Frames:
+        """See `VideoGeometry.frames`."""
+        return sample(self.sampler, video, self.sampling)
+
+    def replacements(
+        self, items: Sequence[VideoSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (self._replacement(len(self.frames(video).indices), context) for video in items)
+
+    def _replacement(self, frames: int, context: RequestContext) -> Replacement:
+        check_count(frames * self.tokens_per_frame)
+        # One feature position stands for all of a frame: special tokens are not merged.
+        texts = [self.frame.format(number=n + 1) + self.fill + self.end for n in range(frames)]
+        short = context.encode(self.separator.join(texts))
+        repeats = np.where(short == self.video_token_id, self.tokens_per_frame, 1)
+        token_ids = np.repeat(short, repeats)
+        runs: list[tuple[bool, int]] = []
+        others = 0
+        for token in short.tolist():
+            if token == self.video_token_id:
+                runs += [(False, others), (True, self.tokens_per_frame)]
+                others = 0
+            else:
+                others += 1
+        return Replacement(token_ids, tuple(run for run in [*runs, (False, others)] if run[1]))

@@ -1,0 +1,90 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen-Omni: pairs of frames, each resized as an image is.
+
+Sources: transformers 5.20.2 ``models/qwen2_vl/video_processing_qwen2_vl.py``, vLLM 0.33.0
+``model_executor/models/qwen2_vl.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.smart_resize import pixel_limits, smart_resize
+from mmroute.geometry.video_kwargs import read_scoped_kwargs
+from mmroute.items import VideoSize
+
+__all__ = ["VideoResize"]
+
+_MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
+
+
+@dataclass(frozen=True, slots=True)
+class VideoResize:
+    """Counts the tokens of pairs of frames after a smart resize.
+
+    Attributes:
+        video_token_id: the fill.
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        min_pixels: smallest area of a frame after the resize, in pixels.
+        max_pixels: largest area.
+        sampler: which frames are decoded.
+        sampling: what the request asks of it.
+    """
+
+    video_token_id: int
+    patch_size: int
+    merge_size: int
+    min_pixels: int
+    max_pixels: int
+    sampler: Sampler
+    sampling: Sampling = DEFAULT
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
+
+    def with_overrides(self, overrides: Overrides) -> VideoResize:
+        """See `Geometry.with_overrides`: limits of the area, and which frames are decoded."""
+        given = read_scoped_kwargs(
+            overrides.processor,
+            "videos_kwargs",
+            "min_pixels", "max_pixels", "size", "fps", "num_frames",
+        )  # fmt: skip
+        lowest, highest = pixel_limits(
+            given,
+            {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
+            keeps_partial_size=False,
+        )
+        return replace(
+            self,
+            min_pixels=lowest,
+            max_pixels=highest,
+            sampling=sampling_of(self.sampler, overrides.media_io),
+        )
+
+    def frames(self, video: VideoSize) -> Frames:
+        """See `VideoGeometry.frames`."""
+        return sample(self.sampler, video, self.sampling)
+
+    def replacements(
+        self, items: Sequence[VideoSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (self._replacement(video) for video in items)
+
+    def _replacement(self, video: VideoSize) -> Replacement:
+        factor = self.patch_size * self.merge_size
+        pairs = -(-len(self.frames(video).indices) // 2)
+        height, width = smart_resize(
+            video.height,
+            video.width,
+            factor=factor,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+        )
+        return fill(self.video_token_id, pairs * (height // factor) * (width // factor))

@@ -1,0 +1,48 @@
+"""Videos that a client sends as single frames: ``data:video/jpeg;base64,FRAME,FRAME,...``.
+
+Source: vLLM 0.33.0 ``multimodal/media/video.py`` (`VideoMediaIO.load_base64`).
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Final
+
+import pybase64
+
+from mmroute.errors import InexactError, Reason
+from mmroute.images.header import read_header
+from mmroute.videos.header import VideoHeader
+
+__all__ = ["read_frame_list"]
+
+_FPS: Final = 1.0
+
+
+def read_frame_list(text: str, most: int) -> tuple[VideoHeader, bytes]:
+    """What the engine reads of a list of frames, and the text of all as bytes.
+
+    Args:
+        text: their base64, joined by commas.
+        most: how many frames are read at most; -1 for all.
+
+    Raises:
+        InexactError: `item_unreadable` if a frame is no strict base64, or they differ in size;
+            what reading an image raises.
+    """
+    frames = text.split(",") if most < 0 else text.split(",", most)[:most]
+    sizes = set()
+    for frame in frames:
+        try:
+            data = pybase64.b64decode(frame, validate=True)
+        except ValueError as error:
+            raise _unreadable(f"a frame is not strict base64 ({error})") from error
+        sizes.add(read_header(io.BytesIO(data), complete=True).upright)
+    if len(sizes) != 1:
+        raise _unreadable(f"its frames have {len(sizes)} sizes")
+    ((width, height),) = sizes
+    return VideoHeader(width, height, len(frames), _FPS), text.encode()
+
+
+def _unreadable(why: str) -> InexactError:
+    return InexactError(Reason.ITEM_UNREADABLE, f"the engine cannot read the list of frames: {why}")
