@@ -158,6 +158,7 @@ class Normalizer:
             **fields: of a `Request`: exactly one of `messages`, `prompt` and
                 `prompt_token_ids`, and whatever else it has.
 
+        >>> from mmroute import ImageSize
         >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
         >>> routing = normalizer.normalize(
         ...     messages=[{"role": "user", "content": [{"type": "image"}]}],

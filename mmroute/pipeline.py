@@ -7,8 +7,8 @@ looked up here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -80,8 +80,7 @@ def answer(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class Prepared(NamedTuple):
     """A request whose items are counted, and not yet placed.
 
     Attributes:
@@ -120,7 +119,7 @@ def prepare(
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
     if items.keys() - {Modality.IMAGE}:
         check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
-    insertions = list(_insertions(model, geometries, items, len(ids))) if items else []
+    insertions = _insertions(model, geometries, items, len(ids)) if items else []
     lap(Stage.COUNT)
     return Prepared(ids, items, geometries, insertions)
 
@@ -215,8 +214,8 @@ def _chat_ids(
 ) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
     chat = model.engine.parse_chat(request)
-    for part in chat.media:
-        _rules(model, part.modality)
+    for modality in {part.modality for part in chat.media}:
+        _rules(model, modality)
     items = items_of_parts(chat.media, request, model.engine, links)
     lap(Stage.PARSE)
     rendered = model.chat.render(chat, _in_order(chat, items), request)
@@ -276,8 +275,9 @@ def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
 
 def _insertions(
     model: ResolvedModel, geometries: _Geometries, items: Items, text_length: int
-) -> Iterator[Insertion]:
+) -> list[Insertion]:
     """What takes each item's place, within the limits of the engine."""
+    insertions: list[Insertion] = []
     total = 0
     planned = max(rules.max_embeds for rules in model.media.values())
     limit = max(model.engine.min_encoder_cache, planned)
@@ -286,17 +286,19 @@ def _insertions(
         numbers = [size_of(item) for item in listed]
         replacements = geometries[modality].replacements(numbers, model.context(text_length))
         for number, replacement in enumerate(replacements):
-            if replacement.num_embeds > limit:
+            num_embeds = replacement.num_embeds
+            if num_embeds > limit:
                 raise InexactError(
                     Reason.ITEM_TOO_LARGE,
-                    f"an {modality} of {numbers[number]} has {replacement.num_embeds} features; "
-                    f"the engine's encoder cache is sure to hold {limit}",
+                    f"an {modality} of {numbers[number]} has {num_embeds} features; the engine's "
+                    f"encoder cache is sure to hold {limit}",
                 )
-            total += replacement.num_embeds
+            total += num_embeds
             if total >= model.max_model_len:
                 raise _too_long(model, total, f"{modality}s alone give")
             target = rules.target if replacement.target is None else replacement.target
-            yield Insertion(modality, number, target, replacement)
+            insertions.append(Insertion(modality, number, target, replacement))
+    return insertions
 
 
 def _check_length(model: ResolvedModel, token_ids: TokenIds) -> None:

@@ -59,9 +59,8 @@ class HdTransform:
         """See `Geometry.replacements`."""
         for number, image in enumerate(items, 1):
             target = context.encode(self.target.replace("{n}", str(number)))
-            yield replace(
-                fill(self.image_token_id, self.count(image)), target=tuple(target.tolist())
-            )
+            counted = fill(self.image_token_id, self.count(image))
+            yield counted._replace(target=tuple(target.tolist()))
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -69,9 +69,9 @@ def _explains(difference: Difference, replacements: tuple[Replacement, ...]) -> 
         answer = _spliced(difference, replacements)
         return np.array_equal(answer, difference.theirs)
     pairs = zip(prepared.insertions, replacements, strict=True)
-    insertions = [replace(insertion, replacement=other) for insertion, other in pairs]
+    insertions = [insertion._replace(replacement=other) for insertion, other in pairs]
     try:
-        expansion = expand(model, replace(prepared, insertions=insertions))
+        expansion = expand(model, prepared._replace(insertions=insertions))
     except InexactError:
         return False
     return np.array_equal(expansion.token_ids, difference.theirs)

@@ -67,8 +67,7 @@ class Expansion:
     placeholders: tuple[PlaceholderRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Insertion:
+class Insertion(NamedTuple):
     """One item that is to be placed.
 
     Attributes:

@@ -20,6 +20,7 @@ from small_models import SMALL_MODELS
 
 from mmroute import ImageSize
 from mmroute.errors import InexactError
+from mmroute.geometry import RequestContext
 from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.smart_resize import SmartResize
@@ -39,13 +40,14 @@ with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 sides = st.integers(1, 6000)
+NO_TEXT = RequestContext(0, 0, lambda _: np.array([], np.uint32))
 many_sizes = settings(max_examples=400)
 
 
 def count(geometry: Any, image: ImageSize) -> int | None:
     """The number of tokens, or None where the image is refused."""
     try:
-        (replacement,) = geometry.replacements([image])
+        (replacement,) = geometry.replacements([image], NO_TEXT)
     except InexactError:
         return None
     return len(replacement.token_ids)

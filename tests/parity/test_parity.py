@@ -352,7 +352,7 @@ class Reversed:
 
     def expand(self, ids: Any, insertions: Sequence[Insertion]) -> Expansion:
         pairs = zip(insertions, reversed(insertions), strict=True)
-        turned = [replace(here, replacement=other.replacement) for here, other in pairs]
+        turned = [here._replace(replacement=other.replacement) for here, other in pairs]
         expansion: Expansion = self.inner.expand(ids, turned)
         return expansion
 

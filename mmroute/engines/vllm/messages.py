@@ -150,8 +150,11 @@ def _placed(
 ) -> MediaPart:
     """The part of an item, numbered among those of its modality."""
     modality = _MODALITIES[kind]
-    before = (other.number for other in reversed(media) if other.modality is modality)
-    number = 1 + next(before, 0)
+    number = 1
+    if media and media[-1].modality is modality:
+        number += media[-1].number
+    elif media:
+        number += next((p.number for p in reversed(media) if p.modality is modality), 0)
     if len(part) == 1 and "type" in part:
         placed = MediaPart(modality, number, None, None, extra, part)
     else:
