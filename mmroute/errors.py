@@ -93,6 +93,8 @@ class Reason(StrEnum):
     """Block hashes cover which video or recording it was, and only its numbers are known."""
     IMAGE_IDENTITY_UNKNOWN = "image_identity_unknown"
     """Block hashes cover which image it was, and only its size is known."""
+    BLOCK_SIZE_UNKNOWN = "block_size_unknown"
+    """Block hashes were asked for without a block size, and the engine chooses the model's own."""
     TOO_MANY_IMAGES = "too_many_images"
     """More images than the engine takes in one prompt."""
     PLACEHOLDER_COUNT_MISMATCH = "placeholder_count_mismatch"

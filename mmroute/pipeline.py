@@ -74,6 +74,7 @@ def answer(
         items=placed,
         lora=request.lora,
         cache_salt=request.cache_salt,
+        hash_block_size=model.hash_block_size,
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _reuse=hash_reuse,

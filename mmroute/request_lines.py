@@ -147,12 +147,12 @@ def tokens_answer(routing: Routing) -> dict[str, Any]:
 
 
 def blocks_answer(
-    routing: Routing, *, algorithm: str, block_size: int, seed: str | None
+    routing: Routing, *, algorithm: str, block_size: int | None, seed: str | None
 ) -> dict[str, Any]:
     """What ``mmroute blocks`` answers: block hashes, and which images they cover.
 
     Raises:
-        InexactError: `image_identity_unknown`.
+        InexactError: `image_identity_unknown`, `block_size_unknown`.
     """
     hashes = routing.block_hashes(algorithm, block_size=block_size, seed=seed)
     identities = [identity for identity in routing.image_identities if identity is not None]

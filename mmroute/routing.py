@@ -48,6 +48,8 @@ class Routing:
         cache_salt: of the request.
         reason: None if exact.
         message: what was found, and what to do; empty if exact.
+        hash_block_size: tokens under one block hash by the engine's default; None where the engine
+            chooses them for the model.
     """
 
     items: tuple[PlacedItem, ...] = ()
@@ -55,6 +57,7 @@ class Routing:
     cache_salt: str | None = None
     reason: Reason | None = None
     message: str = ""
+    hash_block_size: int | None = 16
     _token_ids: TokenIds | None = field(default=None, repr=False)
     _unexpanded: TokenIds | None = field(default=None, repr=False)
     _reuse: HashReuse | None = field(default=None, repr=False)
@@ -67,6 +70,7 @@ class Routing:
             self.cache_salt,
             self.reason,
             self.message,
+            self.hash_block_size,
             self._token_ids,
             self._unexpanded,
         )
@@ -122,7 +126,7 @@ class Routing:
         self,
         algorithm: str = "sha256",
         *,
-        block_size: int = 16,
+        block_size: int | None = None,
         seed: str | None = None,
         previous: BlockHashes | None = None,
     ) -> BlockHashes:
@@ -131,7 +135,7 @@ class Routing:
         Args:
             algorithm: the engine's ``--prefix-caching-hash-algo``: ``sha256``, ``sha256_cbor``,
                 ``xxhash`` or ``xxhash_cbor``.
-            block_size: the engine's, in tokens.
+            block_size: the engine's, in tokens; None for `hash_block_size`.
             seed: the engine's ``PYTHONHASHSEED``; None if it runs without, which the xxhash
                 algorithms answer with a random one: give them theirs.
             previous: hashes of an earlier prompt of the same conversation. Blocks at the
@@ -140,10 +144,11 @@ class Routing:
 
         Raises:
             InexactError: the request is inexact; `image_identity_unknown` if only the size is
-                known of one of its images.
+                known of one of its images; `block_size_unknown` if there is none.
             ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
                 positive integer.
         """
+        block_size = self._block_size(block_size)
         token_ids, keys = self.token_ids, self._extra_keys(block_size)
         if previous is None and self._reuse is not None:
             return self._reuse.hash_blocks(
@@ -158,14 +163,26 @@ class Routing:
             previous=previous,
         )
 
-    def extra_keys(self, *, block_size: int = 16) -> tuple[tuple[ExtraKey, ...] | None, ...]:
+    def extra_keys(
+        self, *, block_size: int | None = None
+    ) -> tuple[tuple[ExtraKey, ...] | None, ...]:
         """What else enters the hash of each full block: LoRA, images, cache salt; or None.
 
         Raises:
             InexactError: as for `block_hashes`.
             ValueError: `block_size` is no positive integer.
         """
-        return tuple(self._extra_keys(block_size))
+        return tuple(self._extra_keys(self._block_size(block_size)))
+
+    def _block_size(self, given: int | None) -> int:
+        size = self.hash_block_size if given is None else given
+        if size is None:
+            raise InexactError(
+                Reason.BLOCK_SIZE_UNKNOWN,
+                "the engine itself chooses the block size of this hybrid model; give the worker's, "
+                "which its BlockStored events and its log tell",
+            )
+        return size
 
     def _extra_keys(self, block_size: int) -> ExtraKeys:
         check_block_size(block_size)

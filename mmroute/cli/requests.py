@@ -161,8 +161,8 @@ def add_blocks(commands: Commands) -> None:
         "--block-size",
         metavar="N",
         type=_positive,
-        default=16,
-        help="the engine's block size in tokens (default: %(default)s)",
+        help="the engine's block size in tokens (default: the engine's own default; hybrid models "
+        "have none)",
     )
     blocks.add_argument(
         "--hash-seed",

@@ -87,6 +87,11 @@ class ResolvedModel:
     max_token_id: int
     origins: tuple[Origin, ...]
 
+    @property
+    def hash_block_size(self) -> int | None:
+        """Tokens under one block hash by the engine's default; None where it chooses them."""
+        return None if self.family.hybrid else self.engine.hash_block_size
+
     def context(self, text_length: int) -> RequestContext:
         """What a geometry may know of a request whose un-expanded prompt has that many tokens."""
         return RequestContext(text_length, self.max_model_len, self.encode_plain)

@@ -220,6 +220,9 @@ class FamilySpec(_Strict):
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
     chat: str = "template"
     """How the engine renders chats; see `mmroute.engines`."""
+    hybrid: bool = False
+    """Whether layers with a state stand among those with attention: the engine then chooses the
+    number of tokens under one block hash itself."""
     placement: Annotated[str, AfterValidator(_known_placement)] = "targets"
     """The rule by which items take their places; see `mmroute.placement.rules`."""
     image: MediaSpec | None = None

@@ -105,12 +105,12 @@ class BlockForm:
 
     Attributes:
         algorithm: the engine's ``--prefix-caching-hash-algo``.
-        block_size: in tokens.
+        block_size: in tokens; None for the engine's default.
         seed: the engine's PYTHONHASHSEED.
     """
 
     algorithm: str
-    block_size: int
+    block_size: int | None
     seed: str | None
 
 

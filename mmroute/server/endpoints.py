@@ -158,7 +158,8 @@ class Endpoints:
     ) -> tuple[HandlerResult, Timings]:
         """In place if it is little, for a thread costs more than that; else in a thread."""
         follows = self._settings.links is not None and b"http" in raw
-        hashes_much = context.blocks is not None and context.blocks.block_size < _SMALL_BLOCK
+        size = context.blocks.block_size if context.blocks else None
+        hashes_much = size is not None and size < _SMALL_BLOCK
         if not (follows or hashes_much) and _is_little(raw, self._settings.worker_bytes):
             return handle(raw, context)
         future = self._pool.submit(handle, raw, context)
@@ -270,9 +271,8 @@ def _block_form(request: Request, seed: str | None) -> BlockForm | None:
     query = request.query_params
     if "block_size" not in query and "algorithm" not in query:
         return None
-    size, algorithm = query.get("block_size", "16"), query.get("algorithm", "sha256")
-    digits = size.isascii() and size.isdecimal() and len(size) <= len(str(_MAX_BLOCK))
-    if not digits or not 1 <= int(size) <= _MAX_BLOCK:
+    size, algorithm = query.get("block_size"), query.get("algorithm", "sha256")
+    if size is not None and not _is_block_size(size):
         raise bad_request(
             f"block_size must be a positive integer, found {shown(size)}", "block_size"
         )
@@ -285,4 +285,9 @@ def _block_form(request: Request, seed: str | None) -> BlockForm | None:
         none_hash(algorithm, seed)
     except ValueError as error:
         raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
-    return BlockForm(algorithm, int(size), seed)
+    return BlockForm(algorithm, None if size is None else int(size), seed)
+
+
+def _is_block_size(text: str) -> bool:
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_BLOCK))
+    return digits and 1 <= int(text) <= _MAX_BLOCK

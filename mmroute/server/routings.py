@@ -61,7 +61,11 @@ def route_beginning(
 ) -> Routing | None:
     """The tokens before the first image, as a prompt of their own; None where nobody can say."""
     found = text_prefix(loaded.model, _asked(loaded, request, cache_salt))
-    return None if found is None else Routing(cache_salt=cache_salt, _token_ids=found)
+    if found is None:
+        return None
+    return Routing(
+        cache_salt=cache_salt, hash_block_size=loaded.model.hash_block_size, _token_ids=found
+    )
 
 
 def route_prompt(
@@ -105,7 +109,11 @@ def route_prompt(
     if max(ids) > _MAX_ID:
         message = f"{shown(max(ids))} is no token ID of any model"
         raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
-    return Routing(cache_salt=cache_salt, _token_ids=np.array(ids, dtype=np.uint32))
+    return Routing(
+        cache_salt=cache_salt,
+        hash_block_size=loaded.model.hash_block_size,
+        _token_ids=np.array(ids, dtype=np.uint32),
+    )
 
 
 def token_ids_of(loaded: LoadedModel, text: str, *, add_special_tokens: bool) -> TokenIds:

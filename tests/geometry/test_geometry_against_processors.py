@@ -22,17 +22,27 @@ from mmroute import ImageSize
 from mmroute.errors import InexactError
 from mmroute.geometry import RequestContext
 from mmroute.geometry.anyres import AnyRes
+from mmroute.geometry.glm_resize import GlmResize
+from mmroute.geometry.paddleocr_resize import PaddleOcrResize
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
+from mmroute.geometry.token_budget import TokenBudget
 
 with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     warnings.simplefilter("ignore")
     from mistral_common.tokens.tokenizers.image import ImageConfig, ImageEncoder, SpecialImageIDs
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+    from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+    from transformers.models.glm5_next.image_processing_pil_glm5_next import (
+        Glm5NextImageProcessorPil,
+    )
     from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
     from transformers.models.llava_onevision.processing_llava_onevision import (
         LlavaOnevisionProcessor,
+    )
+    from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import (
+        PaddleOCRVLImageProcessorPil,
     )
     from transformers.models.pixtral.image_processing_pil_pixtral import (
         get_resize_output_image_size,
@@ -70,6 +80,46 @@ def test_smart_resize(patch: int, lowest: int, highest: int) -> None:
     def agrees(height: int, width: int) -> None:
         try:
             expected = processor.get_number_of_image_patches(height, width) // 4
+        except ValueError:
+            expected = None
+        assert count(geometry, ImageSize(width, height)) == expected
+
+    agrees()
+
+
+def _areas(lowest: int, highest: int) -> dict[str, int]:
+    return {"shortest_edge": lowest, "longest_edge": highest}
+
+
+@pytest.mark.parametrize(
+    ("processor", "geometry"),
+    [
+        (
+            Glm4vImageProcessorPil(patch_size=14, merge_size=2, size=_areas(12544, 9633792)),
+            GlmResize(1, 14, 2, 2, 12544, 9633792),
+        ),
+        (
+            PaddleOCRVLImageProcessorPil(patch_size=14, merge_size=2, size=_areas(147456, 2359296)),
+            PaddleOcrResize(1, 14, 2, 147456, 2359296),
+        ),
+        (
+            Glm5NextImageProcessorPil(patch_size=14, merge_size=2),
+            TokenBudget(1, 14, 2, 1, 16, 8000),
+        ),
+    ],
+    ids=["glm", "paddleocr", "glm-5.3"],
+)
+def test_resizes_of_their_own(processor: Any, geometry: Any) -> None:
+    @many_sizes
+    @given(sides, sides)
+    @example(27, 5600)
+    @example(5, 1000)
+    @example(5, 1001)
+    @example(1, 1)
+    @example(6000, 6000)
+    def agrees(height: int, width: int) -> None:
+        try:
+            expected = processor.get_number_of_image_patches(height, width, {}) // 4
         except ValueError:
             expected = None
         assert count(geometry, ImageSize(width, height)) == expected

@@ -1,0 +1,237 @@
+"""What a family spec says beside counts: block sizes, chats only, requirements, identities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import Files
+
+from mmroute import InexactError, ModelError, Normalizer, Reason
+from mmroute.geometry import Overrides
+from mmroute.images import read_image
+from mmroute.items import IdentitySource, ImageSize
+
+ChangedModel = Callable[..., Path]
+IMAGE = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what is it"}]}
+PNG_RGBA = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAC"
+    "hwGA60e6kgAAAABJRU5ErkJggg=="
+)
+
+
+def _qwen3_5(files: Files) -> None:
+    config = files["config.json"]
+    config |= {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
+
+
+def _kimi(model_type: str, architecture: str, **config: Any) -> Callable[[Files], None]:
+    """Qwen3-VL's small vocabulary, with Kimi's names for its tokens."""
+    names = {
+        "<|image_pad|>": "<|media_pad|>",
+        "<|video_pad|>": "<|media_content|>",
+        "<|vision_start|>": "<|media_begin|>",
+        "<|vision_end|>": "<|media_end|>",
+    }
+
+    def change(files: Files) -> None:
+        tokens = [
+            *files["tokenizer.json"]["added_tokens"],
+            *files["tokenizer_config.json"]["added_tokens_decoder"].values(),
+        ]
+        for token in tokens:
+            token["content"] = names.get(token["content"], token["content"])
+        files["tokenizer_config.json"]["tokenizer_class"] = "PreTrainedTokenizerFast"
+        old = files["config.json"]
+        files["config.json"] = {
+            "model_type": model_type,
+            "architectures": [architecture],
+            "text_config": old["text_config"],
+            **config,
+        }
+        files["preprocessor_config.json"] = {
+            "media_proc_cfg": {
+                "in_patch_limit": 16384,
+                "patch_size": 14,
+                "merge_kernel_size": 2,
+                "patch_limit_on_one_side": 512,
+                "fixed_output_tokens": None,
+            }
+        }
+        del files["chat_template.json"]
+        files["chat_template.jinja"] = _TEMPLATE
+
+    return change
+
+
+_TEMPLATE = (
+    "{%- for message in messages -%}[{{ message.role }}"
+    "{%- if message.tool %} {{ message.tool }} {{ message.index }}{% endif %}]"
+    "{%- if message.content is string -%}{{ message.content }}"
+    "{%- else -%}{%- for part in message['content'] -%}"
+    "{%- if part.type == 'image' -%}<|media_pad|>{%- else -%}{{ part.text }}{%- endif -%}"
+    "{%- endfor -%}{%- endif -%}{%- endfor -%}"
+    "{%- if thinking_effort %} {{ thinking_effort }}{% endif %}"
+    "{%- if thinking is defined %} {{ thinking }}{% endif %}"
+)
+
+
+@pytest.fixture
+def kimi_k2_5(changed_model: ChangedModel) -> Normalizer:
+    change = _kimi("kimi_k25", "KimiK25ForConditionalGeneration", use_unified_vision_chunk=True)
+    return Normalizer.from_pretrained(changed_model("small-qwen3-vl", change))
+
+
+@pytest.fixture
+def kimi_k3(changed_model: ChangedModel) -> Normalizer:
+    change = _kimi("kimi_k3", "KimiK3ForConditionalGeneration")
+    return Normalizer.from_pretrained(changed_model("small-qwen3-vl", change))
+
+
+def test_the_block_size_of_a_hybrid_model_must_be_given(changed_model: ChangedModel) -> None:
+    model = Normalizer.from_pretrained(changed_model("small-qwen3-vl", _qwen3_5))
+    routing = model.normalize(prompt="the image " * 40)
+    for asked in (routing.block_hashes, routing.extra_keys):
+        with pytest.raises(InexactError) as inexact:
+            asked()
+        assert inexact.value.reason is Reason.BLOCK_SIZE_UNKNOWN
+    assert len(routing.block_hashes(block_size=32).hashes) == len(routing.token_ids) // 32
+
+
+def test_marks_stay_with_the_letters_before_them(changed_model: ChangedModel) -> None:
+    """Qwen3.5's tokenizer class splits so, whatever tokenizer.json says; Qwen2's does not."""
+
+    def merge_mark(files: Files) -> None:
+        vocabulary, merges = (files["tokenizer.json"]["model"][n] for n in ("vocab", "merges"))
+        # The bytes of q and of a combining accent, in place of the last two words.
+        for at, pair in ((-2, ("q", "\u00cc")), (-1, ("q\u00cc", "\u0123"))):
+            vocabulary["".join(pair)] = vocabulary.pop(merges[at].replace(" ", ""))
+            merges[at] = " ".join(pair)
+
+    def merge_mark_for_qwen3_5(files: Files) -> None:
+        merge_mark(files)
+        _qwen3_5(files)
+
+    text, lengths = "q\u0301", []
+    for change in (merge_mark_for_qwen3_5, merge_mark):
+        model = Normalizer.from_pretrained(changed_model("small-qwen3-vl", change)).model
+        lengths.append(len(model.tokenizer.encode(text, add_special_tokens=False)))
+    assert lengths == [1, 3]
+
+
+def test_images_beside_a_prompt_are_refused_where_the_engine_takes_them_in_chats_only(
+    kimi_k2_5: Normalizer,
+) -> None:
+    images = [ImageSize(100, 50)]
+    refused = kimi_k2_5.normalize(prompt="<|media_pad|>", images=images)
+    assert refused.reason is Reason.UNSUPPORTED_MODALITY
+    assert kimi_k2_5.normalize(messages=[IMAGE], images=images).exact
+
+
+def test_a_field_that_the_spec_does_not_hold_for_is_named(changed_model: ChangedModel) -> None:
+    change = _kimi("kimi_k25", "KimiK25ForConditionalGeneration")
+    with pytest.raises(ModelError, match=r"config\.json:use_unified_vision_chunk") as error:
+        Normalizer.from_pretrained(changed_model("small-qwen3-vl", change))
+    assert error.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+def test_an_image_hashed_by_its_pixels_has_no_identity_but_its_name(kimi_k2_5: Normalizer) -> None:
+    by_file = kimi_k2_5.normalize(messages=[_with(PNG_RGBA)])
+    assert by_file.exact
+    assert by_file.image_identities == (None,)
+    named = kimi_k2_5.normalize(messages=[IMAGE], images=[ImageSize(9, 9, "cat")])
+    assert [str(identity) for identity in named.image_identities] == ["cat"]
+    mixed = kimi_k2_5.normalize(
+        messages=[IMAGE, IMAGE], images=[ImageSize(9, 9, "cat"), ImageSize(9, 9)]
+    )
+    assert mixed.reason is Reason.INVALID_REQUEST
+
+
+def test_what_an_image_is_converted_to_enters_its_identity_only_where_it_is(
+    kimi_k3: Normalizer, normalizer: Callable[[str], Normalizer]
+) -> None:
+    assert read_image(PNG_RGBA).converted
+    model_id = "one"
+    identities = []
+    for model in (kimi_k3.model, normalizer("small-qwen3-vl").model):
+        form = next(iter(model.media.values())).identity
+        found = model.engine.identify(
+            read_image(PNG_RGBA),
+            overrides=Overrides({}, {}),
+            frames=None,
+            model_id=model_id,
+            form=form,
+        )
+        assert found is not None
+        assert found.source is IdentitySource.CONTENT_HASH
+        identities.append(found.value)
+    assert identities[0] != identities[1]
+
+
+def _with(url: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+
+
+def _call(call_id: str, name: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": "{}"}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def _result(call_id: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+@pytest.mark.parametrize(
+    ("results", "rendered"),
+    [
+        (("b", "a"), "[tool f 1]a[tool g 2]b"),
+        (("g:1", "f:0"), "[tool f 1]f:0[tool g 2]g:1"),
+        (("b", "unknown"), "[tool]b[tool]unknown"),
+    ],
+)
+def test_kimi_k3_orders_the_results_of_tools(
+    kimi_k3: Normalizer, results: tuple[str, ...], rendered: str
+) -> None:
+    calls = [_call("a", "f"), _call("b", "g")]
+    messages = [
+        {"role": "assistant", "tool_calls": calls},
+        *(_result(name, name) for name in results),
+    ]
+    routing = kimi_k3.normalize(messages=messages)
+    text = kimi_k3.model.tokenizer.decode(routing.token_ids.tolist())
+    assert text == f"[assistant]{rendered}"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "end"),
+    [
+        ({"reasoning_effort": "low"}, " low"),
+        ({"reasoning_effort": "none"}, " False"),
+        ({"enable_thinking": False, "thinking": True}, " True"),
+        ({"thinking_effort": "medium"}, None),
+        ({"truncation": True}, None),
+    ],
+)
+def test_kimi_k3_reads_effort_by_other_names(
+    kimi_k3: Normalizer, kwargs: dict[str, Any], end: str | None
+) -> None:
+    routing = kimi_k3.normalize(
+        messages=[{"role": "user", "content": "x"}], chat_template_kwargs=kwargs
+    )
+    if end is None:
+        assert routing.reason is Reason.INVALID_REQUEST
+    else:
+        text = kimi_k3.model.tokenizer.decode(routing.token_ids.tolist())
+        assert text == f"[user]x{end}"
+
+
+def test_kimi_k3_writes_the_size_of_an_image(kimi_k3: Normalizer) -> None:
+    routing = kimi_k3.normalize(prompt="<|kimi_image_placeholder|>!", images=[ImageSize(60, 30)])
+    text = kimi_k3.model.tokenizer.decode(routing.token_ids.tolist())
+    pads = "<|media_pad|>" * 6
+    assert text == f"<|media_begin|>image 60x30<|media_content|>{pads}<|media_end|>!"
+    (placeholder,) = routing.placeholders
+    assert placeholder.embed_runs is not None
+    assert [count for is_embed, count in placeholder.embed_runs if is_embed] == [6]
