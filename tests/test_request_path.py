@@ -257,7 +257,18 @@ def test_a_template_that_raises_is_a_reason(
 
 
 @pytest.mark.parametrize(
-    "source", ["{{ strftime_now('%Y') }}", "{{ lipsum() }}", "{{ [1, 2] | random }}"]
+    "source",
+    [
+        "{{ strftime_now('%Y') }}",
+        "{{ lipsum() }}",
+        "{{ [1, 2] | random }}",
+        "{% if strftime_now('%Y') is string %}a{% endif %}",
+        "{% if strftime_now('%Y') is sequence %}a{% endif %}",
+        "{{ strftime_now('%Y') | upper }}",
+        "{{ 'a' ~ strftime_now('%Y') }}",
+        "{% if strftime_now('%Y').upper is defined %}a{% endif %}",
+        "{% if strftime_now('%Y') in ['2025'] %}a{% endif %}",
+    ],
 )
 def test_a_template_that_depends_on_the_moment_is_a_reason(
     source: str, changed_model: Callable[..., Any]
@@ -272,6 +283,17 @@ def test_a_template_that_depends_on_the_moment_is_a_reason(
     assert model.normalize(messages=[message]).exact
     routing = model.normalize(messages=[message] * 2)
     assert routing.reason is Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE
+
+
+def test_a_template_may_ask_for_the_moment_and_never_write_it(
+    changed_model: Callable[..., Any],
+) -> None:
+    def change(files: dict[str, Any]) -> None:
+        template = "{% if not day is defined %}{% set day = strftime_now('%d') %}{% endif %}x"
+        files["chat_template.json"] = {"chat_template": template}
+
+    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
+    assert model.normalize(messages=[{"role": "user", "content": "dog"}]).exact
 
 
 def test_numpy_ids_are_read_and_answers_are_read_only(

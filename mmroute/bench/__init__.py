@@ -1,1 +1,1 @@
-"""What requests cost: latency by stage, throughput of all cores, memory of a loaded model."""
+"""Measurements: latency by stage, throughput of all cores, load time and memory of a model."""

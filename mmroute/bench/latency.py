@@ -1,4 +1,4 @@
-"""How long the requests of a mix take, whole and by stage."""
+"""Measure the latency of a mix of requests, whole and by stage."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNTIMED: Final = range(1_000_000_000, 1_000_000_000 + _WARM_UP)
 
 
 class WrongAnswerError(MmrouteError):
-    """A timed answer is not the reference's. Its time says nothing."""
+    """A timed answer differs from the reference's, so its time means nothing."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Reason.SELF_CHECK_FAILED, message)
@@ -48,7 +48,7 @@ class WrongAnswerError(MmrouteError):
 
 @dataclass(frozen=True, slots=True)
 class Hashing:
-    """How block hashes are asked for.
+    """The settings of block hashes.
 
     Attributes:
         algorithm: the engine's ``--prefix-caching-hash-algo``.
@@ -68,7 +68,7 @@ class Hashing:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What the requests of one mix take.
+    """The latency of the requests of one mix.
 
     Attributes:
         mix: its name.
@@ -180,7 +180,7 @@ def wrong_answer(number: int) -> WrongAnswerError:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """What the reference says of a request."""
+    """The reference's answer to a request."""
 
     digest: str
     token_ids: int

@@ -1,4 +1,4 @@
-"""Where something was measured: a time means nothing without it."""
+"""The machine and the library versions of a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, as a table, as JSON and as a picture."""
+"""A measurement as a table, as JSON and as a plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it takes to load a model, in a fresh process: time, and memory."""
+"""Measure the time and memory of loading a model in a fresh process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many measured times as a few numbers."""
+"""Percentiles of measured times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGITS = 2
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Times of one thing.
+    """Percentiles of one kind of measurement.
 
     Attributes:
         p50: the median, in microseconds.

@@ -1,4 +1,4 @@
-"""Requests per second of all cores: one process for each, with a normalizer of its own."""
+"""Measure the requests per second of all cores, with one process and one normalizer for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_WAIT: Final = 600.0  # seconds, in which every process has loaded its m
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What all processes answered together.
+    """The throughput of all processes together.
 
     Attributes:
         mix: its name.
@@ -50,7 +50,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one process does; it loads both normalizers anew when it gets this."""
+    """The work of one process. Unpickling it loads both normalizers anew."""
 
     number: int
     normalizer: Normalizer
@@ -98,13 +98,13 @@ def measure_throughput(
                 process.start()
             theirs.close()  # or its end would not be noticed
             running.append((process, ours))
-        told = [_told(ours) for _, ours in running]
+        received = [_received(ours) for _, ours in running]
     finally:
         for process, ours in running:
             ours.close()
             process.terminate()
             process.join()
-    slowest = [max(seconds) for seconds in zip(*_all_told(told), strict=True)]
+    slowest = [max(seconds) for seconds in zip(*_checked(received), strict=True)]
     total = processes * requests
     return tuple(
         Throughput(
@@ -128,7 +128,7 @@ def _bound_to_core(number: int) -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def _told(ours: Connection) -> list[float] | MmrouteError | None:
+def _received(ours: Connection) -> list[float] | MmrouteError | None:
     """What a process found; None if it ended without a word."""
     try:
         found: list[float] | MmrouteError = ours.recv()
@@ -137,13 +137,13 @@ def _told(ours: Connection) -> list[float] | MmrouteError | None:
     return found
 
 
-def _all_told(told: Sequence[list[float] | MmrouteError | None]) -> list[list[float]]:
+def _checked(received: Sequence[list[float] | MmrouteError | None]) -> list[list[float]]:
     """The seconds of all; or the error of one, which may have ended the others."""
-    for found in told:
+    for found in received:
         if isinstance(found, MmrouteError):
             raise found
-    seconds = [found for found in told if isinstance(found, list)]
-    if len(seconds) < len(told):
+    seconds = [found for found in received if isinstance(found, list)]
+    if len(seconds) < len(received):
         raise MmrouteError(
             Reason.SELF_CHECK_FAILED,
             "a process of the throughput measurement ended early; its own message stands above",
@@ -158,7 +158,7 @@ def _work(share: _Share, barrier: Barrier, theirs: Connection) -> None:
         barrier.abort()
         theirs.send(error)
     except BrokenBarrierError:
-        theirs.close()  # another process has told why, or nobody has
+        theirs.close()  # another process has sent the error, or none has
     except BaseException:
         barrier.abort()
         raise

@@ -1,4 +1,4 @@
-"""Tokenizer and configuration files from workers, over gRPC; and who has loaded which.
+"""Fetch tokenizer and configuration files from workers over gRPC, and keep a registry of them.
 
 Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this package.
 """

@@ -1,4 +1,4 @@
-"""What a server sends: a copy of the files, made once, and a zip of it."""
+"""The snapshot that a server sends: copies of the files, and a zip of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def take_snapshot(files: Mapping[str, Path], into: Path) -> Snapshot:
     archive = into / _ZIP
     with zipfile.ZipFile(archive, "w") as out:
         for name, path in copies.items():
-            entry = zipfile.ZipInfo(name)  # of 1980-01-01 unless told otherwise
+            entry = zipfile.ZipInfo(name)  # dated 1980-01-01
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.create_system = _UNIX
             entry.external_attr = (stat.S_IFREG | 0o644) << 16

@@ -1,4 +1,4 @@
-"""Ask a worker for its files."""
+"""Fetch the files of a worker."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The files of a worker, in a directory that goes when the bundle is closed.
+    """The files of a worker, in a directory that is removed when the bundle is closed.
 
     Attributes:
-        worker: whom they are from.
-        service: that gave them.
-        root: the directory, private to this user.
-        files: in it, by name.
-        fingerprint: of names and contents.
+        worker: its address.
+        service: the gRPC service that sent them.
+        root: the directory, which only this user may enter.
+        files: the paths by name.
+        fingerprint: a digest of all names and contents.
     """
 
     worker: str
@@ -77,7 +77,7 @@ def fetch_bundle(
         worker: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
         timeout: seconds for connecting and streaming together.
         limits: how much the worker may send.
-        progress: told how many bytes have come.
+        progress: called with the number of bytes that have come.
 
     Raises:
         BundleError: there is no bundle, and nothing is left of it; `fault` says why.
@@ -138,15 +138,15 @@ class _Call:
                 begun = True
                 yield message
         except grpc.RpcError as error:
-            raise _told(error, begun=begun) from error
+            raise _meaning_of(error, begun=begun) from error
 
     def cancel(self) -> None:
         """End the call, if it has not ended: a stream that is refused is not read on."""
         self._call.cancel()
 
 
-def _told(error: grpc.RpcError, *, begun: bool) -> Exception:
-    """What a failed call means."""
+def _meaning_of(error: grpc.RpcError, *, begun: bool) -> Exception:
+    """The error that a failed call is reported as."""
     code, details = error.code(), repr((error.details() or "")[:_MOST_DETAILS])
     if code is grpc.StatusCode.UNIMPLEMENTED and not begun:
         return _NotOfferedError()

@@ -1,4 +1,4 @@
-"""What can be wrong with a bundle, by name."""
+"""The faults of a bundle, by name."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Fault(StrEnum):
     EMPTY_STREAM = "empty_stream"
     """The stream ended without a message, or without a byte of the zip."""
     EMPTY_CHUNK = "empty_chunk"
-    """A piece without data, where there must be some."""
+    """A chunk without data, where there must be some."""
     STREAM_TOO_LARGE = "stream_too_large"
     """More bytes were sent than a bundle may have."""
     SHA256_MISSING = "sha256_missing"
-    """The last piece of the zip does not carry the zip's SHA-256."""
+    """The last chunk of the zip does not carry the zip's SHA-256."""
     SHA256_NOT_LAST = "sha256_not_last"
-    """A piece came after the one with the SHA-256, which is the last."""
+    """A chunk came after the one with the SHA-256, which is the last."""
     SHA256_MALFORMED = "sha256_malformed"
     """What stands for the SHA-256 is not 64 hexadecimal digits."""
     SHA256_MISMATCH = "sha256_mismatch"
@@ -51,13 +51,13 @@ class Fault(StrEnum):
     UNKNOWN_FORMAT = "unknown_format"
     """The metadata announces another format than plain files."""
     FILE_OUT_OF_ORDER = "file_out_of_order"
-    """A piece of another file than the one that is due."""
+    """A chunk of another file than the one that is due."""
     INDEX_GAP = "index_gap"
-    """A piece of a file has another index than the next one."""
+    """A chunk of a file has another index than the next one."""
     LAST_CHUNK_MISSING = "last_chunk_missing"
-    """The stream ended before the last piece of the last file."""
+    """The stream ended before the last chunk of the last file."""
     CHUNK_AFTER_END = "chunk_after_end"
-    """A piece came after the last one of the last file."""
+    """A chunk came after the last one of the last file."""
     FINGERPRINT_MISMATCH = "fingerprint_mismatch"
     """The files' fingerprint is not the one the metadata gives."""
 
@@ -123,11 +123,11 @@ _OF_THE_CALL: Final = frozenset(
 
 
 class BundleError(MmrouteError):
-    """A worker's bundle could not be had, or is not used.
+    """A worker's bundle could not be fetched, or is refused.
 
     Attributes:
         reason: `bundle_unavailable`, or `bundle_refused`.
-        fault: what it was in particular.
+        fault: the particular fault.
     """
 
     def __init__(self, fault: Fault, message: str) -> None:

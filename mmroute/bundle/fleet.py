@@ -1,4 +1,4 @@
-"""All workers of one model: do they hold the same files?"""
+"""Fetch the files of all workers of one model, and compare them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FleetError(MmrouteError):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the workers of one model said.
+    """The result of asking all workers of one model.
 
     Attributes:
         bundle: of the first worker, in the order given, that could be asked; None if none could.
@@ -91,7 +91,7 @@ def fetch_fleet(model: str, workers: Sequence[str], fetch: Callable[[str], Bundl
 def _disagreement(
     model: str, different: Mapping[str, Bundle], fingerprints: Mapping[str, str]
 ) -> FleetError:
-    """Who holds what of each file that is not the same everywhere."""
+    """The error, which names for each differing file the workers and their contents."""
     files: dict[str, dict[str, list[str]]] = {}
     for common, bundle in different.items():
         workers = [worker for worker, own in fingerprints.items() if own == common]
@@ -99,14 +99,14 @@ def _disagreement(
             content = _digest(bundle, name)
             files.setdefault(name, {}).setdefault(content, []).extend(workers)
     differing = sorted(name for name, held in files.items() if len(held) > 1)
-    told = "; ".join(
+    held_by = "; ".join(
         f"{name}: "
         + ", ".join(f"{content} at {' and '.join(at)}" for content, at in files[name].items())
         for name in differing
     )
     return FleetError(
         f"The workers of {model} hold different files, so no one tokenizer is right for all: "
-        f"{told}. Restart those that are behind, or serve them under a name of their own.",
+        f"{held_by}. Restart those that are behind, or serve them under a name of their own.",
         differing,
     )
 

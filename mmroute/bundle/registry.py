@@ -1,4 +1,4 @@
-"""Which tokenizer is loaded for which model: once for each name, from its source or its workers."""
+"""A registry of tokenizers: each model is loaded once, from its source or from its workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is known of one model.
+    """The state of one model.
 
     Attributes:
         origin: where the loaded tokenizer is from, a worker or the model's source; None if none
@@ -41,7 +41,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded(Generic[T]):
-    """A tokenizer, and the files it is of."""
+    """A loaded tokenizer, and where its files are from."""
 
     value: T
     origin: str
@@ -55,7 +55,7 @@ class _Loaded(Generic[T]):
 
 @dataclass(slots=True)
 class _Model(Generic[T]):
-    """What is registered under one name. Its fields change under the registry's lock only."""
+    """A registered model. Its fields change under the registry's lock only."""
 
     name: str
     source: str | None
@@ -137,7 +137,7 @@ class TokenizerRegistry(Generic[T]):
                     break
             try:
                 return waiting.result()
-            except CancelledError:  # whoever loaded was interrupted, and that is not our error
+            except CancelledError:  # the thread that loaded was interrupted; this one was not
                 continue
         try:
             with model.busy:
@@ -280,32 +280,32 @@ class TokenizerRegistry(Generic[T]):
             return self._find(name)
 
     def _end(self, model: _Model[T]) -> None:
-        """Who asks from now on does not wait for the loading that has ended."""
+        """Let later callers of `get` not wait for the loading that has ended."""
         with self._lock:
             model.loading = None
 
     def _update(self, model: _Model[T]) -> _Loaded[T]:
         """Find the model's files, and load them if they are not those that are loaded."""
         failures: list[Exception] = []
-        told: list[str] = []
+        reasons: list[str] = []
         if model.source is not None:
             try:
                 return self._from_source(model, model.source)
             except Exception as error:  # noqa: BLE001 - whatever the caller's `load` raises
                 failures.append(error)
-                told.append(f"{model.source}: {error}")
+                reasons.append(f"{model.source}: {error}")
         fleet = self._ask(model)
         failures += fleet.failures.values()
-        told += [str(error) for error in fleet.failures.values()]
+        reasons += [str(error) for error in fleet.failures.values()]
         if fleet.bundle is not None:
             try:
                 return self._from_workers(model, fleet.bundle, fleet.fingerprints)
             except Exception as error:  # noqa: BLE001 - as above
                 failures.append(error)
-                told.append(f"the files of {fleet.bundle.worker}: {error}")
+                reasons.append(f"the files of {fleet.bundle.worker}: {error}")
         raise ModelError(
             Reason.TOKENIZER_UNAVAILABLE,
-            f"No tokenizer for {model.name}: {'; '.join(told) or 'no worker is left to ask'}",
+            f"No tokenizer for {model.name}: {'; '.join(reasons) or 'no worker is left to ask'}",
         ) from (ExceptionGroup("what was tried", failures) if failures else None)
 
     def _ask(self, model: _Model[T]) -> Fleet:

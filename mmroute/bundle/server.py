@@ -41,7 +41,7 @@ _Context: TypeAlias = grpc.ServicerContext
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a running server offers, and where.
+    """The address and the snapshot of a running server.
 
     Attributes:
         address: ``HOST:PORT`` or ``unix:PATH``, as clients take it.
@@ -122,16 +122,16 @@ def serve(
             port = server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(f"{address} cannot be listened on: {error}") from error
-        told = threading.Event()
+        stopping = threading.Event()
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
-            told.set()
+            stopping.set()
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             server.start()
             started(Offer(_with_port(address, port), snapshot))
-            told.wait()
+            stopping.wait()
         finally:
             server.stop(grace).wait()
             for number, handler in before.items():
@@ -162,7 +162,7 @@ def _end_after(seconds: float, context: _Context) -> None:
 
 
 def _zip_chunks(snapshot: Snapshot) -> Iterator[ZipChunk]:
-    for data, last in _pieces(snapshot.zip):
+    for data, last in _chunks(snapshot.zip):
         yield ZipChunk(data=data, sha256=snapshot.sha256 if last else "")
 
 
@@ -179,23 +179,23 @@ def _file_chunks(model: str, snapshot: Snapshot) -> Iterator[TokenizerChunk]:
     )
     yield TokenizerChunk(metadata=metadata)
     for name, path in snapshot.files.items():
-        for index, (data, last) in enumerate(_pieces(path)):
+        for index, (data, last) in enumerate(_chunks(path)):
             chunk = TokenizerFileChunk(
                 file_name=name, data=data, chunk_index=index, is_last_chunk=last
             )
             yield TokenizerChunk(file_chunk=chunk)
 
 
-def _pieces(path: Path) -> Iterator[tuple[bytes, bool]]:
-    """The pieces of a file, and whether it is the last; an empty file has one."""
+def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """The chunks of a file, and whether it is the last; an empty file has one."""
     with path.open("rb") as file:
-        piece = file.read(_CHUNK)
+        chunk = file.read(_CHUNK)
         while True:
             following = file.read(_CHUNK)
-            yield piece, not following
+            yield chunk, not following
             if not following:
                 return
-            piece = following
+            chunk = following
 
 
 def _with_port(address: str, port: int) -> str:

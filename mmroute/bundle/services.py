@@ -1,4 +1,4 @@
-"""Who gives bundles, by the names that gRPC calls have."""
+"""The gRPC services that give bundles."""
 
 from __future__ import annotations
 

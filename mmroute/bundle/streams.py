@@ -1,4 +1,4 @@
-"""What comes out of a worker's stream, checked message by message. Nothing here knows of gRPC."""
+"""Read the messages of a worker's stream, and check each. gRPC itself is in `client`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES_FORMAT: Final = "files"
 """The `bundle_format` of a stream of plain files."""
 
 Progress = Callable[[int], None]
-"""Told how many bytes have come, after each message."""
+"""Called after each message with the number of bytes that have come."""
 
 _SHA256_DIGITS: Final = 64
 _M = TypeVar("_M", bound=Message)
@@ -44,7 +44,7 @@ def receive_zip(
         messages: each a serialised `ZipChunk`.
         spool: where the zip goes; in the end it is at the end.
         limits: of its bytes, counted before they are written.
-        progress: told how far it is.
+        progress: called with the number of bytes so far.
 
     Returns:
         How many bytes the zip has.
@@ -57,10 +57,10 @@ def receive_zip(
         chunk = _parsed(ZipChunk, message)
         if sha256:
             raise BundleError(
-                Fault.SHA256_NOT_LAST, "A piece of the zip came after the one with the SHA-256."
+                Fault.SHA256_NOT_LAST, "A chunk of the zip came after the one with the SHA-256."
             )
         if empty:
-            raise BundleError(Fault.EMPTY_CHUNK, "A piece of the zip has no data.")
+            raise BundleError(Fault.EMPTY_CHUNK, "A chunk of the zip has no data.")
         sha256, empty = chunk.sha256, not chunk.data
         total += len(chunk.data)
         _check_total(total, limits)
@@ -96,7 +96,7 @@ def receive_files(
         messages: each a serialised `TokenizerChunk`.
         into: an empty directory that nobody else writes to.
         limits: of number and size of the files.
-        progress: told how far it is.
+        progress: called with the number of bytes so far.
 
     Returns:
         The files by name.
@@ -104,25 +104,25 @@ def receive_files(
     Raises:
         BundleError: the stream is refused. What was written stays: remove the directory.
     """
-    chunks = _chunks(messages)
-    first = next(chunks, None)
+    messages_of_files = _parsed_all(messages)
+    first = next(messages_of_files, None)
     if first is None:
         raise BundleError(Fault.EMPTY_STREAM, "The stream ended without a message.")
     if first.WhichOneof("content") != "metadata":
         raise BundleError(Fault.METADATA_MISSING, "The first message is not the metadata.")
     metadata = first.metadata
     _check_metadata(metadata, limits)
-    pieces, total = _pieces(chunks), 0
+    chunks, total = _file_chunks(messages_of_files), 0
     files = {file.file_name: into / file.file_name for file in metadata.files}
     for file in metadata.files:
         with create(files[file.file_name]) as out:
-            for piece in _pieces_of_file(file, pieces):
-                out.write(piece)
-                total += len(piece)
+            for data in _data_of_file(file, chunks):
+                out.write(data)
+                total += len(data)
                 if progress is not None:
                     progress(total)
-    if next(pieces, None) is not None:
-        raise BundleError(Fault.CHUNK_AFTER_END, "A piece came after the last file's last one.")
+    if next(chunks, None) is not None:
+        raise BundleError(Fault.CHUNK_AFTER_END, "A chunk came after the last file's last one.")
     found = fingerprint(files)
     if found != metadata.fingerprint.lower():
         raise BundleError(
@@ -133,20 +133,20 @@ def receive_files(
     return files
 
 
-def _chunks(messages: Iterable[bytes]) -> Iterator[TokenizerChunk]:
+def _parsed_all(messages: Iterable[bytes]) -> Iterator[TokenizerChunk]:
     for message in messages:
         yield _parsed(TokenizerChunk, message)
 
 
-def _pieces(chunks: Iterator[TokenizerChunk]) -> Iterator[TokenizerFileChunk]:
-    """What follows the metadata: pieces of files, and nothing else."""
-    for chunk in chunks:
-        kind = chunk.WhichOneof("content")
+def _file_chunks(messages: Iterator[TokenizerChunk]) -> Iterator[TokenizerFileChunk]:
+    """The chunks of files, which are all that may follow the metadata."""
+    for message in messages:
+        kind = message.WhichOneof("content")
         if kind == "metadata":
             raise BundleError(Fault.METADATA_REPEATED, "The metadata came a second time.")
         if kind is None:
-            raise BundleError(Fault.MALFORMED_MESSAGE, "A message is neither metadata nor a piece.")
-        yield chunk.file_chunk
+            raise BundleError(Fault.MALFORMED_MESSAGE, "A message is neither metadata nor a chunk.")
+        yield message.file_chunk
 
 
 def _check_metadata(metadata: TokenizerMetadata, limits: Limits) -> None:
@@ -159,35 +159,35 @@ def _check_metadata(metadata: TokenizerMetadata, limits: Limits) -> None:
     _check_total(sum(file.size for file in metadata.files), limits)
 
 
-def _pieces_of_file(
-    file: TokenizerFileDescriptor, pieces: Iterator[TokenizerFileChunk]
+def _data_of_file(
+    file: TokenizerFileDescriptor, chunks: Iterator[TokenizerFileChunk]
 ) -> Iterator[bytes]:
-    """The data of one file; `pieces` then stands behind its last piece."""
+    """The data of one file; takes its chunks, and no further one, from `chunks`."""
     name, size = file.file_name, 0
-    for index, piece in enumerate(pieces):
-        if piece.file_name != name:
+    for index, chunk in enumerate(chunks):
+        if chunk.file_name != name:
             raise BundleError(
                 Fault.FILE_OUT_OF_ORDER,
-                f"A piece of {name} is due, and one of {shown(piece.file_name)} came.",
+                f"A chunk of {name} is due, and one of {shown(chunk.file_name)} came.",
             )
-        if piece.chunk_index != index:
+        if chunk.chunk_index != index:
             raise BundleError(
                 Fault.INDEX_GAP,
-                f"Piece {index} of {name} is due, and piece {piece.chunk_index} came.",
+                f"Chunk {index} of {name} is due, and chunk {chunk.chunk_index} came.",
             )
-        if not piece.data and not (piece.is_last_chunk and file.size == 0):
-            raise BundleError(Fault.EMPTY_CHUNK, f"Piece {index} of {name} has no data.")
-        size += len(piece.data)
-        if size > file.size or (piece.is_last_chunk and size < file.size):
+        if not chunk.data and not (chunk.is_last_chunk and file.size == 0):
+            raise BundleError(Fault.EMPTY_CHUNK, f"Chunk {index} of {name} has no data.")
+        size += len(chunk.data)
+        if size > file.size or (chunk.is_last_chunk and size < file.size):
             raise BundleError(
                 Fault.SIZE_MISMATCH,
-                f"{name} has {size} bytes at piece {index}, and {file.size} are claimed.",
+                f"{name} has {size} bytes at chunk {index}, and {file.size} are claimed.",
             )
-        yield piece.data
-        if piece.is_last_chunk:
+        yield chunk.data
+        if chunk.is_last_chunk:
             return
     raise BundleError(
-        Fault.LAST_CHUNK_MISSING, f"The stream ended before the last piece of {name}."
+        Fault.LAST_CHUNK_MISSING, f"The stream ended before the last chunk of {name}."
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import jinja2
 import jinja2.ext
@@ -65,15 +65,38 @@ def _tojson(
     )
 
 
-class _NotReproducibleError(Exception):
-    """The template called what gives another answer at the next call."""
+class _NotReproducibleError(BaseException):
+    """The template looked at what is different at the next call.
+
+    Not an `Exception`, because tests of jinja2 catch those and answer false.
+    """
 
 
-def _not_reproducible(name: str) -> Callable[..., str]:
-    def refuse(*_: object, **__: object) -> str:
-        raise _NotReproducibleError(name)
+class _Unreadable:
+    """The answer of such a call. A template may keep it, but not look at it.
 
-    return refuse
+    Llama 4's asks for the date and never writes it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise _NotReproducibleError(self._name)
+
+    __add__ = __bool__ = __contains__ = __eq__ = __ge__ = __getattr__ = __getitem__ = _refuse
+    __gt__ = __hash__ = __iter__ = __le__ = __len__ = __lt__ = __mod__ = __mul__ = _refuse
+    __ne__ = __radd__ = __repr__ = __rmod__ = __rmul__ = __str__ = _refuse
+
+
+def _not_reproducible(name: str) -> Callable[..., _Unreadable]:
+    return lambda *_, **__: _Unreadable(name)
+
+
+def _is_string(value: object) -> bool:
+    if isinstance(value, _Unreadable):
+        str(value)
+    return isinstance(value, str)
 
 
 class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
@@ -115,7 +138,9 @@ def _environment() -> _Environment:
     environment.globals["raise_exception"] = _raise_exception
     for name in ("strftime_now", "lipsum"):
         environment.globals[name] = _not_reproducible(name)
-    environment.filters["random"] = _not_reproducible("random")
+    environment.tests["string"] = _is_string
+    # jinja2 computes other filters of constants when it compiles.
+    environment.filters["random"] = jinja2.pass_context(_not_reproducible("random"))
     return environment
 
 

@@ -24,10 +24,17 @@ _OF_PROCESSOR: Final = (
 )
 
 
-def chat_templates(files: ModelFiles) -> tuple[ChatTemplate | None, ChatTemplate | None]:
+def chat_templates(
+    files: ModelFiles, fallback: str | None = None
+) -> tuple[ChatTemplate | None, ChatTemplate | None]:
     """The template of requests without tools, and of those with tools.
 
-    The engine takes the processor's first, but only without tools; else the tokenizer's.
+    The engine takes the processor's first, but only without tools; else the tokenizer's; else its
+    own.
+
+    Args:
+        files: of the model.
+        fallback: the engine's own template for the family.
 
     Raises:
         ModelError: `malformed_file`; `invalid_config_field` for several named templates.
@@ -40,6 +47,8 @@ def chat_templates(files: ModelFiles) -> tuple[ChatTemplate | None, ChatTemplate
             "Give a directory with one template.",
         )
     tool_template = _first(files, _OF_TOKENIZER)
+    if tool_template is None and fallback is not None:
+        tool_template = ChatTemplate.compile(fallback, "the engine's own template")
     return _first(files, _OF_PROCESSOR) or tool_template, tool_template
 
 

@@ -1,4 +1,4 @@
-"""``mmroute``: a thin face. Parse, call, print."""
+"""The command line ``mmroute``: each command parses its arguments, calls the library and prints."""
 
 from __future__ import annotations
 

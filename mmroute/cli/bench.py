@@ -1,4 +1,4 @@
-"""``mmroute bench``: what do requests cost on this machine?"""
+"""``mmroute bench``: measure a model's requests on this machine."""
 
 from __future__ import annotations
 

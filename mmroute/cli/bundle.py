@@ -103,13 +103,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     def started(offer: Offer) -> None:
         snapshot = offer.snapshot
         if arguments.json:
-            told = {
+            report = {
                 "address": offer.address,
                 "fingerprint": snapshot.fingerprint,
                 "sha256": snapshot.sha256,
                 "files": list(snapshot.files),
             }
-            print(json.dumps(told), flush=True)
+            print(json.dumps(report), flush=True)
             return
         print(f"serving {', '.join(snapshot.files)}", flush=True)
         print(f"fingerprint {snapshot.fingerprint}, on {offer.address}", flush=True)
@@ -149,14 +149,14 @@ def _fetch(arguments: argparse.Namespace) -> int:
             _copy(bundle.files, out)
     sizes = {name: (out / name).stat().st_size for name in bundle.files}
     if arguments.json:
-        told = {
+        report = {
             "worker": bundle.worker,
             "service": bundle.service,
             "directory": str(out),
             "fingerprint": bundle.fingerprint,
             "files": sizes,
         }
-        print(json.dumps(told))
+        print(json.dumps(report))
         return 0
     for name, size in sizes.items():
         print(f"{size:12,} {name}")

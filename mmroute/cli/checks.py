@@ -1,4 +1,4 @@
-"""``mmroute doctor`` and ``mmroute spec check``: is a model, or a spec, in order?"""
+"""``mmroute doctor`` and ``mmroute spec check``: check a model or a family spec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ exit status: 0 healthy; 1 not, or not to be loaded; 2 bad usage
 _LONGEST_PROBLEM: Final = 90
 _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
-- [tokenizer]: does the engine use tokenizer.json as it is, or does it build another pipeline?
+- the tokenizer: does the engine keep tokenizer.json, or which class builds it anew?
 - [tokens] and [image] target: `mmroute spec check FILE --model DIR` shows which IDs were found.
 - [image] geometry: many sizes agree; limits and extreme aspects may still differ.
 - [checked]: name the engine versions once every difference is explained."""

@@ -1,4 +1,4 @@
-"""What the commands have in common."""
+"""Arguments and output that several commands share."""
 
 from __future__ import annotations
 

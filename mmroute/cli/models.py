@@ -1,4 +1,4 @@
-"""``mmroute resolve`` and ``mmroute families``: what is known of models."""
+"""``mmroute resolve`` and ``mmroute families``: show what was resolved, and what is supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mmroute validate``: is this model answered as the engine answers it?"""
+"""``mmroute validate``: compare mmroute's answers with an engine's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mmroute.cli.common import EXIT_USAGE, Commands, add_command, model_argument
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
 from mmroute.normalizer import Normalizer
-from mmroute.parity.answers import Case, Oracle
+from mmroute.parity.cases import Case, Oracle
 from mmroute.parity.comparison import Finding, compare
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences

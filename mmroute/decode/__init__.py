@@ -1,4 +1,4 @@
-"""Token IDs to text while they arrive: streams, and where to stop."""
+"""Decode token IDs as they arrive, and stop at stop strings and stop tokens."""
 
 from mmroute.decode.sequence import Sequence
 from mmroute.decode.stop import (

@@ -1,4 +1,4 @@
-"""What one request has generated so far."""
+"""The output of one request so far."""
 
 from __future__ import annotations
 

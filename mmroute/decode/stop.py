@@ -1,4 +1,4 @@
-"""Where the output of a request ends, and what of it may be shown before that is known."""
+"""Stop strings and stop tokens: where output ends, and which text is safe to emit before."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class StopConditions:
 
 @dataclass(frozen=True, slots=True)
 class StopOutput:
-    """What a call of `StopSequenceDecoder` made known.
+    """The result of one call of `StopSequenceDecoder`.
 
     Attributes:
-        text: what may be shown now, behind what was shown before.
+        text: new text, which follows what earlier calls gave.
         stopped: the output has ended.
         matched: the stop string, or the ID of the stop token, that ended it. None for EOS.
     """
@@ -100,7 +100,7 @@ class StopSequenceDecoder:
     itself.
 
     Args:
-        tokenizer: who decodes.
+        tokenizer: decodes the IDs.
         conditions: what ends the output.
         prompt_token_ids: the prompt, or its end.
         skip_special_tokens: give special tokens no text.
@@ -145,7 +145,7 @@ class StopSequenceDecoder:
 
     @staticmethod
     def builder(tokenizer: TokenDecoder) -> StopSequenceDecoderBuilder:
-        """Puts a decoder together, call by call."""
+        """A builder of a decoder."""
         return StopSequenceDecoderBuilder(tokenizer)
 
     def reset(self) -> None:
@@ -155,7 +155,7 @@ class StopSequenceDecoder:
         self.token_ids: list[int] = []
         self._pieces: list[str] = []
         self._tail = ""  # the end of the text, as far as a stop string may begin in it
-        self._held = 0  # how many characters of the tail were not shown yet
+        self._held = 0  # the number of characters of the tail that were not emitted yet
         self._ended: StopOutput | None = None
 
     @property
@@ -247,7 +247,7 @@ def _first_to_end(
 
 
 class StopSequenceDecoderBuilder:
-    """Puts a `StopSequenceDecoder` together, call by call."""
+    """Builds a `StopSequenceDecoder`."""
 
     def __init__(self, tokenizer: TokenDecoder) -> None:
         self._tokenizer = tokenizer

@@ -26,7 +26,7 @@ _TAIL: Final = 8
 
 
 class TokenDecoder(Protocol):
-    """What is needed of a tokenizer.
+    """What a stream needs of a tokenizer.
 
     A tokenizer may also have an attribute `pieces` (`mmroute.tokenizers.pieces.Pieces`, or None):
     then most tokens are looked up instead of decoded.

@@ -11,22 +11,29 @@ from typing import Final
 
 from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.audio_frames import AudioFrames
+from mmroute.geometry.canvas_tiles import CanvasTiles
+from mmroute.geometry.closest_grid import ClosestGrid
+from mmroute.geometry.crop_grid import CropGrid
 from mmroute.geometry.fixed_grid import FixedGrid
+from mmroute.geometry.fixed_sequence import FixedSequence
 from mmroute.geometry.glm_resize import GlmResize
 from mmroute.geometry.hd_transform import HdTransform
 from mmroute.geometry.minimax_resize import MiniMaxResize
 from mmroute.geometry.navit import Navit, NavitWithSize
 from mmroute.geometry.paddleocr_resize import PaddleOcrResize
+from mmroute.geometry.patch_budget import PatchBudget
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.replacement import AnyGeometry
 from mmroute.geometry.row_column_tiles import RowColumnTiles
 from mmroute.geometry.slices import Slices
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
+from mmroute.geometry.tile_lines import TileLines
 from mmroute.geometry.timed_pairs import TimedPairs
 from mmroute.geometry.token_budget import TokenBudget
 from mmroute.geometry.video_frames import NumberedFrames, PooledFrames
 from mmroute.geometry.video_resize import VideoResize
+from mmroute.geometry.window_crops import WindowCrops
 from mmroute.plugins import with_installed
 
 __all__ = ["ENTRY_POINTS", "geometries"]
@@ -36,8 +43,12 @@ ENTRY_POINTS: Final = "mmroute.geometries"
 
 _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "anyres": AnyRes,
+    "canvas_tiles": CanvasTiles,
+    "closest_grid": ClosestGrid,
+    "crop_grid": CropGrid,
     "audio_frames": AudioFrames,
     "fixed_grid": FixedGrid,
+    "fixed_sequence": FixedSequence,
     "glm_resize": GlmResize,
     "hd_transform": HdTransform,
     "minimax_resize": MiniMaxResize,
@@ -45,15 +56,18 @@ _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "navit_with_size": NavitWithSize,
     "numbered_frames": NumberedFrames,
     "paddleocr_resize": PaddleOcrResize,
+    "patch_budget": PatchBudget,
     "patch_rows": PatchRows,
     "pooled_frames": PooledFrames,
     "row_column_tiles": RowColumnTiles,
     "slices": Slices,
     "smart_resize": SmartResize,
     "soft_tokens": SoftTokens,
+    "tile_lines": TileLines,
     "timed_pairs": TimedPairs,
     "token_budget": TokenBudget,
     "video_resize": VideoResize,
+    "window_crops": WindowCrops,
 }
 
 

@@ -15,6 +15,7 @@ from mmroute.errors import InexactError, Reason, shown
 
 __all__ = [
     "COMMON_NAMES",
+    "check_absent",
     "check_ignored",
     "check_known",
     "check_size",
@@ -24,6 +25,7 @@ __all__ = [
     "is_count",
     "is_switch",
     "positive_count",
+    "read_flat",
     "read_kwargs",
     "refuse_scoped",
     "refused",
@@ -122,7 +124,18 @@ def read_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
     for name, value in kwargs.items():
         if name not in names and name != "images_kwargs":
             _check_flat(name, value)
+        elif any(name in _mapping(kwargs, scope) for scope in ("videos_kwargs", "audio_kwargs")):
+            raise refused(name, value, "given once: the engine drops what a scope repeats")
     return {name: value for name, value in {**kwargs, **scoped}.items() if name in names}
+
+
+def read_flat(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The kwargs of these names that stand outside ``images_kwargs`` alone.
+
+    Some models count by these. The engine drops a flat one that is repeated inside.
+    """
+    scoped = _mapping(kwargs, "images_kwargs")
+    return {name: kwargs[name] for name in names if name in kwargs and name not in scoped}
 
 
 def check_ignored(kwargs: Mapping[str, Any], *, edge: str | None = None) -> None:
@@ -136,6 +149,18 @@ def check_ignored(kwargs: Mapping[str, Any], *, edge: str | None = None) -> None
         InexactError: `unsupported_processor_kwargs` for what was not seen to be ignored.
     """
     check_size(read_kwargs(kwargs, "size"), edge=edge)
+
+
+def check_absent(kwargs: Mapping[str, Any], *names: str) -> None:
+    """Refuse names that make a processor fail, or that were not observed with it.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` if one of them is given.
+    """
+    for given in (kwargs, _mapping(kwargs, "images_kwargs")):
+        for name in names:
+            if name in given:
+                raise refused(name, given[name], "absent for this model")
 
 
 def check_size(given: Mapping[str, Any], *, edge: str | None) -> Mapping[str, int]:
@@ -267,6 +292,12 @@ def refused(name: str, value: object, wanted: str) -> InexactError:
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,
         f"mm_processor_kwargs.{name}: found {shown(value)}, must be {wanted}",
     )
+
+
+def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
+    """The kwargs of one scope; none if they are no object, which is refused elsewhere."""
+    scoped = kwargs.get(scope)
+    return scoped if isinstance(scoped, Mapping) else {}
 
 
 def _check_flat(name: str, value: object) -> None:

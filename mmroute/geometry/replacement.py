@@ -173,19 +173,6 @@ def _run(token_id: int) -> TokenIds:
     return run
 
 
-def with_features(token_ids: TokenIds, image_id: int) -> Replacement:
-    """A replacement whose feature positions are those of one token.
-
-    >>> with_features(np.array([1, 10, 10, 2], dtype=np.uint32), 10).embed_runs
-    ((False, 1), (True, 2), (False, 1))
-    """
-    is_embed = token_ids == image_id
-    starts = [0, *(np.flatnonzero(np.diff(is_embed)) + 1).tolist()]
-    ends = [*starts[1:], len(token_ids)]
-    runs = [(bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)]
-    return Replacement(token_ids, tuple(runs))
-
-
 def framed(start_id: int, image_id: int, count: int, end_id: int) -> Replacement:
     """``count`` feature positions between a start and an end token.
 
@@ -199,6 +186,19 @@ def framed(start_id: int, image_id: int, count: int, end_id: int) -> Replacement
     token_ids = np.full(count + 2, image_id, dtype=np.uint32)
     token_ids[0], token_ids[-1] = start_id, end_id
     return Replacement(token_ids, ((False, 1), (True, count), (False, 1)))
+
+
+def with_features(token_ids: TokenIds, image_id: int) -> Replacement:
+    """A replacement whose feature positions are those of one token.
+
+    >>> with_features(np.array([1, 10, 10, 2], dtype=np.uint32), 10).embed_runs
+    ((False, 1), (True, 2), (False, 1))
+    """
+    is_embed = token_ids == image_id
+    starts = [0, *(np.flatnonzero(np.diff(is_embed)) + 1).tolist()]
+    ends = [*starts[1:], len(token_ids)]
+    runs = [(bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)]
+    return Replacement(token_ids, tuple(runs))
 
 
 def rows(*, image_id: int, break_id: int, end_id: int, columns: int, count: int) -> Replacement:

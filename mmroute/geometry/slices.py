@@ -77,7 +77,7 @@ class Slices:
     @property
     def max_embeds(self) -> int:
         """See `Geometry.max_embeds`."""
-        return sum(self._counts(ImageSize(self.planned_side, self.planned_side * self.max_slices)))
+        return sum(self.counts(ImageSize(self.planned_side, self.planned_side * self.max_slices)))
 
     def with_overrides(self, overrides: Overrides) -> Slices:
         """See `Geometry.with_overrides`: the most slices, and how far patches are merged."""
@@ -100,7 +100,7 @@ class Slices:
         """See `Geometry.replacements`."""
         for number, image in enumerate(items):
             text = context.encode(self._text(number, *self.grid(image)))
-            yield repeated(text, self.image_token_id, self._counts(image))
+            yield repeated(text, self.image_token_id, self.counts(image))
 
     def grid(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of slices; (0, 0) if the image is not sliced."""
@@ -122,7 +122,7 @@ class Slices:
                     best, best_error = (rows, columns), error
         return best
 
-    def _counts(self, image: ImageSize) -> list[int]:
+    def counts(self, image: ImageSize) -> list[int]:
         """Features of the whole image, and of each slice."""
         rows, columns = self.grid(image)
         whole = self._tokens(image.height, image.width, enlarge=not rows)

@@ -1,4 +1,4 @@
-"""Token IDs and images to the hashes engines publish: one module per engine's hash."""
+"""Block hashes and pad values of each engine, computed from token IDs and image identities."""
 
 from mmroute.hashing.dynamo import local_block_hashes, sequence_hashes
 from mmroute.hashing.extra_keys import (

@@ -1,4 +1,4 @@
-"""The hashes by which Dynamo's router finds a worker.
+"""The local and sequence hashes of Dynamo's router.
 
 Every rule of `local_block_hashes` was checked against ``dynamo._core.compute_block_hash_for_seq``
 of ai-dynamo-runtime 1.6.1. That package does not show its chaining: `sequence_hashes` follows

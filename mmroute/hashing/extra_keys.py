@@ -1,4 +1,4 @@
-"""What else than token IDs goes into a block's hash: LoRA, images, cache salt.
+"""Extra keys: what a block's hash covers besides token IDs (LoRA, images, cache salt).
 
 Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`generate_block_hash_extra_keys`,
 `to_event_extra_keys`).
@@ -45,7 +45,7 @@ EventKeys: TypeAlias = tuple[str | tuple[str, int], ...] | None
 
 @dataclass(frozen=True, slots=True)
 class HashedItem:
-    """One item of a request by what goes into block hashes.
+    """An item of a request, as block hashes cover it.
 
     Attributes:
         identity: the string by which the engine tells items apart: the client's uuid, or a hash.

@@ -1,4 +1,4 @@
-"""Token IDs with the images written into them: the pad-value form.
+"""The pad-value form: token IDs whose feature positions hold a number made from the image's hash.
 
 SGLang replaces every feature position by a number made from the image's hash, so that its radix
 cache tells images apart by token IDs alone. Source: ``srt/managers/schedule_batch.py`` and

@@ -1,4 +1,4 @@
-"""The bytes vLLM's ``sha256`` and ``xxhash`` hash for a block, without pickling each block.
+"""The bytes that vLLM's ``sha256`` and ``xxhash`` hash for a block: its pickle, laid out at once.
 
 They are ``pickle.dumps((parent, token_ids, extra_keys), protocol=5)``: source, vLLM 0.33.0
 ``utils/hashing.py`` and `hash_block_tokens` in ``v1/core/kv_cache_utils.py``. A pickle also tells

@@ -21,7 +21,7 @@ _BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary
 
 
 class HashReuse:
-    """Keeps the block hashes of prompts. Safe to share between threads.
+    """A prefix cache of block hashes. Safe to share between threads.
 
     Args:
         max_bytes: of all that is kept.

@@ -1,1 +1,1 @@
-"""Whether a loaded model does what it must, before it serves."""
+"""Checks of a loaded model, made before it serves."""

@@ -1,4 +1,4 @@
-"""A handful of requests every model must answer, and what must hold for the answers."""
+"""Requests that every model must answer, and checks of the answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.request import Request
 from mmroute.routing import Routing
 
-__all__ = ["Probe", "ask", "probes", "token_ids_of_spec"]
+__all__ = ["Probe", "probes", "run_probes", "token_ids_of_spec"]
 
 _QUESTION: Final = "What is in this picture?"
 # One of each orientation, and no multiple of any patch size.
@@ -49,8 +49,8 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What came of the probes.
+class ProbeResults:
+    """The results of all probes.
 
     Attributes:
         exact: names of those answered as they must be.
@@ -80,25 +80,25 @@ def probes(model: ResolvedModel) -> Iterator[Probe]:
             yield Probe(f"prompt with {name}", {"prompt": f"{''.join(placed)}{_QUESTION}"}, images)
 
 
-def ask(model: ResolvedModel) -> Asked:
-    """Every probe's answer, held against what must be true of it."""
-    asked = Asked()
+def run_probes(model: ResolvedModel) -> ProbeResults:
+    """Answer every probe twice, and check what must hold for the answers."""
+    results = ProbeResults()
     for probe in probes(model):
         request = Request(**probe.request, images=probe.images)
         first, second = answer(model, request), answer(model, request)
         if first.reason in _LIMITS:
-            asked.limits.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
+            results.limits.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
         elif first.reason is not None:
-            asked.problems.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
+            results.problems.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
         elif not _same(first, second):
-            asked.problems.append(f"{probe.name} has two answers")
+            results.problems.append(f"{probe.name} has two answers")
         elif wrong := _wrong(model, probe.images, first):
-            asked.problems.append(f"{probe.name}: {wrong}")
+            results.problems.append(f"{probe.name}: {wrong}")
         else:
-            asked.exact.append(probe.name)
-    if not asked.exact and not asked.problems:
-        asked.problems.append("no built-in request has an exact answer")
-    return asked
+            results.exact.append(probe.name)
+    if not results.exact and not results.problems:
+        results.problems.append("no built-in request has an exact answer")
+    return results
 
 
 def token_ids_of_spec(model: ResolvedModel) -> dict[str, int]:

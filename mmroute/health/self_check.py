@@ -1,4 +1,4 @@
-"""Whether a model as it is loaded here can be trusted: its files, libraries, tokens and answers."""
+"""The self-check of a loaded model: its files, libraries, tokens and answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.errors import MmrouteError, ModelError, Reason
-from mmroute.health.probes import ask, token_ids_of_spec
+from mmroute.health.probes import run_probes, token_ids_of_spec
 from mmroute.health.tested_versions import deciding_versions, untested, version_of
 from mmroute.model.files import EMBEDDED_MODEL, ModelFiles, find_model
 from mmroute.model.resolve import resolve_model
@@ -28,7 +28,7 @@ _OF_MISTRAL_FORMAT: Final = frozenset({"params.json", "tekken.json"})
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
         name: stable.
@@ -43,7 +43,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What a self-check found.
+    """The result of a self-check.
 
     Attributes:
         model: as the caller named it.
@@ -101,14 +101,14 @@ def check_model(
     files, fingerprints = _fingerprints(model)
     installed = deciding_versions(model)
     versions = ", ".join(f"{name} {version}" for name, version in installed.items())
-    asked = ask(model)
+    probed = run_probes(model)
     checks = [
         files,
         Check("versions", ok=True, detail=versions),
         Check("encoder", ok=True, detail=_encoder(model)),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
-        _check("requests", asked.problems, f"as they must be: {', '.join(asked.exact)}"),
+        _check("requests", probed.problems, f"as they must be: {', '.join(probed.exact)}"),
     ]
     if vectors is not None:
         checks.append(_compare(model, Path(vectors)))
@@ -117,7 +117,7 @@ def check_model(
         family=model.family.family,
         backend=f"{model.engine.name} {model.engine.version}",
         checks=tuple(checks),
-        warnings=(*untested(model, installed), *asked.limits),
+        warnings=(*untested(model, installed), *probed.limits),
         fingerprints=fingerprints,
     )
 
@@ -232,7 +232,7 @@ def _lost_text(model: ResolvedModel) -> list[str]:
 
 def _compare(model: ResolvedModel, path: Path) -> Check:
     # Only those who have vectors need what reads them.
-    from mmroute.parity.answers import Answer
+    from mmroute.parity.cases import Outcome
     from mmroute.parity.oracles.vectors import VectorsOracle
     from mmroute.request_lines import request_of
 
@@ -243,7 +243,7 @@ def _compare(model: ResolvedModel, path: Path) -> Check:
     for case in compared:
         routing = answer(model, request_of(dict(case.request)))
         ranges = tuple((p.offset, p.length) for p in routing.placeholders)
-        ours = Answer(routing.token_ids, ranges) if routing.exact else Answer(refusal="inexact")
+        ours = Outcome(routing.token_ids, ranges) if routing.exact else Outcome(refusal="inexact")
         if not ours.same(oracle.answer(case)):
             why = f" ({routing.reason}: {routing.message})" if routing.reason else ""
             problems.append(f"{case.id}: not {oracle.version}'s answer{why}")

@@ -45,7 +45,7 @@ _ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp"
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """What a file says of its picture.
+    """What a file's header says of its picture.
 
     Attributes:
         stored: width and height in pixels as they are stored. (TIFF: as they are shown.)
@@ -110,7 +110,7 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
 
 
 class _FewReads:
-    """A file of which only so many pieces are read.
+    """A file that allows a limited number of reads.
 
     Pillow takes a header apart in Python, a few bytes at a time, and a hostile header has
     millions of parts.

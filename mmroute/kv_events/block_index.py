@@ -26,7 +26,7 @@ class WorkerRank(NamedTuple):
 
 
 class _Residency(NamedTuple):
-    """What a removal must match; vLLM's `OffloadingEventsTracker` keys by the same three."""
+    """Where a copy is; a removal must match it. vLLM's `OffloadingEventsTracker` keys by these."""
 
     group_idx: int | None
     medium: str | None

@@ -27,6 +27,7 @@ from mmroute.geometry.algorithms import geometries
 from mmroute.items import IdentityForm, Modality
 from mmroute.model.files import FieldRef, JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
+from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
 
 __all__ = [
@@ -101,10 +102,10 @@ class TokenizerSpec(_Strict):
     """Which tokenizer files the family has, and how the engine builds each class."""
 
     format: Literal["huggingface", "mistral"] = "huggingface"
-    pipelines: Mapping[str, Annotated[str, AfterValidator(_one_of(PIPELINES))]] = Field(
+    pipelines: Mapping[str, Annotated[str, AfterValidator(_one_of((FILE, *PIPELINES)))]] = Field(
         default_factory=dict
     )
-    """Tokenizer class -> pipeline; ``*`` is any class."""
+    """Tokenizer class -> the one that is built; ``*`` is any class. None: the engine's own rule."""
 
     @property
     def has_chat_encoder(self) -> bool:
@@ -216,13 +217,15 @@ class FamilySpec(_Strict):
     """What the family was proved equal to: engine -> versions."""
     embedded: tuple[str, ...] = ()
     """Models that need no configuration file, by name."""
-    tokenizer: TokenizerSpec
+    tokenizer: TokenizerSpec = TokenizerSpec()
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
     chat: str = "template"
     """How the engine renders chats; see `mmroute.engines`."""
     hybrid: bool = False
     """Whether layers with a state stand among those with attention: the engine then chooses the
     number of tokens under one block hash itself."""
+    fallback_template: str | None = None
+    """The chat template that the engine falls back to if the model's files have none."""
     placement: Annotated[str, AfterValidator(_known_placement)] = "targets"
     """The rule by which items take their places; see `mmroute.placement.rules`."""
     image: MediaSpec | None = None

@@ -1,4 +1,4 @@
-"""Connections that give up when a moment has passed, whatever the other side does.
+"""Connections with a deadline for all operations together.
 
 httpcore's timeouts are for one operation each: a server that sends a byte now and then never
 meets one.
@@ -29,7 +29,7 @@ def left_until(deadline: float) -> float:
 
 
 class DeadlineStream(httpcore.NetworkStream):
-    """A connection on which no operation outlasts the deadline, and so no sequence of them.
+    """A connection whose operations all end by one deadline.
 
     Args:
         stream: the connection itself.

@@ -1,4 +1,4 @@
-"""HTTP to one server: over connections that are kept, and for no longer than was agreed."""
+"""HTTP to one server, over kept connections, with a deadline for each request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FAILURES: Final = (httpcore.NetworkError, httpcore.ProtocolError)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered, whatever its status.
+    """A server's response, of any status.
 
     Attributes:
         status: of the response.
@@ -67,7 +67,7 @@ class Reply:
 
 
 class Transport:
-    """Asks one server. Safe to share between threads; a forked process connects anew.
+    """Sends requests to one server. Safe to share between threads; a forked process connects anew.
 
     Args:
         remote: the server.
@@ -235,7 +235,7 @@ def _headers(response: httpcore.Response) -> dict[str, str]:
 
 
 class _Clock(threading.local):
-    """When the request of this thread has taken too long. httpcore asks in the caller's thread."""
+    """The deadline of this thread's request. httpcore works in the caller's thread."""
 
     deadline = 0.0
 
@@ -253,7 +253,7 @@ class _Clock(threading.local):
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Connections on which no request outlasts its deadline."""
+    """Opens connections whose requests end by their deadline."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock

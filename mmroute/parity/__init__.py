@@ -1,1 +1,1 @@
-"""Parity: whether routing token IDs are the engine's, and where they are not, why."""
+"""Parity: compare routing token IDs with an engine's, and diagnose differences."""

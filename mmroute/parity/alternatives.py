@@ -1,4 +1,4 @@
-"""Geometries that are a little other than the model's: one field changed, or the size.
+"""Variants of the model's geometry, with one field or the image sizes changed.
 
 Nothing is known of the algorithm beyond the fields of its dataclass: a choice has its other
 choices, a switch its other position, and a number is searched for the values that give the count

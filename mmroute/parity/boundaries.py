@@ -1,4 +1,4 @@
-"""The image sizes at which a geometry's answer changes, found by asking it.
+"""The image sizes at which a geometry's count changes, found by bisection over the geometry.
 
 Nothing is known of the algorithm: along a line of growing sizes the answer is constant for a
 while and then another, and what two engines disagree about is where exactly. So a pair of
@@ -66,7 +66,7 @@ _ALWAYS: Final[tuple[tuple[str, _Size], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class SizeCase:
-    """A size worth asking about.
+    """A size at a boundary.
 
     Attributes:
         kind: why: ``rounding``, ``limits``, ``aspect`` or ``tiny``.
@@ -92,7 +92,7 @@ def boundary_sizes(geometry: AnyGeometry, context: RequestContext) -> list[SizeC
 
 
 class _Probe:
-    """Remembers what a geometry said."""
+    """A geometry with its counts cached."""
 
     def __init__(self, geometry: AnyGeometry, context: RequestContext) -> None:
         @cache

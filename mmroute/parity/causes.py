@@ -1,4 +1,4 @@
-"""What can be wrong, by name, and the two answers in which it shows."""
+"""The causes of a difference by name, and the two answers that differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mmroute.chat import Chat
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.answers import Range
+from mmroute.parity.cases import Range
 from mmroute.pipeline import answer
 from mmroute.request import Request
 
@@ -19,7 +19,7 @@ __all__ = ["Cause", "Diagnosis", "Difference", "first_difference"]
 
 
 class Cause(StrEnum):
-    """What is wrong, by name. The values are stable."""
+    """The cause of a difference. The values are stable."""
 
     ORACLE_REFUSES = "oracle_refuses"
     """The oracle refuses the request, and mmroute answers it."""
@@ -55,7 +55,7 @@ class Diagnosis:
         cause: by name.
         first_difference: index of the first token ID that differs; 0 for a refusal, and the
             length of the answer if only ranges do.
-        explanation: one or two sentences for whoever has to mend it.
+        explanation: one or two sentences for the person who has to correct it.
         alternatives: for a wrong count every change of the geometry that was found to give all
             of the oracle's answer, such as ``rounding='down'``; else empty.
     """

@@ -1,4 +1,4 @@
-"""Asking mmroute and an oracle the same requests."""
+"""Compare mmroute's answers with an oracle's."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from enum import StrEnum
 
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.answers import Answer, Case, Oracle, Undecided
+from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.diagnosis import Diagnosis, diagnose
 from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
 
-__all__ = ["Finding", "Verdict", "compare", "our_answer"]
+__all__ = ["Finding", "Verdict", "compare", "our_outcome"]
 
 
 class Verdict(StrEnum):
-    """What one comparison came to."""
+    """The result of one comparison."""
 
     EQUAL = "equal"
     """The same IDs and ranges, or refused by both."""
     SILENT = "silent"
-    """mmroute's answer is exact, and wrong: the worst there is."""
+    """mmroute's answer is exact, and wrong: a router would not notice."""
     UNNEEDED = "unneeded"
     """The oracle answers, and mmroute does not."""
     UNDECIDED = "undecided"
@@ -31,20 +31,20 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """One request, and what both said.
+    """One request, and both answers to it.
 
     Attributes:
         case: the request.
         ours: mmroute's answer.
         theirs: the oracle's; None if undecided.
         verdict: of the comparison.
-        diagnosis: why they differ, where it can be told; None if they do not.
+        diagnosis: the cause of the difference; None if there is none.
         note: why the oracle is undecided, or mmroute inexact; empty otherwise.
     """
 
     case: Case
-    ours: Answer
-    theirs: Answer | None
+    ours: Outcome
+    theirs: Outcome | None
     verdict: Verdict
     diagnosis: Diagnosis | None = None
     note: str = ""
@@ -53,10 +53,10 @@ class Finding:
 def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
     """Each case's finding, as soon as it is known."""
     for case in cases:
-        ours = our_answer(model, case)
+        ours = our_outcome(model, case)
         try:
             theirs = oracle.answer(case)
-        except Undecided as undecided:
+        except UndecidedError as undecided:
             yield Finding(case, ours, None, Verdict.UNDECIDED, note=str(undecided))
             continue
         if ours.same(theirs):
@@ -68,11 +68,11 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
             yield Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 
 
-def our_answer(model: ResolvedModel, case: Case) -> Answer:
+def our_outcome(model: ResolvedModel, case: Case) -> Outcome:
     """What mmroute says to a case."""
     try:
         routing = answer(model, request_of(dict(case.request)))
         ranges = tuple((p.offset, p.length) for p in routing.placeholders)
-        return Answer(routing.token_ids, ranges)
+        return Outcome(routing.token_ids, ranges)
     except InexactError as inexact:
-        return Answer(refusal=f"{inexact.reason}: {inexact}")
+        return Outcome(refusal=f"{inexact.reason}: {inexact}")

@@ -1,4 +1,4 @@
-"""Requests in which something beside the image's size may go wrong: order, text, options."""
+"""Requests that test everything but image sizes: order, text, options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from mmroute.errors import InexactError
 from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.answers import Case
+from mmroute.parity.cases import Case
 from mmroute.request import Request
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Why two answers differ, as far as the answers tell."""
+"""Find the cause of a difference between two answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.answers import Answer, Case
+from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause, Diagnosis, Difference, first_difference
 from mmroute.parity.image_causes import (
     orientation,
@@ -44,8 +44,8 @@ _CHECKS: Final[tuple[Callable[[Difference], Diagnosis | None], ...]] = (
 )
 
 
-def diagnose(model: ResolvedModel, case: Case, ours: Answer, theirs: Answer) -> Diagnosis:
-    """Name the cause, where it can be told.
+def diagnose(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome) -> Diagnosis:
+    """The cause of a difference; `other` where none is found.
 
     Args:
         model: who gave our answer.
@@ -77,7 +77,7 @@ def diagnose(model: ResolvedModel, case: Case, ours: Answer, theirs: Answer) -> 
     return next((diagnosis for diagnosis in found if diagnosis is not None), _other(difference))
 
 
-def _ranges(ours: Answer, theirs: Answer) -> Diagnosis:
+def _ranges(ours: Outcome, theirs: Outcome) -> Diagnosis:
     a, b = ours.ranges or (), theirs.ranges or ()
     k = next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     shown = [f"{r[k][0]} with length {r[k][1]}" if k < len(r) else "nowhere" for r in (a, b)]

@@ -1,4 +1,4 @@
-"""Causes in the images: counted, turned or placed another way.
+"""Causes that lie in the images: another count, orientation or placement.
 
 Each is a hypothesis that is tried: the request is answered again with the part replaced, and the
 cause is found if this gives the oracle's answer, every ID of it.
@@ -17,7 +17,7 @@ from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, Replacement, RequestContext, TokenIds
 from mmroute.items import ImageSize, Modality, size_of
 from mmroute.parity.alternatives import alternatives
-from mmroute.parity.answers import Range
+from mmroute.parity.cases import Range
 from mmroute.parity.causes import Cause, Diagnosis, Difference
 from mmroute.pipeline import expand, geometry_of, prepare
 from mmroute.placement.rendered import RenderedByTokenizer

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jinja2 import Environment
 
-from mmroute.parity.answers import Answer
+from mmroute.parity.cases import Outcome
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.report import Report, by_kind, groups_of, shared_alternatives, verdict_of
 
@@ -71,7 +71,7 @@ def _finding(finding: Finding, report: Report) -> dict[str, Any]:
     }
 
 
-def _side(name: str, answer: Answer, at: int, report: Report) -> dict[str, Any]:
+def _side(name: str, answer: Outcome, at: int, report: Report) -> dict[str, Any]:
     if answer.token_ids is None:
         return {"name": name, "refusal": answer.refusal, "tokens": []}
     count = len(answer.token_ids)
@@ -85,7 +85,7 @@ def _side(name: str, answer: Answer, at: int, report: Report) -> dict[str, Any]:
     }
 
 
-def _tokens(answer: Answer, start: int, stop: int, at: int, report: Report) -> Iterator[_Token]:
+def _tokens(answer: Outcome, start: int, stop: int, at: int, report: Report) -> Iterator[_Token]:
     if answer.token_ids is None:
         return
     tokenizer = report.tokenizer

@@ -1,4 +1,4 @@
-"""What a validation found, for people and for programs."""
+"""The report of a validation, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.parity.answers import Answer, Oracle
+from mmroute.parity.cases import Oracle, Outcome
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.tokenizers import Tokenizer
 
@@ -34,7 +34,7 @@ class Report:
     Attributes:
         model: as it was given.
         family: of the model.
-        oracle: who was asked, and in which version.
+        oracle: name and version of the oracle.
         findings: in the order of the cases.
         tokenizer: of the model, to show what IDs stand for.
         known_differences: of this oracle and the engine, for this family, in words.
@@ -169,7 +169,7 @@ def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
             yield f"  {name:8} {_strip(answer, at)}  {_text(answer, at, tokenizer)}"
 
 
-def _strip(answer: Answer, at: int) -> str:
+def _strip(answer: Outcome, at: int) -> str:
     """The IDs around the first difference, which stands in brackets."""
     ids = [] if answer.token_ids is None else answer.token_ids.tolist()
     start = max(0, at - _AROUND)
@@ -181,7 +181,7 @@ def _strip(answer: Answer, at: int) -> str:
     return f"at {at} of {len(ids)}: " + ("... " if start else "") + " ".join(shown)
 
 
-def _text(answer: Answer, at: int, tokenizer: Tokenizer) -> str:
+def _text(answer: Outcome, at: int, tokenizer: Tokenizer) -> str:
     if answer.token_ids is None:
         return ""
     around = answer.token_ids[max(0, at - _AROUND) : at + _AROUND + 1].tolist()

@@ -1,4 +1,4 @@
-"""The requests that are asked of an oracle: built in, random, or a user's own."""
+"""The requests of a validation: built in, random, or a user's own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.answers import Case
 from mmroute.parity.boundaries import boundary_sizes
+from mmroute.parity.cases import Case
 from mmroute.parity.conversations import (
     IMAGE,
     TEXTS,

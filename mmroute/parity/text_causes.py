@@ -1,4 +1,4 @@
-"""Causes in the text: BOS, special tokens, fill, template, decoding."""
+"""Causes that lie in the text: BOS, special tokens, fill, template, decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeping what an oracle said, as a file of vectors."""
+"""Write an oracle's answers as a file of vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from mmroute.parity.answers import Answer, Oracle
+from mmroute.parity.cases import Oracle, Outcome
 from mmroute.parity.report import Report
 
 __all__ = ["write_vectors"]
@@ -52,7 +52,7 @@ def write_vectors(
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
 
-def _expected(answer: Answer) -> dict[str, Any]:
+def _expected(answer: Outcome) -> dict[str, Any]:
     if answer.token_ids is None:
         return {"refused": answer.refusal}
     ids = answer.token_ids.tolist()

@@ -1,4 +1,4 @@
-"""Answers from a server, in place of a model that is loaded here.
+"""Routings from a server, instead of from a model that is loaded in this process.
 
 `Normalizer.from_pretrained` with ``remote=`` leads here; nothing but `Remote` is imported before.
 """

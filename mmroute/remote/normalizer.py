@@ -1,4 +1,4 @@
-"""The request path where a server knows the model."""
+"""The normalizer of a model that a server has loaded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mmroute.errors import InexactError, ModelError, Reason, did_you_mean, shown
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
 from mmroute.net.transport import Transport
-from mmroute.remote.answers import read_answer
-from mmroute.remote.questions import chat_question, prompt_question
-from mmroute.remote.served import served_models
+from mmroute.remote.model_list import served_models
+from mmroute.remote.requests import chat_request, prompt_request
+from mmroute.remote.responses import read_response
 from mmroute.remote.settings import Remote
 from mmroute.request import Request, RequestFields
 from mmroute.routing import Routing
@@ -21,7 +21,7 @@ __all__ = ["RemoteNormalizer", "connect"]
 
 
 class RemoteNormalizer:
-    """Gives the token IDs an engine will hold, as a server says them.
+    """Gives the token IDs that an engine will hold, as a server computes them.
 
     Has the methods of `mmroute.Normalizer`, and makes the same `Routing`. Block hashes are
     computed here. Safe to share between threads; another process connects anew.
@@ -82,11 +82,11 @@ class RemoteNormalizer:
         try:
             request.check()
             if request.messages is not None:
-                question = chat_question(self.model, request)
+                render = chat_request(self.model, request)
             else:
-                question = prompt_question(self.model, request)
-            reply = self._transport.ask("POST", question.path, question.body)
-            rendered = read_answer(reply, question, self._transport.name)
+                render = prompt_request(self.model, request)
+            reply = self._transport.ask("POST", render.path, render.body)
+            rendered = read_response(reply, render, self._transport.name)
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))
         return Routing(
@@ -113,7 +113,7 @@ class RemoteNormalizer:
         return normalize_many(self.normalize, requests, 1 if threads is None else threads)
 
     def stats(self) -> Stats:
-        """What the cache of block hashes has done. Who encodes, the server knows."""
+        """What the cache of block hashes has done. The server alone knows its encoder."""
         return Stats(None, self._reuse.stats())
 
     def _check_rendering(self) -> None:

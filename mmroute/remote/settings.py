@@ -1,4 +1,4 @@
-"""Where a server is, and how it is spoken to."""
+"""The address of a server, and the settings of connections to it."""
 
 from __future__ import annotations
 

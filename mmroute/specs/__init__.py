@@ -1,1 +1,1 @@
-"""New family specs: proposing one, and checking it before it is used."""
+"""Propose new family specs, and check them before they are used."""

@@ -18,8 +18,8 @@ from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model.files import FieldRef, ModelFiles
 from mmroute.model.resolve import resolve_files
 from mmroute.model.spec import load_spec, spec_files
-from mmroute.parity.answers import Answer, Case, Oracle, Undecided
-from mmroute.parity.comparison import our_answer
+from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
+from mmroute.parity.comparison import our_outcome
 from mmroute.specs.toml_text import toml_text
 
 __all__ = ["Candidate", "propose", "size_cases"]
@@ -66,7 +66,7 @@ class _Trial:
     files: ModelFiles
     profile: EngineProfile
     cases: Sequence[Case]
-    expected: Mapping[str, Answer]
+    expected: Mapping[str, Outcome]
 
     def run(self, family: str, text: str) -> Candidate:
         """Resolve the model by a spec, and compare the answers."""
@@ -82,7 +82,7 @@ class _Trial:
             return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             return Candidate(family, geometry, text, problem=shown(error))
-        equal = sum(our_answer(model, case).same(self.expected[case.id]) for case in self.cases)
+        equal = sum(our_outcome(model, case).same(self.expected[case.id]) for case in self.cases)
         return Candidate(family, geometry, text, equal, len(self.cases))
 
 
@@ -120,7 +120,7 @@ def propose(
         candidate = trial.run(family, toml_text(spec))
         if candidate.problem.startswith(Reason.TOKENIZER_UNVERIFIED):
             # The family was not checked with this class. Sizes can be compared all the same.
-            spec["tokenizer"]["pipelines"] = {"*": "file"}
+            spec.setdefault("tokenizer", {})["pipelines"] = {"*": "file"}
             candidate = trial.run(family, _UNDECIDED + toml_text(spec))
         candidates.append(candidate)
     return sorted(candidates, key=lambda c: (bool(c.problem), -c.equal, c.family))
@@ -149,11 +149,11 @@ def _vision_part(files: ModelFiles) -> str:
     return ""
 
 
-def _answers(oracle: Oracle, cases: Sequence[Case]) -> dict[str, Answer]:
+def _answers(oracle: Oracle, cases: Sequence[Case]) -> dict[str, Outcome]:
     answers = {}
     for case in cases:
         try:
             answers[case.id] = oracle.answer(case)
-        except Undecided:
+        except UndecidedError:
             continue
     return answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from mmroute.fast_paths import EncoderStats
@@ -32,6 +33,10 @@ class Tokenizer(Codec, Protocol):
     @property
     def named_tokens(self) -> tuple[str, ...]:
         """The texts of the tokens that the model's configuration names as special."""
+
+    @property
+    def template_tokens(self) -> Mapping[str, str]:
+        """``bos_token`` and the like, by the names that chat templates write them with."""
 
     @property
     def reads_special_tokens(self) -> bool:

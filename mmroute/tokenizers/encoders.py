@@ -38,6 +38,8 @@ class ReferenceEncoder:
             raise ValueError(
                 "the text holds a lone surrogate, which is not valid Unicode"
             ) from None
+        except Exception as error:  # of a vocabulary without its own unknown token
+            raise ValueError(f"tokenizers cannot encode the text: {error}") from error
         return np.array(encoding.ids, dtype=np.uint32)
 
     def stats(self) -> EncoderStats:

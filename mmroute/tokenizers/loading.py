@@ -193,7 +193,7 @@ def _load(
 def _tokenizer_json(files: ModelFiles, _name: str, family: FamilySpec | None) -> Loaded:
     from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json
 
-    return load_tokenizer_json(files, family)
+    return load_tokenizer_json(files, family.tokenizer.pipelines if family is not None else {})
 
 
 def _vocab_json(files: ModelFiles, _name: str, _family: FamilySpec | None) -> Loaded:

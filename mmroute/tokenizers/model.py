@@ -8,7 +8,7 @@ from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers import Tokenizer
-from mmroute.tokenizers.formats.huggingface import load_hf_tokenizer
+from mmroute.tokenizers.formats.tokenizer_json import load_hf_model
 
 if TYPE_CHECKING:
     from mmroute.model.spec import TokenizerSpec
@@ -31,7 +31,7 @@ def load_model_tokenizer(
             `special_token_split`, `fast_encoder_unavailable`.
     """
     if not spec.has_chat_encoder:
-        return load_hf_tokenizer(files, spec.pipelines, fast_paths)
+        return load_hf_model(files, spec.pipelines, fast_paths)
     if fast_paths.encoder == EncoderChoice.FASTOKENS:
         raise ModelError(
             Reason.FAST_ENCODER_UNAVAILABLE,

@@ -1,54 +1,73 @@
-"""What the engine does to ``tokenizer.json`` before it uses it.
+"""What the engine's tokenizer classes make of ``tokenizer.json``.
 
-transformers 5 has tokenizer classes that take only vocabulary and merges from the file and
-write the rest of the pipeline themselves. For such a class the file's own normalizer,
-pre-tokenizer or decoder is not what the engine runs. Each entry is the part of the JSON that
-the class overwrites, and the fields of ``tokenizer_config.json`` that steer what it writes, with
-the values for which this is it.
+transformers 5 has tokenizer classes that take only vocabulary, merges, added tokens and the
+post-processor from the file and write the rest of the pipeline themselves. For such a class the
+file's own normalizer, pre-tokenizer and decoder, and the options of its BPE model, are not what
+the engine runs.
 
-Sources: transformers 5.20.2, ``models/qwen2/tokenization_qwen2.py``,
-``models/qwen3_5/tokenization_qwen3_5.py``, ``models/gpt2/tokenization_gpt2.py``,
-``models/gemma/tokenization_gemma.py``, ``models/llama/tokenization_llama.py`` (legacy), and
-``models/auto/tokenization_auto.py`` for the model types that keep the file as it is.
+Sources: transformers 5.20.2, ``models/{qwen2,qwen3_5,llama,gemma,gpt2,gpt_neox,cohere}/
+tokenization_*.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from mmroute.model.files import JsonValue
 
 __all__ = ["PIPELINES", "Pipeline"]
 
-_QWEN2_SPLIT: Final = (
+_Config = Mapping[str, JsonValue]
+_Parts = dict[str, Any]
+
+_SPLIT: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# As Qwen2's, but marks (\p{M}) stay with the letters before them.
-_QWEN3_5_SPLIT: Final = (
+_SPLIT_WITH_MARKS: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_NFC: Final = {"type": "NFC"}
+_MARK: Final = "▁"
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a tokenizer class makes of ``tokenizer.json``.
+    """What one class puts in place of the file's own parts.
 
     Attributes:
-        overwrites: top-level parts of the file, and what the class puts there.
-        assumes: fields of ``tokenizer_config.json``, and the values this holds for.
-        special: tokens the class names as special itself, whatever the files say.
+        parts: normalizer, pre-tokenizer and decoder, by the fields of tokenizer_config.json.
+        model: options of the BPE model that differ from the library's defaults.
+        defaults: the special tokens it has where tokenizer_config.json lacks their names.
+        unknown: the name of the special token that is the BPE model's unknown token.
+        keeps_post_processor: whether what the file puts around a sequence is put there.
+        resets_flags: whether special tokens lose the flags that a file gives them.
+        not_null: fields of tokenizer_config.json that must not be null.
     """
 
-    overwrites: Mapping[str, JsonValue] = field(default_factory=dict)
-    assumes: Mapping[str, tuple[JsonValue, ...]] = field(default_factory=dict)
-    special: tuple[str, ...] = ()
+    parts: Callable[[_Config], _Parts]
+    model: Mapping[str, JsonValue] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    unknown: str | None = None
+    keeps_post_processor: bool = True
+    resets_flags: bool = False
+    not_null: tuple[str, ...] = ()
 
 
-_BYTE_LEVEL_DECODER: Final[dict[str, JsonValue]] = {
+def _byte_level(config: _Config, *, use_regex: bool) -> _Parts:
+    prefix = bool(config.get("add_prefix_space"))
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": prefix,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
+
+
+_BYTE_DECODER: Final = {
     "type": "ByteLevel",
     "add_prefix_space": True,
     "trim_offsets": True,
@@ -56,84 +75,127 @@ _BYTE_LEVEL_DECODER: Final[dict[str, JsonValue]] = {
 }
 
 
-def _split_bytes(split: str) -> Mapping[str, JsonValue]:
+def _split(pattern: str) -> Callable[[_Config], _Parts]:
+    def parts(config: _Config) -> _Parts:
+        split = {
+            "type": "Split",
+            "pattern": {"Regex": pattern},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+        steps = [split, _byte_level(config, use_regex=False)]
+        return {
+            "normalizer": _NFC,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+            "decoder": _BYTE_DECODER,
+        }
+
+    return parts
+
+
+def _gpt2(config: _Config) -> _Parts:
     return {
-        "normalizer": {"type": "NFC"},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                {
-                    "type": "Split",
-                    "pattern": {"Regex": split},
-                    "behavior": "Isolated",
-                    "invert": False,
-                },
-                {
-                    "type": "ByteLevel",
-                    "add_prefix_space": False,
-                    "trim_offsets": True,
-                    "use_regex": False,
-                },
-            ],
-        },
-        "decoder": _BYTE_LEVEL_DECODER,
+        "normalizer": None,
+        "pre_tokenizer": _byte_level(config, use_regex=True),
+        "decoder": _BYTE_DECODER,
     }
 
 
-_GPT2: Final[Mapping[str, JsonValue]] = {
-    "normalizer": None,
-    "pre_tokenizer": {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    },
-    "decoder": _BYTE_LEVEL_DECODER,
-}
-_PIECE_DECODERS: Final[list[JsonValue]] = [
-    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+def _gpt_neox(config: _Config) -> _Parts:
+    return {**_gpt2(config), "normalizer": _NFC}
+
+
+def _cohere(config: _Config) -> _Parts:
+    digits = {"type": "Digits", "individual_digits": True}
+    steps = [digits, _byte_level(config, use_regex=True)]
+    return {
+        **_gpt_neox(config),
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+    }
+
+
+_PIECE_DECODERS: Final = (
+    {"type": "Replace", "pattern": {"String": _MARK}, "content": " "},
     {"type": "ByteFallback"},
     {"type": "Fuse"},
-]
-_GEMMA: Final[Mapping[str, JsonValue]] = {
-    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-    "pre_tokenizer": {
-        "type": "Split",
-        "pattern": {"String": " "},
-        "behavior": "MergedWithPrevious",
-        "invert": False,
-    },
-    "decoder": {
-        "type": "Sequence",
-        "decoders": _PIECE_DECODERS,
-    },
-}
-# Unlike the file's Prepend normalizer, Metaspace adds no second mark before a space.
-_LLAMA_LEGACY: Final[Mapping[str, JsonValue]] = {
-    "normalizer": None,
-    "pre_tokenizer": {
-        "type": "Metaspace",
-        "replacement": "▁",
-        "prepend_scheme": "always",
-        "split": False,
-    },
-    "decoder": {
-        "type": "Sequence",
-        "decoders": [
-            *_PIECE_DECODERS,
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-        ],
-    },
-}
+)
+
+
+def _gemma(_: _Config) -> _Parts:
+    return {
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": _MARK},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "MergedWithPrevious",
+            "invert": False,
+        },
+        "decoder": {"type": "Sequence", "decoders": list(_PIECE_DECODERS)},
+    }
+
+
+def _llama(config: _Config) -> _Parts:
+    """Unlike the file's Prepend normalizer, Metaspace adds no second mark before a space."""
+    prefix = config.get("add_prefix_space") in (None, True)
+    scheme = ("always" if config.get("legacy") else "first") if prefix else "never"
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Metaspace",
+            "replacement": _MARK,
+            "prepend_scheme": scheme,
+            "split": False,
+        },
+        "decoder": {"type": "Sequence", "decoders": [*_PIECE_DECODERS, *[strip] * prefix]},
+    }
+
+
+_PREFIX: Final = ("add_prefix_space",)
+_END_OF_TEXT: Final = "<|endoftext|>"
+_PIECES: Final = {"fuse_unk": True, "byte_fallback": True}
+_QWEN_DEFAULTS: Final = dict.fromkeys(("eos_token", "unk_token", "pad_token"), _END_OF_TEXT)
+_GPT2_DEFAULTS: Final = dict.fromkeys(("bos_token", "eos_token", "unk_token"), _END_OF_TEXT)
 
 PIPELINES: Final[Mapping[str, Pipeline]] = {
-    "file": Pipeline(),
-    "qwen2": Pipeline(_split_bytes(_QWEN2_SPLIT), assumes={"add_prefix_space": (None, False)}),
-    "qwen3.5": Pipeline(_split_bytes(_QWEN3_5_SPLIT), assumes={"add_prefix_space": (None, False)}),
-    "gpt2": Pipeline(_GPT2, assumes={"add_prefix_space": (None, False)}),
-    "gemma": Pipeline(_GEMMA, special=("<mask>",)),
-    "llama-legacy": Pipeline(
-        _LLAMA_LEGACY, assumes={"legacy": (True,), "add_prefix_space": (None, True)}
+    "Qwen2Tokenizer": Pipeline(_split(_SPLIT), defaults=_QWEN_DEFAULTS, resets_flags=True),
+    "Qwen3_5Tokenizer": Pipeline(_split(_SPLIT_WITH_MARKS), defaults=_QWEN_DEFAULTS),
+    "LlamaTokenizer": Pipeline(
+        _llama,
+        model=_PIECES,
+        defaults={"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+    ),
+    "GemmaTokenizer": Pipeline(
+        _gemma,
+        model=_PIECES,
+        defaults={
+            "bos_token": "<bos>",
+            "eos_token": "<eos>",
+            "unk_token": "<unk>",
+            "pad_token": "<pad>",
+            "mask_token": "<mask>",
+        },
+        unknown="unk_token",
+    ),
+    "GPT2Tokenizer": Pipeline(_gpt2, defaults=_GPT2_DEFAULTS, not_null=_PREFIX),
+    "GPTNeoXTokenizer": Pipeline(
+        _gpt_neox,
+        defaults={**_GPT2_DEFAULTS, "pad_token": "<|padding|>"},
+        keeps_post_processor=False,
+        not_null=_PREFIX,
+    ),
+    "CohereTokenizer": Pipeline(
+        _cohere,
+        defaults={
+            "bos_token": "<BOS_TOKEN>",
+            "eos_token": "<|END_OF_TURN_TOKEN|>",
+            "unk_token": "<UNK>",
+            "sep_token": "<SEP>",
+            "pad_token": "<PAD>",
+            "cls_token": "<CLS>",
+            "mask_token": "<MASK_TOKEN>",
+        },
+        not_null=_PREFIX,
     ),
 }
-"""The pipelines by the names that family specs use."""
+"""The pipelines by the classes that write them."""

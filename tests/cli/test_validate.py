@@ -18,8 +18,8 @@ from mmroute.cli import main
 from mmroute.items import Modality
 from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.spec import load_spec
-from mmroute.parity.answers import Answer, Case
-from mmroute.parity.comparison import compare, our_answer
+from mmroute.parity.cases import Case, Outcome
+from mmroute.parity.comparison import compare, our_outcome
 from mmroute.parity.diagnosis import Cause
 from mmroute.specs.proposal import propose, size_cases
 from mmroute.specs.toml_text import toml_text
@@ -95,8 +95,8 @@ class _Engine:
     def __init__(self, normalizer: Normalizer) -> None:
         self._normalizer = normalizer
 
-    def answer(self, case: Case) -> Answer:
-        return our_answer(self._normalizer.model, case)
+    def answer(self, case: Case) -> Outcome:
+        return our_outcome(self._normalizer.model, case)
 
 
 def test_a_count_beyond_our_own_limits_is_explained(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from comparison import read_vectors
 from small_models import SMALL_MODELS, fingerprint
 
+from mmroute import Normalizer
 from mmroute.model.files import EMBEDDED_MODEL, find_model
+from mmroute.model.resolve import resolve_model
 
 
 def own_fingerprint(name: str) -> str:
@@ -16,6 +21,14 @@ def own_fingerprint(name: str) -> str:
     if name == EMBEDDED_MODEL:
         return hashlib.sha256(find_model(name).path("tekken.json").read_bytes()).hexdigest()
     return fingerprint(SMALL_MODELS[name]())
+
+
+def load_as_served(directory: Path, meta: Mapping[str, Any]) -> Normalizer:
+    """A model, served with the settings that the answers of a vector file were computed with."""
+    model = resolve_model(str(directory), model_id=meta.get("model_id"))
+    batched = meta.get("backend_args", {}).get("max_num_batched_tokens", 0)
+    cache = max(model.engine.min_encoder_cache, batched)
+    return Normalizer(replace(model, engine=replace(model.engine, min_encoder_cache=cache)))
 
 
 def matrix(results: dict[Path, dict[str, dict[str, str]]]) -> str:

@@ -1,7 +1,8 @@
 """vLLM's own answers, case by case.
 
 ``vectors`` holds answers for small models that this repository builds itself, and for the embedded
-model. Vectors of real models run where MMROUTE_VECTORS names their directory.
+model. Vectors of real models run where MMROUTE_VECTORS names their directory, and vectors of
+further families where MMROUTE_SMALL_VECTORS does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from comparison import read_vectors
-from conformance import matrix, own_fingerprint
+from conformance import load_as_served, matrix, own_fingerprint
 from image_vectors import IMAGE_VECTORS, wrong_parts
 from paths import ROOT, VECTORS, real_models
 from small_models import SMALL_MODELS
@@ -102,7 +103,14 @@ def _real_vectors(variable: str) -> list[Path]:
     return found
 
 
-REAL_VECTORS = [*_real_vectors("MMROUTE_VECTORS"), *_real_vectors("MMROUTE_IMAGE_VECTORS")]
+SMALL_VECTORS = _real_vectors("MMROUTE_SMALL_VECTORS")
+REAL_VECTORS = [
+    *_real_vectors("MMROUTE_VECTORS"),
+    *_real_vectors("MMROUTE_IMAGE_VECTORS"),
+    *SMALL_VECTORS,
+]
+# The engine answers these, but by what its processor cache holds: images share a budget there.
+ANSWERED_BY_CHANCE = {"nemotron-nano-omni-v3": {"edge-2040x2040-2048x2048": "budget_exceeded"}}
 
 if REAL_VECTORS:
 
@@ -111,13 +119,16 @@ if REAL_VECTORS:
         "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
     )
     def test_real_vectors(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        models = real_models()
-        assert models is not None, "vectors of real models need MMROUTE_MODELS"
+        variable = "MMROUTE_SMALL_MODELS" if path in SMALL_VECTORS else "MMROUTE_MODELS"
+        models = real_models(variable)
+        assert models is not None, f"vectors of real models need {variable}"
         directory = models / path.stem
         assert directory.is_dir(), directory
         meta, cases = read_vectors(path)
-        model = Normalizer.from_pretrained(str(directory), model_id=meta.get("model_id"))
+        model = load_as_served(directory, meta)
         wrong = {c["id"]: d for c in cases if (d := wrong_parts(model, c))}
+        for case_id, reason in ANSWERED_BY_CHANCE.get(path.stem, {}).items():
+            assert wrong.pop(case_id)["exact"].startswith(f"inexact ({reason}:")
         kinds: dict[str, list[bool]] = defaultdict(list)
         for case in cases:
             for tag in case["tags"]:

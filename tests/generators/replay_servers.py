@@ -41,7 +41,7 @@ from server_helpers import DETOKENIZE
 from side_by_side import verdict
 from two_servers import Reply, mmroute_serve, post, vllm_render
 
-from mmroute.parity.answers import Undecided
+from mmroute.parity.cases import UndecidedError
 
 _EPILOG: Final = """\
 examples:
@@ -151,7 +151,7 @@ def _requests(paths: Iterable[Path], tally: Tally) -> Iterator[Posted]:
         for case in read_vectors(path)[1]:
             try:
                 yield from posted(case)
-            except Undecided as reason:
+            except UndecidedError as reason:
                 tally.unposted[str(reason)] += 1
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from server_helpers import CHAT, COMPLETION, TOKENIZE
 
-from mmroute.parity.answers import Undecided
+from mmroute.parity.cases import UndecidedError
 from mmroute.parity.oracles.common import given, prompt_field
 from mmroute.parity.oracles.pictures import has_images, with_pictures
 
@@ -53,15 +53,15 @@ def posted(case: Mapping[str, Any]) -> list[Posted]:
     """The requests of one case.
 
     Raises:
-        Undecided: there is no route for it, and why.
+        UndecidedError: there is no route for it, and why.
     """
     if case.get("lora"):
-        raise Undecided("asks for a LoRA adapter, and there is none")
+        raise UndecidedError("asks for a LoRA adapter, and there is none")
     match prompt_field(case):
         case "messages":
             bodies = _chat(case)
         case _ if case.get("images"):
-            raise Undecided("a completion with images, which no route takes")
+            raise UndecidedError("a completion with images, which no route takes")
         case "prompt":
             body = given(case, "prompt", "add_special_tokens")
             salt = given(case, "cache_salt")

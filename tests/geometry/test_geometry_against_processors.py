@@ -25,6 +25,8 @@ from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.glm_resize import GlmResize
 from mmroute.geometry.paddleocr_resize import PaddleOcrResize
 from mmroute.geometry.patch_rows import PatchRows
+from mmroute.geometry.row_column_tiles import RowColumnTiles
+from mmroute.geometry.slices import Slices
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
 from mmroute.geometry.token_budget import TokenBudget
@@ -37,9 +39,21 @@ with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     from transformers.models.glm5_next.image_processing_pil_glm5_next import (
         Glm5NextImageProcessorPil,
     )
+    from transformers.models.granite4_vision.processing_granite4_vision import (
+        Granite4VisionProcessor,
+    )
+    from transformers.models.hunyuan_vl.image_processing_pil_hunyuan_vl import (
+        HunYuanVLImageProcessorPil,
+    )
+    from transformers.models.idefics3.image_processing_pil_idefics3 import (
+        Idefics3ImageProcessorPil,
+    )
     from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
     from transformers.models.llava_onevision.processing_llava_onevision import (
         LlavaOnevisionProcessor,
+    )
+    from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import (
+        MiniCPMV4_6ImageProcessorPil,
     )
     from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import (
         PaddleOCRVLImageProcessorPil,
@@ -50,14 +64,15 @@ with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 sides = st.integers(1, 6000)
-NO_TEXT = RequestContext(0, 0, lambda _: np.array([], np.uint32))
 many_sizes = settings(max_examples=400)
+# None of these encodes text, nor asks how long the context is.
+CONTEXT = RequestContext(0, 0, lambda _text: np.array([], dtype=np.uint32))
 
 
 def count(geometry: Any, image: ImageSize) -> int | None:
     """The number of tokens, or None where the image is refused."""
     try:
-        (replacement,) = geometry.replacements([image], NO_TEXT)
+        (replacement,) = geometry.replacements([image], CONTEXT)
     except InexactError:
         return None
     return len(replacement.token_ids)
@@ -230,5 +245,79 @@ def test_pan_and_scan() -> None:
         pixels = np.broadcast_to(np.zeros((), dtype=np.uint8), (3, height, width))
         crops = processor.pan_and_scan(pixels, 256, 4, 1.2)
         assert geometry.num_crops(ImageSize(width, height)) == len(crops)
+
+    agrees()
+
+
+def test_smart_resize_with_row_ends() -> None:
+    processor = HunYuanVLImageProcessorPil()
+    geometry = SmartResize(1, 16, 2, 262144, 4194304, row_ends=True, frame=True)
+
+    @many_sizes
+    @given(sides, sides)
+    def agrees(height: int, width: int) -> None:
+        try:
+            rows, columns = processor.get_number_of_image_patches(height, width)
+            expected = rows // 2 * (columns // 2 + 1) + 2
+        except ValueError:
+            expected = None
+        assert count(geometry, ImageSize(width, height)) == expected
+
+    agrees()
+
+
+def test_anyres_on_a_coarser_grid() -> None:
+    pinpoints = ((384, 384), (384, 768), (768, 384), (768, 768), (384, 1152), (1152, 384))
+    processor = Granite4VisionProcessor.__new__(Granite4VisionProcessor)
+    processor.image_processor = SimpleNamespace(image_grid_pinpoints=pinpoints)
+    processor.patch_size = 16
+    processor.num_additional_image_tokens = 0
+    processor.downsample_rate = "4/8"
+    geometry = AnyRes(1, "siglip_vision_model", 384, 16, "full", pinpoints, downsample_rate="4/8")
+
+    @many_sizes
+    @given(sides, sides)
+    def agrees(height: int, width: int) -> None:
+        expected = processor._get_number_of_features(height, width, 384, 384)
+        assert count(geometry, ImageSize(width, height)) == expected
+
+    agrees()
+
+
+@pytest.mark.parametrize(("longest", "tile"), [(1456, 364), (2048, 512), (700, 364), (5000, 512)])
+def test_row_column_tiles(longest: int, tile: int) -> None:
+    size, max_size = {"longest_edge": longest}, {"longest_edge": tile}
+    processor = Idefics3ImageProcessorPil(size=size, max_image_size=max_size)
+    geometry = RowColumnTiles(1, 64, longest, tile, True, "", "", "", "")
+
+    @many_sizes
+    @given(sides, sides)
+    @example(1457, 1456)
+    @example(6000, 1)
+    def agrees(height: int, width: int) -> None:
+        _, rows, columns = processor.get_number_of_image_patches(height, width)
+        assert geometry.grid(ImageSize(width, height)) == (rows, columns)
+
+    agrees()
+
+
+@pytest.mark.parametrize("most", [9, 4, 16])
+def test_slices(most: int) -> None:
+    processor = MiniCPMV4_6ImageProcessorPil()
+    geometry = Slices(1, 448, 14, most, 448, "16x", *[""] * 7)
+
+    @many_sizes
+    @given(sides, sides)
+    @example(448, 449)
+    def agrees(height: int, width: int) -> None:
+        size = (height, width)
+        grid = processor.get_sliced_grid(size, most, 448)
+        whole = processor.find_best_resize(size, 448, 14, allow_upscale=grid is None)
+        expected = [whole[0] * whole[1] // (14 * 14 * 16)]
+        if grid is not None:
+            refined = processor.get_refine_size(size, grid, 448, 14, allow_upscale=True)
+            part = (refined[0] // grid[0]) * (refined[1] // grid[1]) // (14 * 14 * 16)
+            expected += [part] * (grid[0] * grid[1])
+        assert geometry.counts(ImageSize(width, height)) == expected
 
     agrees()

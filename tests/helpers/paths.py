@@ -10,12 +10,12 @@ ROOT: Final = Path(__file__).parents[2]
 VECTORS: Final = ROOT / "tests" / "conformance" / "vectors"
 
 
-def real_models() -> Path | None:
+def real_models(variable: str = "MMROUTE_MODELS") -> Path | None:
     """Real model directories, where there are any; then every one that is used must exist."""
-    root = os.environ.get("MMROUTE_MODELS")
+    root = os.environ.get(variable)
     if not root:
         return None
     path = Path(root)
     if not path.is_dir():
-        raise NotADirectoryError(f"MMROUTE_MODELS is {root}, which is not a directory")
+        raise NotADirectoryError(f"{variable} is {root}, which is not a directory")
     return path

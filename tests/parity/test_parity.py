@@ -20,9 +20,9 @@ from mmroute.geometry import Overrides, Replacement, RequestContext, TokenIds
 from mmroute.items import ImageSize, Modality
 from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives, total
-from mmroute.parity.answers import Answer, Case
 from mmroute.parity.boundaries import boundary_sizes
-from mmroute.parity.comparison import Verdict, compare, our_answer
+from mmroute.parity.cases import Case, Outcome
+from mmroute.parity.comparison import Verdict, compare, our_outcome
 from mmroute.parity.diagnosis import Cause, Diagnosis, diagnose
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.placement import Expansion, Insertion
@@ -63,8 +63,8 @@ class Unchanged:
     def __init__(self, normalizer: Normalizer) -> None:
         self.normalizer = normalizer
 
-    def answer(self, case: Case) -> Answer:
-        return our_answer(self.normalizer.model, case)
+    def answer(self, case: Case) -> Outcome:
+        return our_outcome(self.normalizer.model, case)
 
 
 def diagnosed(faulty: Normalizer, right: Normalizer, case: Case) -> Diagnosis:
@@ -74,8 +74,8 @@ def diagnosed(faulty: Normalizer, right: Normalizer, case: Case) -> Diagnosis:
     return finding.diagnosis
 
 
-def answered(normalizer: Normalizer, case: Case) -> tuple[Answer, TokenIds]:
-    answer = our_answer(normalizer.model, case)
+def answered(normalizer: Normalizer, case: Case) -> tuple[Outcome, TokenIds]:
+    answer = our_outcome(normalizer.model, case)
     assert answer.token_ids is not None, answer.refusal
     return answer, answer.token_ids
 
@@ -112,7 +112,7 @@ def test_random_cases(name: str, normalizer: Load) -> None:
     assert cases == list(random_cases(model.model, 30, 7))
     assert cases[:10] == list(random_cases(model.model, 10, 7))
     assert cases != list(random_cases(model.model, 30, 8))
-    assert sum(our_answer(model.model, case).token_ids is not None for case in cases) > 20
+    assert sum(our_outcome(model.model, case).token_ids is not None for case in cases) > 20
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -153,7 +153,7 @@ def test_a_model_without_images_or_template(normalizer: Load) -> None:
     mute = Normalizer(replace(model, chat=replace(model.chat, template=None, tool_template=None)))
     cases = built_in_cases(mute.model)
     assert {case.kind for case in cases if "messages" in case.request} == {"tools", "options"}
-    assert sum(our_answer(mute.model, case).token_ids is not None for case in cases) > 60
+    assert sum(our_outcome(mute.model, case).token_ids is not None for case in cases) > 60
     blind = Normalizer(replace(model, media={}))
     cases = built_in_cases(blind.model)
     assert [case.id for case in cases if case.request.get("images")] == ["order-first"]
@@ -235,7 +235,7 @@ def test_bos(name: str, normalizer: Load) -> None:
     model = normalizer(name)
     case = Case("c", "test", {"prompt": "Hello there", "add_special_tokens": True})
     full, ids = answered(model, case)
-    none, doubled = (Answer(ids[1:], ()), Answer(np.concatenate([ids[:1], ids]), ()))
+    none, doubled = (Outcome(ids[1:], ()), Outcome(np.concatenate([ids[:1], ids]), ()))
     assert diagnose(model.model, case, none, full).cause is Cause.BOS_MISSING
     assert diagnose(model.model, case, full, none).cause is Cause.BOS_EXTRA
     assert diagnose(model.model, case, full, doubled).cause is Cause.BOS_MISSING
@@ -265,7 +265,7 @@ def test_wrong_rounding(name: str, ranges: bool, normalizer: Load) -> None:
     faulty = with_geometry(right, rounding="half_even")
     causes = set()
     for case in built_in_cases(right.model):
-        ours, theirs = our_answer(faulty.model, case), our_answer(right.model, case)
+        ours, theirs = our_outcome(faulty.model, case), our_outcome(right.model, case)
         if not ours.same(theirs) and ours.token_ids is not None and theirs.token_ids is not None:
             told = theirs if ranges else replace(theirs, ranges=None)
             found = diagnose(faulty.model, case, ours, told)
@@ -283,7 +283,7 @@ def test_wrong_rounding_in_mistral_format(normalizer: Load) -> None:
     context = model.model.context(0)
     for size in (found.size for found in boundary_sizes(down.geometry, context)):
         case = one(size.width, size.height)
-        ours = our_answer(model.model, case)
+        ours = our_outcome(model.model, case)
         try:
             (replacement,) = down.geometry.replacements([size], context)
         except InexactError:
@@ -295,7 +295,7 @@ def test_wrong_rounding_in_mistral_format(normalizer: Load) -> None:
             [ours.token_ids[:offset], replacement.token_ids, ours.token_ids[offset + length :]]
         )
         found = diagnose(
-            model.model, case, ours, Answer(ids, ((offset, len(replacement.token_ids)),))
+            model.model, case, ours, Outcome(ids, ((offset, len(replacement.token_ids)),))
         )
         assert found.cause is Cause.WRONG_COUNT
         assert "rounding='down'" in found.alternatives
@@ -337,7 +337,7 @@ def test_a_count_that_nothing_explains(normalizer: Load) -> None:
     case = one(300, 200)
     ours, ids = answered(model, case)
     ((offset, length),) = ours.ranges or ()
-    theirs = Answer(np.insert(ids, offset, [ids[offset]] * 6).astype(np.uint32))
+    theirs = Outcome(np.insert(ids, offset, [ids[offset]] * 6).astype(np.uint32))
     found = diagnose(model.model, case, ours, theirs)
     assert found.cause is Cause.WRONG_COUNT
     assert f"{length} tokens in mmroute and {length + 6} in the oracle" in found.explanation
@@ -365,7 +365,7 @@ def test_placement_order(name: str, ranges: bool, normalizer: Load) -> None:
     faulty = Normalizer(replace(right.model, placement=placement))
     parts = (IMAGE, text("and"), IMAGE, text("or"), IMAGE)
     case = chat(*parts, sizes=((60, 90), (700, 400), (300, 300)))
-    ours, theirs = our_answer(faulty.model, case), our_answer(right.model, case)
+    ours, theirs = our_outcome(faulty.model, case), our_outcome(right.model, case)
     found = diagnose(faulty.model, case, ours, theirs if ranges else replace(theirs, ranges=None))
     assert found.cause is Cause.PLACEMENT_ORDER
     assert "3, 2, 1" in found.explanation
@@ -377,7 +377,7 @@ def test_images_elsewhere(normalizer: Load) -> None:
     ours, ids = answered(model, case)
     ((offset, length),) = ours.ranges or ()
     moved = np.concatenate([ids[offset : offset + length], ids[:offset], ids[offset + length :]])
-    found = diagnose(model.model, case, ours, Answer(moved, ((0, length),)))
+    found = diagnose(model.model, case, ours, Outcome(moved, ((0, length),)))
     assert found.cause is Cause.PLACEMENT_ORDER
 
 
@@ -428,7 +428,7 @@ def test_orientation(name: str, normalizer: Load) -> None:
     case = chat(IMAGE, IMAGE, sizes=((640, 200), (300, 300)))
     turned = chat(IMAGE, IMAGE, sizes=((200, 640), (300, 300)))
     found = diagnose(
-        model.model, case, our_answer(model.model, case), our_answer(model.model, turned)
+        model.model, case, our_outcome(model.model, case), our_outcome(model.model, turned)
     )
     assert found.cause is Cause.ORIENTATION
     assert "640x200 by mmroute and as 200x640 by the oracle" in found.explanation
@@ -438,13 +438,13 @@ def test_what_needs_no_search(normalizer: Load) -> None:
     model = normalizer("small-qwen2-vl")
     case = one(300, 200)
     ours, ids = answered(model, case)
-    refused = diagnose(model.model, case, ours, Answer(refusal="ValueError: too wide"))
+    refused = diagnose(model.model, case, ours, Outcome(refusal="ValueError: too wide"))
     assert refused.cause is Cause.ORACLE_REFUSES
     assert "too wide" in refused.explanation
-    ranges = diagnose(model.model, case, ours, Answer(ids, ((1, 2),)))
+    ranges = diagnose(model.model, case, ours, Outcome(ids, ((1, 2),)))
     assert ranges.cause is Cause.RANGES_ONLY
     assert "at 1 with length 2 in the oracle" in ranges.explanation
-    other = diagnose(model.model, case, ours, Answer(np.array([1, 2, 3], np.uint32), ()))
+    other = diagnose(model.model, case, ours, Outcome(np.array([1, 2, 3], np.uint32), ()))
     assert other.cause is Cause.OTHER
     assert "the oracle 3" in other.explanation
 

@@ -18,7 +18,7 @@ from mmroute.errors import ModelError, Reason
 from mmroute.model.files import find_model
 from mmroute.model.spec import known_families
 from mmroute.net.transport import Transport
-from mmroute.parity.answers import Case, Oracle, Undecided
+from mmroute.parity.cases import Case, Oracle, UndecidedError
 from mmroute.parity.oracles import OracleError, find_oracle
 from mmroute.parity.oracles.http import HttpOracle
 from mmroute.parity.oracles.pictures import (
@@ -114,7 +114,7 @@ def test_the_clients_uuid_is_not_given_to_a_made_up_picture() -> None:
     ],
 )
 def test_what_no_picture_can_be_made_for(messages: Any, images: Any, why: str) -> None:
-    with pytest.raises(Undecided) as caught:
+    with pytest.raises(UndecidedError) as caught:
         with_pictures(messages, images)
     assert why in str(caught.value)
 
@@ -162,9 +162,9 @@ def test_vectors_give_cases_and_answer_them(tmp_path: Path) -> None:
 def test_vectors_answer_only_their_own_requests(tmp_path: Path) -> None:
     line = {"id": "a", "prompt": "p", "expect": {"refused": "no"}}
     oracle = VectorsOracle(vector_file(tmp_path / "v.jsonl", META, line))
-    with pytest.raises(Undecided, match="no request of this id"):
+    with pytest.raises(UndecidedError, match="no request of this id"):
         oracle.answer(Case("other", "k", {"prompt": "p"}))
-    with pytest.raises(Undecided, match="another request"):
+    with pytest.raises(UndecidedError, match="another request"):
         oracle.answer(Case("a", "k", {"prompt": "q"}))
 
 
@@ -224,7 +224,7 @@ def ids(oracle: Oracle, asked: Case) -> list[int]:
 
 
 def undecided(oracle: Oracle, asked: Case) -> str:
-    with pytest.raises(Undecided) as caught:
+    with pytest.raises(UndecidedError) as caught:
         oracle.answer(asked)
     return str(caught.value)
 
@@ -447,7 +447,7 @@ def test_processors_differ_from_the_engine_where_they_are_known_to(
     for asked in vectors.cases():
         if any(is_thin(image) for image in asked.request.get("images", [])):
             continue  # right as well, but it takes LLaVA's processor seconds
-        with contextlib.suppress(Undecided):  # without OpenCV mistral-common takes no pictures
+        with contextlib.suppress(UndecidedError):  # without OpenCV mistral-common takes no pictures
             if vectors.answer(asked).same(oracle.answer(asked)):
                 same += 1
             else:

@@ -69,10 +69,11 @@ MISTAKES = {
         'title = "', 'placement = "target"\ntitle = "', "placement", "did you mean 'targets'?",
     ),
     "a pipeline": (
-        '= "qwen2" }', '= "qwen" }', "tokenizer.pipelines.Qwen2Tokenizer", "did you mean 'qwen2'?",
+        "[image]", '[tokenizer.pipelines]\n"*" = "fil"\n[image]',
+        "tokenizer.pipelines.*", "did you mean 'file'?",
     ),
     "a tokenizer format": (
-        "[tokenizer]", '[tokenizer]\nformat = "hugingface"', "tokenizer.format",
+        "[image]", '[tokenizer]\nformat = "hugingface"\n[image]', "tokenizer.format",
         "did you mean 'huggingface'?",
     ),
     "a text for a list": ('vllm = ["0.33.0"]', 'vllm = "0.33.0"', "checked.vllm", "list"),
@@ -111,9 +112,6 @@ MISTAKES = {
     "a token that is read in two ways": (
         'text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "tokens.image",
         "exactly one",
-    ),
-    "no tokenizer class": (
-        "pipelines = { Qwen2Tokenizer", "# {", "tokenizer.pipelines", "classes",
     ),
     "another format's placement": (
         'title = "', 'placement = "rendered"\ntitle = "', "image.target", "must be absent",

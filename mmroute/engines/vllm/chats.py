@@ -13,7 +13,6 @@ from mmroute.errors import ModelError, Reason, SpecError, did_you_mean
 from mmroute.geometry import RequestContext
 from mmroute.items import ImageSize, Modality
 from mmroute.tokenizers import Tokenizer
-from mmroute.tokenizers.formats.huggingface import named_special_tokens
 
 if TYPE_CHECKING:
     from mmroute.model.files import ModelFiles
@@ -40,17 +39,17 @@ def load_chat(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
     return _RENDERERS[family.chat](files, family, tokenizer, media)
 
 
-def _template(files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _media: _Media) -> Chat:
-    template, tool_template = chat_templates(files)
+def _template(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media) -> Chat:
+    template, tool_template = chat_templates(files, family.fallback_template)
     return HfChat(
         template=template,
         tool_template=tool_template,
-        special_tokens=named_special_tokens(files.object("tokenizer_config.json")),
+        special_tokens=tokenizer.template_tokens,
         placeholders=_placeholders(family),
     )
 
 
-def _kimi_k3(files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _media: _Media) -> Chat:
+def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media) -> Chat:
     _, template = chat_templates(files)  # the tokenizer's, whether there are tools or not
     if template is None:
         raise ModelError(
@@ -60,7 +59,7 @@ def _kimi_k3(files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _medi
         )
     return KimiK3Chat(
         template=template,
-        special_tokens=named_special_tokens(files.object("tokenizer_config.json")),
+        special_tokens=tokenizer.template_tokens,
         placeholders=_placeholders(family),
     )
 

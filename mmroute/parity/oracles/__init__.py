@@ -1,4 +1,4 @@
-"""Whoever knows the right answers: vLLM, transformers, a server, a file of vectors."""
+"""The oracles: vLLM, transformers, a server, a file of vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from mmroute.errors import ModelError, Reason, did_you_mean, nearest
 from mmroute.model.files import ModelFiles, find_model
 from mmroute.model.spec import match_family
-from mmroute.parity.answers import Oracle
+from mmroute.parity.cases import Oracle
 from mmroute.parity.oracles.common import OracleError
 
 __all__ = ["ORACLES", "OracleError", "find_oracle"]

@@ -1,4 +1,4 @@
-"""What all oracles share: their errors, and how their answers are put together."""
+"""What all oracles share: errors, and the making of outcomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from mmroute.errors import MmrouteError, Reason
-from mmroute.parity.answers import Answer, Range, Undecided
+from mmroute.parity.cases import Outcome, Range, UndecidedError
 
 __all__ = [
     "OracleError",
@@ -26,7 +26,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 class OracleError(MmrouteError):
-    """An oracle cannot be had at all: which one, and what to do, is in the message."""
+    """An oracle cannot be used at all; the message names it and the remedy."""
 
     def __init__(self, message: str, reason: Reason = Reason.ORACLE_UNAVAILABLE) -> None:
         super().__init__(reason, message)
@@ -35,22 +35,22 @@ class OracleError(MmrouteError):
         return type(self), (str(self), self.reason)
 
 
-def answered(token_ids: Iterable[int], ranges: Iterable[Range] | None) -> Answer:
+def answered(token_ids: Iterable[int], ranges: Iterable[Range] | None) -> Outcome:
     """An answer with token IDs; the ranges by position, None where they are not told.
 
     Raises:
         OverflowError: an ID is negative or does not fit 32 bits.
     """
     ids = np.fromiter(token_ids, dtype=np.uint32)
-    return Answer(token_ids=ids, ranges=None if ranges is None else tuple(sorted(ranges)))
+    return Outcome(token_ids=ids, ranges=None if ranges is None else tuple(sorted(ranges)))
 
 
-def refused(message: object) -> Answer:
+def refused(message: object) -> Outcome:
     """An answer without; how the refusal begins."""
-    return Answer(refusal=str(message)[:_LONGEST_REFUSAL])
+    return Outcome(refusal=str(message)[:_LONGEST_REFUSAL])
 
 
-def ask(call: Callable[[], Answer], *no_refusals: type[Exception]) -> Answer:
+def ask(call: Callable[[], Outcome], *no_refusals: type[Exception]) -> Outcome:
     """The answer of other people's code, which refuses with almost any exception.
 
     Args:
@@ -59,15 +59,15 @@ def ask(call: Callable[[], Answer], *no_refusals: type[Exception]) -> Answer:
             is not up to it.
 
     Raises:
-        Undecided: it was raised there, or one of the exceptions that are no refusal.
+        UndecidedError: it was raised there, or one of the exceptions that are no refusal.
     """
     try:
         return call()
-    except Undecided:
+    except UndecidedError:
         raise
     except Exception as error:
         if isinstance(error, (ImportError, MemoryError, *no_refusals)):
-            raise Undecided(f"no refusal, but {type(error).__name__}: {error}") from error
+            raise UndecidedError(f"no refusal, but {type(error).__name__}: {error}") from error
         return refused(_ADDRESS.sub("", f"{type(error).__name__}: {error}"))
 
 
@@ -92,9 +92,11 @@ def prompt_field(request: Mapping[str, Any]) -> str:
     """Which of ``messages``, ``prompt`` and ``prompt_token_ids`` a request has.
 
     Raises:
-        Undecided: not exactly one of them.
+        UndecidedError: not exactly one of them.
     """
     found = given(request, "messages", "prompt", "prompt_token_ids")
     if len(found) != 1:
-        raise Undecided("the request has not exactly one of messages, prompt and prompt_token_ids")
+        raise UndecidedError(
+            "the request has not exactly one of messages, prompt and prompt_token_ids"
+        )
     return next(iter(found))

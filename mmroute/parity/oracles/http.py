@@ -1,4 +1,4 @@
-"""A running vLLM, or whatever speaks its protocol, asked over HTTP.
+"""The oracle that asks a running vLLM, or another server of its protocol, over HTTP.
 
 ``vllm launch render`` serves all of it without a GPU; ``vllm serve`` has ``/tokenize``, which
 tells no ranges, and the render routes only with ``--enable-scale-out``. Source: vLLM 0.33.0
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mmroute.errors import InexactError
 from mmroute.net.transport import Reply, Transport
-from mmroute.parity.answers import Answer, Case, Range, Undecided
+from mmroute.parity.cases import Case, Outcome, Range, UndecidedError
 from mmroute.parity.oracles.common import (
     OracleError,
     answered,
@@ -23,7 +23,7 @@ from mmroute.parity.oracles.common import (
     unchecked,
 )
 from mmroute.parity.oracles.pictures import has_images, with_pictures
-from mmroute.remote.served import served_models
+from mmroute.remote.model_list import served_models
 from mmroute.remote.settings import Remote
 
 __all__ = ["HttpOracle"]
@@ -47,7 +47,7 @@ _MAX_SHOWN: Final = 200
 
 
 class HttpOracle:
-    """A server, asked what it would hold for a request; nothing is generated.
+    """Asks a server for the token IDs of a request; nothing is generated.
 
     Attributes:
         name: its URL.
@@ -86,13 +86,13 @@ class HttpOracle:
         try:
             version = self._ask("GET", "/version")
             models = served_models(self._transport)
-        except (Undecided, InexactError) as error:
+        except (UndecidedError, InexactError) as error:
             raise OracleError(f"{error}; {_START}") from error
         said = version.body.get("version") if isinstance(version.body, dict) else None
         self.version = "unknown" if said is None else unchecked(str(said), checked)
         self.model = self._model(models, served_model)
 
-    def answer(self, case: Case) -> Answer:
+    def answer(self, case: Case) -> Outcome:
         request = case.request
         match prompt_field(request):
             case "messages":
@@ -103,10 +103,10 @@ class HttpOracle:
                     "add_special_tokens": request.get("add_special_tokens", False),
                 })  # fmt: skip
             case "prompt":
-                raise Undecided("vLLM's completion routes take no images")
-        raise Undecided("vLLM's routes hand token IDs back without the engine's checks")
+                raise UndecidedError("vLLM's completion routes take no images")
+        raise UndecidedError("vLLM's routes hand token IDs back without the engine's checks")
 
-    def _chat(self, request: Mapping[str, Any]) -> Answer:
+    def _chat(self, request: Mapping[str, Any]) -> Outcome:
         messages = with_pictures(request["messages"], request.get("images"))
         body = {"messages": messages, **given(request, *_CHAT_FIELDS)}
         if not body.get("chat_template_kwargs"):  # a Mistral tokenizer's server refuses even {}
@@ -120,7 +120,7 @@ class HttpOracle:
             self._renders = False
         return self._tokenize(body, images=True)
 
-    def _rendered(self, reply: Reply) -> Answer:
+    def _rendered(self, reply: Reply) -> Outcome:
         if reply.status != _OK:
             return self._not_ok(_RENDER, reply)
         try:
@@ -131,7 +131,7 @@ class HttpOracle:
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             raise self._garbage(_RENDER, error) from error
 
-    def _tokenize(self, body: dict[str, Any], *, images: bool = False) -> Answer:
+    def _tokenize(self, body: dict[str, Any], *, images: bool = False) -> Outcome:
         reply = self._post(_TOKENIZE, body)
         if reply.status != _OK:
             return self._not_ok(_TOKENIZE, reply)
@@ -147,20 +147,20 @@ class HttpOracle:
             return refused(f"{len(ids)} tokens do not fit the context of {limit}")
         return found
 
-    def _not_ok(self, path: str, reply: Reply) -> Answer:
+    def _not_ok(self, path: str, reply: Reply) -> Outcome:
         message = reply.message
         asks_for = [option for option in _OPTIONS if option in message]
         if asks_for:
-            raise Undecided(f"the server was not started with {', '.join(asks_for)}")
+            raise UndecidedError(f"the server was not started with {', '.join(asks_for)}")
         if reply.status in _REFUSALS:
             return refused(message)
         hint = f"; {_START}" if reply.status in _ABSENT else ""
-        raise Undecided(
+        raise UndecidedError(
             f"{self.name}{path} answered with status {reply.status}: {message[:_MAX_SHOWN]}{hint}"
         )
 
-    def _garbage(self, path: str, error: Exception) -> Undecided:
-        return Undecided(f"{self.name}{path} answered with something else: {error!r}")
+    def _garbage(self, path: str, error: Exception) -> UndecidedError:
+        return UndecidedError(f"{self.name}{path} answered with something else: {error!r}")
 
     def _model(self, served: Mapping[str, str | None], wanted: str | None) -> str:
         names = [name for name, parent in served.items() if parent is None]
@@ -181,11 +181,11 @@ class HttpOracle:
         try:
             content = None if body is None else json.dumps(body).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise Undecided(f"the request cannot be written as JSON: {error}") from error
+            raise UndecidedError(f"the request cannot be written as JSON: {error}") from error
         try:
             return self._transport.ask(method, path, content)
         except InexactError as error:
-            raise Undecided(str(error)) from error
+            raise UndecidedError(str(error)) from error
 
 
 def _render_only(body: Mapping[str, Any]) -> dict[str, Any]:

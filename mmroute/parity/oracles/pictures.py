@@ -1,4 +1,4 @@
-"""Pictures for images of which only the size is known: one flat colour, as cheap as they get."""
+"""Pictures of one colour for images of which only the size is known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 from mmroute.errors import shown
 from mmroute.images.data_url import is_data_url
-from mmroute.parity.answers import Undecided
+from mmroute.parity.cases import UndecidedError
 
 __all__ = ["data_url", "has_images", "pictures", "split_pictures", "with_pictures"]
 
@@ -47,7 +47,7 @@ def pictures(images: object) -> list[Image.Image]:
     """One picture for every entry of a request's `images`. They are shared: do not change them.
 
     Raises:
-        Undecided: an entry is no size, or a picture of it would be too large or too thin.
+        UndecidedError: an entry is no size, or a picture of it would be too large or too thin.
     """
     return [_picture(*size) for size in _sizes(images)]
 
@@ -60,7 +60,7 @@ def with_pictures(messages: object, images: object) -> Any:
     is given is changed.
 
     Raises:
-        Undecided: sizes are missing or left over; what `pictures` raises; or a part links to
+        UndecidedError: sizes are missing or left over; what `pictures` raises; or a part links to
             audio or video.
     """
     waiting = iter(_sizes(images))
@@ -68,7 +68,9 @@ def with_pictures(messages: object, images: object) -> Any:
     if isinstance(messages, Sequence) and not isinstance(messages, str | bytes):
         result = [_message(message, waiting) for message in messages]
     if any(True for _ in waiting):
-        raise Undecided("`images` has more sizes than the messages have image parts to take them")
+        raise UndecidedError(
+            "`images` has more sizes than the messages have image parts to take them"
+        )
     return result
 
 
@@ -107,7 +109,7 @@ def _with_parts(message: Any, change: Any) -> Any:
 def _with_picture(part: Any, waiting: Iterator[tuple[int, int]]) -> Any:
     if isinstance(part, Mapping) and not part.keys().isdisjoint(_OTHER_LINKS):
         # An engine would fetch it, and what it says then depends on the network.
-        raise Undecided("links to audio and video are not followed")
+        raise UndecidedError("links to audio and video are not followed")
     url = _url(part)
     if not _is_image(part) or (url is not None and is_data_url(url)):
         return part
@@ -115,7 +117,7 @@ def _with_picture(part: Any, waiting: Iterator[tuple[int, int]]) -> Any:
         return part
     size = next(waiting, None)
     if size is None:
-        raise Undecided("the messages have more image parts than `images` has sizes")
+        raise UndecidedError("the messages have more image parts than `images` has sizes")
     link = part.get("image_url")
     link = {**link} if isinstance(link, Mapping) else {}
     # No uuid: engines cache by it, and would take this picture for the client's own ever after.
@@ -137,7 +139,7 @@ def _sizes(images: object) -> list[tuple[int, int]]:
     if images is None:
         return []
     if not isinstance(images, Sequence):
-        raise Undecided(f"`images` must be a list of sizes, found {shown(images)}")
+        raise UndecidedError(f"`images` must be a list of sizes, found {shown(images)}")
     return [_size(index, image) for index, image in enumerate(images)]
 
 
@@ -145,14 +147,14 @@ def _size(index: int, image: object) -> tuple[int, int]:
     values = image if isinstance(image, Mapping) else {}
     width, height = values.get("width"), values.get("height")
     if type(width) is not int or type(height) is not int or width < 1 or height < 1:
-        raise Undecided(f"images[{index}] has no width and height, found {shown(image)}")
+        raise UndecidedError(f"images[{index}] has no width and height, found {shown(image)}")
     if width * height > _MAX_PIXELS:
-        raise Undecided(
+        raise UndecidedError(
             f"images[{index}] is {width}x{height}: no picture of more than {_MAX_PIXELS} pixels "
             "is made"
         )
     if max(width, height) > _MAX_ASPECT * min(width, height):
-        raise Undecided(
+        raise UndecidedError(
             f"images[{index}] is {width}x{height}: no picture of an aspect above {_MAX_ASPECT} is "
             "made"
         )

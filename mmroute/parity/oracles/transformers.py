@@ -1,4 +1,4 @@
-"""The model's own processor in this process; for models in Mistral's format, mistral-common.
+"""The oracle that runs the model's own processor; for models in Mistral's format, mistral-common.
 
 A second opinion, not the engine's: it knows no context length, places images by the processor's
 rules, and marks no ranges. `KNOWN_DIFFERENCES` says where it is known to differ from the engine.
@@ -16,7 +16,7 @@ from typing import Any, Final
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import shown
 from mmroute.model.files import ModelFiles
-from mmroute.parity.answers import Answer, Case, Undecided
+from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
 from mmroute.parity.oracles.pictures import pictures, split_pictures, with_pictures
 
@@ -149,24 +149,24 @@ class TransformersOracle:
             parameters = inspect.signature(self._processor.__call__).parameters.values()
             self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
-    def answer(self, case: Case) -> Answer:
+    def answer(self, case: Case) -> Outcome:
         if self._processor is None:
-            raise Undecided(self._unloaded)
+            raise UndecidedError(self._unloaded)
         # Remote code may not take the arguments that the library's own processors take.
         return ask(lambda: self._answer(case.request), TypeError)
 
-    def _answer(self, request: Mapping[str, Any]) -> Answer:
+    def _answer(self, request: Mapping[str, Any]) -> Outcome:
         match prompt_field(request):
             case "messages":
                 text, images = self._render(request)
             case "prompt":
                 text, images = request["prompt"], pictures(request.get("images"))
             case _:
-                raise Undecided("a processor takes text, not token IDs")
+                raise UndecidedError("a processor takes text, not token IDs")
         self._check_placeholders(text, len(images))
         ids = self._encode(text, images, request)
         if min(ids, default=0) < 0:
-            raise Undecided("the processor marks image positions by negative numbers")
+            raise UndecidedError("the processor marks image positions by negative numbers")
         return answered(ids, ranges=None)
 
     def _add_template(self) -> None:
@@ -180,18 +180,18 @@ class TransformersOracle:
         from transformers.image_utils import load_image
 
         if request.get("tools") is not None:
-            raise Undecided("tools: transformers leaves open how they reach a template")
+            raise UndecidedError("tools: transformers leaves open how they reach a template")
         if self._template is None:
-            raise Undecided("the processor has no chat template")
+            raise UndecidedError("the processor has no chat template")
         messages, urls = split_pictures(with_pictures(request["messages"], request.get("images")))
         as_parts = self._template.content_format == "openai"
         if urls and not as_parts:
-            raise Undecided(
+            raise UndecidedError(
                 "the chat template takes text only, and transformers has no rule for images in it"
             )
         variables = request.get("chat_template_kwargs") or {}
         if "chat_template" in variables:
-            raise Undecided("chat_template_kwargs holds another template")
+            raise UndecidedError("chat_template_kwargs holds another template")
         text = self._renderer.apply_chat_template(
             [_message(message, as_parts=as_parts) for message in messages],
             **{
@@ -211,9 +211,9 @@ class TransformersOracle:
         tokens = [getattr(self._processor, name, None) for name in names]
         placeholder = next((token for token in tokens if isinstance(token, str)), None)
         if placeholder is None:
-            raise Undecided("the processor does not say what its placeholder is")
+            raise UndecidedError("the processor does not say what its placeholder is")
         if text.count(placeholder) != images:
-            raise Undecided(
+            raise UndecidedError(
                 f"{text.count(placeholder)} placeholders for {images} images: a processor has no "
                 "rule for them"
             )
@@ -222,10 +222,10 @@ class TransformersOracle:
         overrides = request.get("mm_processor_kwargs") or {}
         reserved = _OWN_ARGUMENTS & overrides.keys()
         if reserved:
-            raise Undecided(f"mm_processor_kwargs sets {', '.join(sorted(reserved))}")
+            raise UndecidedError(f"mm_processor_kwargs sets {', '.join(sorted(reserved))}")
         options = {"add_special_tokens": request.get("add_special_tokens", False)}
         if not self._takes_options and not options.pop("add_special_tokens"):
-            raise Undecided("the processor adds special tokens, and cannot be told not to")
+            raise UndecidedError("the processor adds special tokens, and cannot be told not to")
         # A flat list: of a nested one LLaVA-OneVision's processor counts fewer tokens. And a
         # plain text: remote code may take no list of them.
         found = self._processor(text=text, images=images or None, **options, **overrides)
@@ -258,24 +258,26 @@ class MistralCommonOracle:
         self.name = "mistral-common"
         self.version = version("mistral-common")
 
-    def answer(self, case: Case) -> Answer:
+    def answer(self, case: Case) -> Outcome:
         return ask(lambda: self._answer(case.request))
 
-    def _answer(self, request: Mapping[str, Any]) -> Answer:
+    def _answer(self, request: Mapping[str, Any]) -> Outcome:
         match prompt_field(request):
             case "messages":
                 return answered(self._chat(request), ranges=None)
             case "prompt" if not request.get("images"):
                 return answered(self._text(request), ranges=None)
-        raise Undecided("mistral-common takes images in messages only, and no token IDs")
+        raise UndecidedError("mistral-common takes images in messages only, and no token IDs")
 
     def _chat(self, request: Mapping[str, Any]) -> list[int]:
         from mistral_common.protocol.instruct.request import ChatCompletionRequest
 
         if request.get("tools") == []:
-            raise Undecided("mistral-common takes an empty list of tools for none")
+            raise UndecidedError("mistral-common takes an empty list of tools for none")
         if request.get("continue_final_message") and request.get("add_generation_prompt", True):
-            raise Undecided("mistral-common knows no add_generation_prompt, which excludes this")
+            raise UndecidedError(
+                "mistral-common knows no add_generation_prompt, which excludes this"
+            )
         chat: Any = ChatCompletionRequest.from_openai(
             messages=with_pictures(request["messages"], request.get("images")),
             tools=request.get("tools"),
@@ -308,9 +310,13 @@ def _message(message: Any, *, as_parts: bool) -> Any:
     content = message.get("content")
     role = message.get("role")
     if message.get("tool_calls") or role not in _ROLES:
-        raise Undecided(f"tool calls, or role {shown(role)}: transformers leaves open their form")
+        raise UndecidedError(
+            f"tool calls, or role {shown(role)}: transformers leaves open their form"
+        )
     if isinstance(content, list) and not all(map(_is_plain, content)):
-        raise Undecided("a part that is neither text nor image: transformers has no rule for it")
+        raise UndecidedError(
+            "a part that is neither text nor image: transformers has no rule for it"
+        )
     if as_parts and isinstance(content, str):
         content = [{"type": "text", "text": content}]
     elif not as_parts and isinstance(content, list):
@@ -324,6 +330,6 @@ def _is_plain(part: object) -> bool:
 
 def _joined(parts: list[Any]) -> str:
     if len(parts) != 1 or not isinstance(parts[0].get("text"), str):
-        raise Undecided("the chat template takes one text, and the message has several parts")
+        raise UndecidedError("the chat template takes one text, and the message has several parts")
     text: str = parts[0]["text"]
     return text

@@ -1,4 +1,4 @@
-"""A file of requests with an engine's answers, computed where the engine is installed.
+"""The oracle that reads an engine's recorded answers from a file.
 
 JSON Lines: a meta line that says what they were computed with, then one request to a line with
 its ``id``, ``tags`` and ``expect``.
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mmroute.errors import Reason, problem
-from mmroute.parity.answers import Answer, Case, Undecided
+from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, refused
 from mmroute.request_lines import RequestLine
 
@@ -57,7 +57,7 @@ class _Expected(_Line):
             raise ValueError(f"token_runs hold {total} IDs, and n_tokens says {self.n_tokens}")
         return self
 
-    def answer(self) -> Answer:
+    def answer(self) -> Outcome:
         if self.token_runs is None:
             return refused(self.refused)
         ids = itertools.chain.from_iterable(itertools.starmap(itertools.repeat, self.token_runs))
@@ -77,7 +77,7 @@ _Any = TypeVar("_Any", bound=_Line)
 
 
 class VectorsOracle:
-    """Answers by the id of a case.
+    """Gives the recorded answer to a case, found by its ID.
 
     Attributes:
         name: the file's.
@@ -98,7 +98,7 @@ class VectorsOracle:
         self.version = f"{meta.backend} {meta.backend_version}"
         self.model = meta.model
         self._cases: dict[str, Case] = {}
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, Outcome] = {}
         for where, value in lines:
             vector = _validated(_Vector, value, where)
             if vector.id in self._cases:
@@ -112,13 +112,13 @@ class VectorsOracle:
         """The requests of the file, in its order."""
         return list(self._cases.values())
 
-    def answer(self, case: Case) -> Answer:
+    def answer(self, case: Case) -> Outcome:
         """The answer of the file; only its own requests have one."""
         known = self._cases.get(case.id)
         if known is None:
-            raise Undecided(f"{self.name} has no request of this id")
+            raise UndecidedError(f"{self.name} has no request of this id")
         if known.request != case.request:
-            raise Undecided(f"{self.name} has another request of this id")
+            raise UndecidedError(f"{self.name} has another request of this id")
         return self._answers[case.id]
 
 

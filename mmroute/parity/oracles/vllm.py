@@ -1,4 +1,4 @@
-"""vLLM's own code in this process, up to the point where a request enters its scheduler.
+"""The oracle that runs vLLM in this process, up to where a request enters its scheduler.
 
 Nothing here decides what is right: renderer, tokenizer, media reading, processor and input
 checks are vLLM's. No weights are read, and no GPU is used. Source: vLLM 0.33.0
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mmroute.errors import MmrouteError
 from mmroute.model.files import ModelFiles
-from mmroute.parity.answers import Answer, Case
+from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.oracles.common import (
     OracleError,
     answered,
@@ -35,7 +35,7 @@ _CHAT_FIELDS: Final = (
 
 
 class VllmOracle:
-    """vLLM as installed, asked in process.
+    """Runs the installed vLLM in this process.
 
     Attributes:
         name: ``vllm``.
@@ -55,11 +55,11 @@ class VllmOracle:
         self.name = "vllm"
         self.version = unchecked(self._engine.version, checked)
 
-    def answer(self, case: Case) -> Answer:
+    def answer(self, case: Case) -> Outcome:
         # Called as it is not meant to be, as another version might be, it has no attribute.
         return ask(lambda: self._answer(case.request), AttributeError)
 
-    def _answer(self, request: Mapping[str, Any]) -> Answer:
+    def _answer(self, request: Mapping[str, Any]) -> Outcome:
         entered, ranges = self._engine.enter(request)
         return answered(entered.prompt_token_ids, [(int(r.offset), int(r.length)) for r in ranges])
 
@@ -124,7 +124,7 @@ class VllmEngine:
         """A request as the scheduler gets it, and vLLM's placeholder ranges of its images.
 
         Raises:
-            Undecided: no picture can be made for an image.
+            UndecidedError: no picture can be made for an image.
             Exception: whatever vLLM refuses it with.
         """
         from vllm.lora.request import LoRARequest

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 import tokenizers
+from tokenizers import processors
 
 from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
+from mmroute.model.files import JsonValue
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
-from mmroute.tokenizers.pieces import Pieces
+from mmroute.tokenizers.pieces import Pieces, joins_pieces
 
-__all__ = ["HfTokenizer"]
+__all__ = ["HfTokenizer", "pieces_of", "put_around"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class HfTokenizer:
         encoder: who encodes.
         bos_token_id: see `Tokenizer`.
         named_tokens: see `Tokenizer`.
+        template_tokens: see `Tokenizer`.
         pieces: see `Tokenizer`.
         verbatim: texts by ID that are not given to the decoder.
     """
@@ -33,6 +36,7 @@ class HfTokenizer:
     encoder: Encoder
     bos_token_id: int | None = None
     named_tokens: tuple[str, ...] = ()
+    template_tokens: Mapping[str, str] = field(default_factory=dict)
     pieces: Pieces | None = None
     verbatim: Mapping[int, str] = field(default_factory=dict)
     vocab_size: int = field(init=False)
@@ -103,3 +107,24 @@ class HfTokenizer:
             text, add_special_tokens=add_special_tokens
         ).offsets
         return found
+
+
+def pieces_of(backend: tokenizers.Tokenizer, decoder: JsonValue) -> Pieces | None:
+    """The texts of single tokens, if the `decoder` of its tokenizer.json joins such."""
+    if not joins_pieces(decoder):
+        return None
+    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    return Pieces(backend.decode, largest)
+
+
+def put_around(backend: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
+    """Have these tokens of the vocabulary added to a sequence, and nothing else."""
+    used = {name: text for name, text in (("bos", bos), ("eos", eos)) if text is not None}
+    # By names of their own: the library reads a colon in a token's text as its own syntax.
+    backend.post_processor = processors.TemplateProcessing(
+        single=[*["bos"] * ("bos" in used), "$A", *["eos"] * ("eos" in used)],
+        special_tokens=[
+            {"id": name, "ids": [backend.token_to_id(text)], "tokens": [text]}
+            for name, text in used.items()
+        ],
+    )

@@ -46,6 +46,7 @@ class MistralTokenizer:
     special_tokens: Mapping[str, int] = field(init=False)
     named_tokens: tuple[str, ...] = field(init=False)
     max_chars_per_token: int = field(init=False)
+    template_tokens: Mapping[str, str] = field(default_factory=dict, init=False)
     reads_special_tokens: bool = field(default=False, init=False)
     pieces: Pieces | None = field(init=False)
     _vocabulary: Mapping[str, int] = field(init=False, repr=False)

@@ -20,7 +20,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
-from mmroute.tokenizers.formats.configured import special_texts, tokens_with_ids
+from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 
 __all__ = ["SentencePieceCodec", "load_sentencepiece", "processor"]
 
@@ -182,7 +182,8 @@ def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[
         for i in range(size)
         if native.is_control(i) or native.is_unknown(i)
     }
-    configured = tokens_with_ids(files)
+    special = read_special_tokens(files)
+    configured = special.with_ids
     taken = {token_id for token_id, _ in configured}
     added = {text: token for text, token in added.items() if token.token_id not in taken}
     replaced: list[tuple[str, str]] = []
@@ -204,7 +205,7 @@ def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[
             f"{len(replaced)} tokens of the configuration have the IDs of other pieces ({tokens}"
             f"{', …' if len(replaced) > 3 else ''}): such a piece in a text is read as the token"  # noqa: PLR2004 - enough to recognise them
         )
-    for text in special_texts(files):
+    for text in special.texts:
         if text in added:
             continue
         token_id = native.piece_to_id(text)

@@ -26,8 +26,11 @@ from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.configured import special_texts, tokens_with_ids
-from mmroute.tokenizers.formats.huggingface import MAX_TOKEN_ID, named_special_tokens
+from mmroute.tokenizers.formats.special_tokens import (
+    MAX_TOKEN_ID,
+    SpecialTokens,
+    read_special_tokens,
+)
 from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["TiktokenCodec", "load_openai_encoding", "load_rank_file", "openai_encoding"]
@@ -255,17 +258,18 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
             f"the publisher's IDs; an engine that converts {path.name} cuts text with cl100k's "
             "expression, as transformers does, and may hold other IDs"
         )
-    specials = _specials(files, ranks, rule, _first_special(ranks, rule, path))
+    special = read_special_tokens(files)
+    specials = _specials(files, special, ranks, rule, _first_special(ranks, rule, path))
     _check_none_begins_another(specials, path)
     encoding = tiktoken.Encoding(
         path.name, pat_str=rule.pattern, mergeable_ranks=ranks, special_tokens=specials
     )
     if not specials:
         notes.append("no special tokens are known: tokenizer_config.json names none")
-    named = named_special_tokens(config)
+    named = special.names
     bos = [specials[t] for t in (named.get("bos_token"),) if t and config.get("add_bos_token")]
     eos = [specials[t] for t in (named.get("eos_token"),) if t and config.get("add_eos_token")]
-    ordinary = {token.content for _, token in tokens_with_ids(files) if not token.special}
+    ordinary = {token.content for _, token in special.with_ids if not token.special}
     codec = TiktokenCodec(
         encoding,
         {text: token_id for text, token_id in specials.items() if text not in ordinary},
@@ -360,11 +364,15 @@ def _check_none_begins_another(specials: Collection[str], path: Path) -> None:
 
 
 def _specials(
-    files: ModelFiles, ranks: Mapping[bytes, int], rule: _Rule, first: int
+    files: ModelFiles,
+    special: SpecialTokens,
+    ranks: Mapping[bytes, int],
+    rule: _Rule,
+    first: int,
 ) -> dict[str, int]:
     """Text -> ID: what the rule appends, replaced where the configuration names an ID."""
     by_id = {first + i: text.format(id=first + i) for i, text in enumerate(rule.specials)}
-    for token_id, token in tokens_with_ids(files):
+    for token_id, token in special.with_ids:
         if token_id < first and ranks.get(token.content.encode()) != token_id:
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,
@@ -373,7 +381,7 @@ def _specials(
             )
         by_id[token_id] = token.content
     specials = {text: token_id for token_id, text in by_id.items()}
-    for text in special_texts(files):
+    for text in special.texts:
         if text not in specials:
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,

@@ -1,111 +1,192 @@
-"""``tokenizer.json``: as the engine builds it where the family is known, else as it is written."""
+"""``tokenizer.json`` through the `tokenizers` library, put together as the engine does it."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 import tokenizers
 
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice, FastPaths
-from mmroute.model.files import ModelFiles
-from mmroute.model.spec import FamilySpec
+from mmroute.model.files import JsonValue, ModelFiles
+from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.configured import add_configured_tokens, apply_bos_rule
-from mmroute.tokenizers.formats.fast import HfTokenizer
-from mmroute.tokenizers.formats.huggingface import load_hf_tokenizer, pieces_of
+from mmroute.tokenizers.engine_classes import engine_class
+from mmroute.tokenizers.formats.fast import HfTokenizer, pieces_of
+from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
+from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
-__all__ = ["KEEPING_MODEL_TYPES", "load_tokenizer_json"]
+__all__ = ["load_hf_model", "load_tokenizer_json"]
 
-_FORMAT = "tokenizer.json"
-_CONFIG = "tokenizer_config.json"
-# The choice of a faster encoder takes seconds, which one text is not worth.
-_REFERENCE = FastPaths(encoder=EncoderChoice.TOKENIZERS, text_cache_bytes=0)
-# These classes of transformers keep the file's own pipeline, where there is no config.json.
-_KEEP_THE_FILE = ("None", "TokenizersBackend", "PreTrainedTokenizer", "PreTrainedTokenizerFast")
-KEEPING_MODEL_TYPES: Final = frozenset(
-    ("EvollaModel", "arctic", "aria", "beam", "bigbird_pegasus", "camembertv2-base", "canary",
-     "chameleon", "chatlm", "cohere_asr", "deepseek_ocr", "deepseek_ocr2", "deepseek_v2",
-     "deepseek_v3", "deepseek_v32", "deepseek_v4", "deepseek_vl", "deepseek_vl_hybrid",
-     "deepseek_vl_v2", "ernie4_5", "ernie4_5_moe", "flex_olmo", "fuyu", "glm", "glm4",
-     "glm4_moe", "glm4_moe_lite", "glm4v", "glm4v_moe", "glm_image", "glmasr", "got_ocr2",
-     "gpt_bigcode", "granite", "granitemoe", "granitemoehybrid", "granitemoeshared",
-     "h2ovl_chat", "hyperclovax", "hyperclovax_vlm", "internlm2", "jamba", "janus", "kimi_k25",
-     "kimi_linear", "kosmos-2", "llava", "llava_next", "mimo_v2_flash", "minicpm3", "minicpmv",
-     "minicpmv4_6", "minicpmv4_7", "minimax_m2", "modernbert", "modernbert-decoder", "molmo",
-     "molmo2", "nemotron", "nvfp4", "nystromformer", "olmo2", "olmo3", "olmo_hybrid", "opencua",
-     "openvla", "paddleocr_vl", "pegasus_x", "persimmon", "phi3", "phi3_v", "phimoe",
-     "pix2struct", "smolvlm", "stablelm", "step3_vl", "step3p5", "umt5", "unlimited_ocr",
-     "vipllava", "xlm-roberta-xl")
+_FORMAT: Final = "tokenizer.json"
+_CONFIG: Final = "tokenizer_config.json"
+_OTHER_VOCABULARIES: Final = (
+    "tokenizer.model", "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "*.gguf",
 )  # fmt: skip
-"""The `model_type`s for which transformers 5.20.2 keeps the file, whatever class is declared.
+_FIXED_ABOVE: Final = 100_000
+# The choice of a faster encoder takes seconds, which one text is not worth.
+_REFERENCE: Final = FastPaths(encoder=EncoderChoice.TOKENIZERS, text_cache_bytes=0)
 
-Those of ``models/auto/tokenization_auto.py`` that it was seen to do so for.
-"""
 
-
-def load_tokenizer_json(files: ModelFiles, family: FamilySpec | None) -> Loaded:
-    """Load ``tokenizer.json`` and what tokenizer_config.json adds to it.
+def load_hf_model(
+    files: ModelFiles, pipelines: Mapping[str, str], fast_paths: FastPaths
+) -> HfTokenizer:
+    """Load the tokenizer of a model as the engine does.
 
     Args:
         files: the model.
-        family: how the engine reads it, if that is known.
+        pipelines: tokenizer class -> pipeline, where the family spec decides that; ``*`` is any
+            class. Where it does not, `engine_class` does.
+        fast_paths: who is to encode, and what is kept.
+
+    Raises:
+        ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
+            `special_token_split`, `fast_encoder_unavailable`.
+    """
+    _check_not_another_format(files)
+    return _build(files, PIPELINES.get(_pipeline(files, pipelines)), fast_paths)
+
+
+def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Loaded:
+    """Load a tokenizer.json: as the engine does where that is known, else as it is written.
+
+    Args:
+        files: the model.
+        pipelines: as in `load_hf_model`.
 
     Raises:
         ModelError: `malformed_file`, `special_token_split`.
     """
-    doubts = []
-    if family is not None and not family.tokenizer.has_chat_encoder:
-        try:
-            loaded = load_hf_tokenizer(files, family.tokenizer.pipelines, _REFERENCE)
-        except ModelError as error:
-            if error.reason != Reason.TOKENIZER_UNVERIFIED:
-                raise
-            doubts.append(str(error))
-        else:
-            return Loaded(_FORMAT, loaded, pieces=loaded.pieces)
-    backend = _as_written(files)
-    doubts += add_configured_tokens(backend, files)
-    apply_bos_rule(backend, files)
-    chooser = _chooser_of_a_class(files)
-    if chooser is not None:
-        doubts.append(
-            f"the IDs of tokenizer.json as it is written; by its {chooser} the engine may build "
-            "the pipeline anew, which was not checked for this model"
-        )
-    pieces = pieces_of(backend, files.object(_FORMAT).get("decoder"))
-    return Loaded(_FORMAT, HfTokenizer.of(backend), tuple(doubts), pieces=pieces)
+    notes = []
+    try:
+        pipeline = PIPELINES.get(_pipeline(files, pipelines))
+    except ModelError as error:
+        if error.reason != Reason.TOKENIZER_UNVERIFIED:
+            raise
+        notes.append(f"{error} These are the IDs of tokenizer.json as it is written.")
+        pipeline = None
+    tokenizer = _build(files, pipeline, _REFERENCE)
+    return Loaded(_FORMAT, tokenizer, tuple(notes), pieces=tokenizer.pieces)
 
 
-def _chooser_of_a_class(files: ModelFiles) -> str | None:
-    """What may have the engine take a class that does not keep the file; None if nothing may.
+def _check_not_another_format(files: ModelFiles) -> None:
+    """Without a tokenizer.json the engine converts another vocabulary, in ways not checked.
 
-    Where there is a config.json, its `model_type` decides, also over a class that would keep the
-    file and over none. Source: transformers 5.20.2 ``models/auto/tokenization_auto.py``
-    (`AutoTokenizer.from_pretrained`).
+    transformers 5.20.2 does so by rules that depend on model type and version: of a LLaVA-1.5
+    directory with only a tokenizer.model it makes a tokenizer that loses the leading space.
     """
-    config = files.object(_CONFIG)
-    declared = str(config.get("tokenizer_class"))
-    if "auto_map" in config:
-        return "auto_map"
-    if not files.has("config.json"):
-        return None if declared in _KEEP_THE_FILE else f"tokenizer_class {declared}"
-    model_type = files.object("config.json").get("model_type")
-    return None if model_type in KEEPING_MODEL_TYPES else f"model_type {model_type}"
+    others = [] if files.has(_FORMAT) else files.names(_OTHER_VOCABULARIES)
+    if others:
+        raise ModelError(
+            Reason.TOKENIZER_UNVERIFIED,
+            f"{files.name} has no tokenizer.json, only {', '.join(others)}. The engine converts "
+            "that, and to which IDs depends on its version. Save what it makes "
+            "(`AutoTokenizer.from_pretrained(...).save_pretrained(...)`) and serve that directory; "
+            "`mmroute.load_tokenizer` encodes with this one, without that promise.",
+        )
 
 
-def _as_written(files: ModelFiles) -> tokenizers.Tokenizer:
-    path = files.path(_FORMAT)
-    declared = files.json(_FORMAT)
+def _pipeline(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
+    """The class whose pipeline the engine runs, or `FILE`.
+
+    Raises:
+        ModelError: `tokenizer_unverified` where that is not known.
+    """
+    config, model = files.object(_CONFIG), files.object("config.json")
+    for field in ("split_special_tokens", "fix_mistral_regex"):
+        if config.get(field):
+            raise _unverified(files, f"{field} is set, which was not checked")
+    declared = config.get("tokenizer_class") or model.get("tokenizer_class")
+    name = str(declared) if declared else None
+    if pipelines:
+        chosen = pipelines.get((name or "*").removesuffix("Fast"), pipelines.get("*"))
+        expected = f"this family was checked only with {', '.join(sorted(pipelines))}"
+    else:
+        model_type = model.get("model_type")
+        chosen = engine_class(model_type if isinstance(model_type, str) else None, name)
+        expected = "how the engine builds that class was not checked"
+        remote = config.get("auto_map")
+        if isinstance(remote, list) or (isinstance(remote, dict) and "AutoTokenizer" in remote):
+            raise _unverified(files, "auto_map names a tokenizer that is code of the model's own")
+    if chosen is None:
+        raise _unverified(files, f"tokenizer_class is {declared!r}, and {expected}")
+    return chosen
+
+
+def _unverified(files: ModelFiles, why: str) -> ModelError:
+    return ModelError(
+        Reason.TOKENIZER_UNVERIFIED,
+        f"{files.path(_CONFIG)}: {why}. The engine builds the tokenizer from this, so the same "
+        "tokenizer.json could give other IDs.",
+    )
+
+
+def _build(files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths) -> HfTokenizer:
+    special = read_special_tokens(files, pipeline.defaults if pipeline is not None else None)
+    declared = _declared(files, pipeline, special)
     try:
         backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     except Exception as error:  # `tokenizers` raises bare Exception
         raise ModelError(
             Reason.MALFORMED_FILE,
-            f"{path} is not a tokenizer that `tokenizers` {tokenizers.__version__} can load: "
-            f"{error}",
+            f"{files.path(_FORMAT)} is not a tokenizer that `tokenizers` "
+            f"{tokenizers.__version__} can load: {error}",
         ) from error
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
+    special.add_to(backend)
+    if pipeline is not None and pipeline.resets_flags:
+        backend.add_tokens([tokenizers.AddedToken(t, special=True) for t in special.texts])
+    special.check_ids(backend, files)
+    bos = special.names.get("bos_token")
+    return HfTokenizer(
+        backend=backend,
+        encoder=choose_encoder(backend, declared, fast_paths),
+        bos_token_id=backend.token_to_id(bos) if bos is not None else None,
+        named_tokens=special.texts,
+        template_tokens=special.names,
+        pieces=pieces_of(backend, declared.get("decoder")),
+    )
+
+
+def _declared(
+    files: ModelFiles, pipeline: Pipeline | None, special: SpecialTokens
+) -> dict[str, Any]:
+    """The JSON of the tokenizer before tokens are added to it."""
+    declared = dict(files.object(_FORMAT)) or files.json(_FORMAT)
+    if not isinstance(declared, dict):
+        raise ModelError(Reason.MALFORMED_FILE, f"{files.path(_FORMAT)} must hold a JSON object.")
+    declared |= {"truncation": None, "padding": None}
+    if pipeline is None:
+        return declared
+    config = files.object(_CONFIG)
+    for field in pipeline.not_null:
+        if config.get(field, True) is None:
+            raise _unverified(files, f"{field} is null, of which the engine's class makes nothing")
+    declared |= pipeline.parts(config)
+    declared["model"] = _model(files, declared.get("model"), pipeline, special)
+    declared["added_tokens"] = []
+    if not pipeline.keeps_post_processor:
+        declared["post_processor"] = None
+    return declared
+
+
+def _model(
+    files: ModelFiles, model: JsonValue, pipeline: Pipeline, special: SpecialTokens
+) -> dict[str, JsonValue]:
+    """The BPE model with nothing of the file but its vocabulary and merges."""
+    if not isinstance(model, dict):
+        raise ModelError(Reason.MALFORMED_FILE, f"{files.path(_FORMAT)} has no model.")
+    if model.get("type", "BPE") != "BPE":
+        kind = model["type"]
+        raise _unverified(files, f"its class builds a BPE model, and tokenizer.json holds {kind!r}")
+    unknown = None
+    if pipeline.unknown is not None:
+        unknown = special.names.get(pipeline.unknown, "None")  # what the class makes of a null
+    return {
+        "type": "BPE",
+        "unk_token": unknown,
+        **pipeline.model,
+        "vocab": model.get("vocab"),
+        "merges": model.get("merges"),
+    }

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import models
 
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.model.files import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.configured import add_configured_tokens, apply_bos_rule
-from mmroute.tokenizers.formats.fast import HfTokenizer
-from mmroute.tokenizers.formats.huggingface import outside_of, pieces_of
+from mmroute.tokenizers.formats.fast import HfTokenizer, pieces_of, put_around
+from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = ["load_vocab_and_merges"]
@@ -49,21 +49,22 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
             "(`AutoTokenizer.from_pretrained(...).save_pretrained(...)`).",
         )
     backend = _bpe(files)
-    doubt = None
-    if name == "Qwen2Tokenizer":
-        pipeline = PIPELINES["qwen2"]
-        doubt = outside_of(pipeline, config)
-        _overwrite(backend, pipeline)
-    else:
-        prefix = bool(config.get("add_prefix_space", False))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    backend.decoder = decoders.ByteLevel()
-    notes = add_configured_tokens(backend, files)
-    apply_bos_rule(backend, files)
+    special = read_special_tokens(files)
+    notes = [
+        f"{text!r} has no ID in any file: it got the next free one, as transformers does"
+        for text in special.texts
+        if backend.token_to_id(text) is None
+        and text not in {token.content for _, token in special.with_ids}
+    ]
+    _write(backend, PIPELINES[name], config)
+    special.add_to(backend)
+    special.check_ids(backend, files)
+    if {"add_bos_token", "add_eos_token"} & config.keys():
+        bos = special.names.get("bos_token") if config.get("add_bos_token") else None
+        eos = special.names.get("eos_token") if config.get("add_eos_token") else None
+        put_around(backend, bos, eos)
     if declared is None:
         notes.append("no tokenizer_class says how text is split: GPT-2's rule is used")
-    if doubt is not None:
-        notes.append(f"{declared} {doubt}: the engine may hold other IDs")
     pieces = pieces_of(backend, _DECODER)
     return Loaded("vocab.json", HfTokenizer.of(backend), tuple(notes), pieces=pieces)
 
@@ -104,8 +105,12 @@ def _bpe(files: ModelFiles) -> tokenizers.Tokenizer:
         ) from error
 
 
-def _overwrite(backend: tokenizers.Tokenizer, pipeline: Pipeline) -> None:
+def _write(
+    backend: tokenizers.Tokenizer, pipeline: Pipeline, config: Mapping[str, JsonValue]
+) -> None:
     empty = {"type": "BPE", "vocab": {}, "merges": []}
-    declared = msgspec.json.encode({"model": empty, **pipeline.overwrites})
+    declared = msgspec.json.encode({"model": empty, **pipeline.parts(config)})
     whole = tokenizers.Tokenizer.from_str(declared.decode())
-    backend.normalizer, backend.pre_tokenizer = whole.normalizer, whole.pre_tokenizer
+    if whole.normalizer is not None:
+        backend.normalizer = whole.normalizer
+    backend.pre_tokenizer, backend.decoder = whole.pre_tokenizer, whole.decoder

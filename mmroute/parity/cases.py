@@ -1,4 +1,4 @@
-"""What an engine, or mmroute, says to one request."""
+"""Requests to compare, what an engine and mmroute answer to them, and who is asked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from mmroute.geometry import TokenIds
 
-__all__ = ["Answer", "Case", "Oracle", "Range", "Undecided"]
+__all__ = ["Case", "Oracle", "Outcome", "Range", "UndecidedError"]
 
 Range: TypeAlias = tuple[int, int]
 """Offset and length of one image in the expanded prompt."""
@@ -32,45 +32,45 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
-    """Token IDs, or a refusal.
+class Outcome:
+    """What an engine, or mmroute, gives for one request: token IDs, or a refusal.
 
     Attributes:
         token_ids: the expanded prompt, shape (n,), uint32; None if the request is refused.
         ranges: where the images stand, by position; None if the oracle does not say.
-        refusal: how the refusal begins; None if there are IDs.
+        refusal: the first words of the refusal; None if there are IDs.
     """
 
     token_ids: TokenIds | None = None
     ranges: tuple[Range, ...] | None = None
     refusal: str | None = None
 
-    def same(self, other: Answer) -> bool:
-        """Whether both say the same, as far as both say it. All refusals are alike."""
+    def same(self, other: Outcome) -> bool:
+        """Whether both are refusals, or have the same IDs, and the same ranges if both have any."""
         if self.token_ids is None or other.token_ids is None:
             return self.token_ids is other.token_ids
         ranges_differ = None not in (self.ranges, other.ranges) and self.ranges != other.ranges
         return not ranges_differ and np.array_equal(self.token_ids, other.token_ids)
 
 
-class Undecided(Exception):  # noqa: N818 - no error of anybody: the question has no answer here
-    """An oracle cannot tell what the engine says to one request; the message says why."""
+class UndecidedError(Exception):
+    """An oracle cannot say what the engine gives for one request; the message says why."""
 
 
 class Oracle(Protocol):
-    """Whoever knows the right answers.
+    """A source of expected results: the engine itself, or a record of its answers.
 
     Attributes:
         name: for the report, such as ``vllm``.
-        version: what it was computed with, such as ``0.33.0``.
+        version: of the software that computes the results, such as ``0.33.0``.
     """
 
     name: str
     version: str
 
-    def answer(self, case: Case) -> Answer:
-        """The right answer to one request.
+    def answer(self, case: Case) -> Outcome:
+        """What the engine gives for one request.
 
         Raises:
-            Undecided: it cannot be told.
+            UndecidedError: this oracle cannot say.
         """

@@ -1,4 +1,4 @@
-"""What a server's answer means: a routing, or the reason why there is none.
+"""Read a server's response: a rendered prompt, or the reason why there is none.
 
 Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
 `MultiModalFeatures`), ``entrypoints/serve/exception_handling``, and its answers as observed.
@@ -19,10 +19,10 @@ from mmroute.geometry import EmbedRuns, TokenIds
 from mmroute.items import Identity, IdentitySource
 from mmroute.net.transport import Reply
 from mmroute.placement import PlaceholderRange
-from mmroute.remote.questions import COMPLETION, Question
+from mmroute.remote.requests import COMPLETION, RenderRequest
 from mmroute.routing import PlacedItem
 
-__all__ = ["Rendered", "read_answer"]
+__all__ = ["Rendered", "read_response"]
 
 _MAX_SHOWN: Final = 300
 _INEXACT: Final = "InexactRouting"
@@ -62,15 +62,15 @@ class _Inexact(msgspec.Struct):
     message: str
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     token_ids: list[_TokenId]
     features: _Features | None
     # Of `mmroute serve --inexact text-prefix`: these are not all tokens.
     inexact: _Inexact | None = None
 
 
-_chat: Final = msgspec.json.Decoder(_Answer)
-_completion: Final = msgspec.json.Decoder(list[_Answer])
+_chat: Final = msgspec.json.Decoder(_Response)
+_completion: Final = msgspec.json.Decoder(list[_Response])
 
 
 class Rendered(msgspec.Struct, frozen=True):
@@ -85,24 +85,24 @@ class Rendered(msgspec.Struct, frozen=True):
     items: tuple[PlacedItem, ...]
 
 
-def read_answer(reply: Reply, question: Question, server: str) -> Rendered:
-    """The prompt in an answer.
+def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
+    """The prompt in a response.
 
     Raises:
         InexactError: the reason there is none, as far as the server tells it; and
-            `remote_unavailable` for an answer that does not fit the question.
+            `remote_unavailable` for a response that does not fit the request.
     """
     if reply.status != HTTPStatus.OK:
         raise _refused(reply, server)
     try:
-        if question.path.startswith(COMPLETION):
-            (answer,) = _completion.decode(reply.raw)
+        if render.path.startswith(COMPLETION):
+            (response,) = _completion.decode(reply.raw)
         else:
-            answer = _chat.decode(reply.raw)
-        if answer.inexact is not None:
-            reason = _reason_of(answer.inexact.reason) or Reason.REMOTE_UNAVAILABLE
-            raise InexactError(reason, answer.inexact.message[:_MAX_SHOWN])
-        return _rendered(answer, question.num_images, tells_features=_is_ours(reply))
+            response = _chat.decode(reply.raw)
+        if response.inexact is not None:
+            reason = _reason_of(response.inexact.reason) or Reason.REMOTE_UNAVAILABLE
+            raise InexactError(reason, response.inexact.message[:_MAX_SHOWN])
+        return _rendered(response, render.num_images, tells_features=_is_ours(reply))
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise InexactError(
             Reason.REMOTE_UNAVAILABLE,
@@ -112,14 +112,14 @@ def read_answer(reply: Reply, question: Question, server: str) -> Rendered:
 
 
 def _is_ours(reply: Reply) -> bool:
-    """Whether `mmroute serve` made the answer, and did not hand another server's on."""
+    """Whether `mmroute serve` made the response itself, and did not pass on another server's."""
     return reply.headers.get("x-mmroute-outcome") == "exact"
 
 
-def _rendered(answer: _Answer, num_images: int, *, tells_features: bool) -> Rendered:
-    ids = np.array(answer.token_ids, dtype=np.uint32)
+def _rendered(response: _Response, num_images: int, *, tells_features: bool) -> Rendered:
+    ids = np.array(response.token_ids, dtype=np.uint32)
     ids.setflags(write=False)
-    features = answer.features or _Features({}, {})
+    features = response.features or _Features({}, {})
     others = (features.mm_hashes.keys() | features.mm_placeholders.keys()) - {_IMAGE}
     hashes = features.mm_hashes.get(_IMAGE, [])
     ranges = features.mm_placeholders.get(_IMAGE, [])
@@ -142,7 +142,7 @@ def _rendered(answer: _Answer, num_images: int, *, tells_features: bool) -> Rend
     )
 
 
-def _placeholder(item: int, found: _Range, num_tokens: int, told: bool) -> PlaceholderRange:
+def _placeholder(item: int, found: _Range, num_tokens: int, embeds_known: bool) -> PlaceholderRange:
     if found.offset + found.length > num_tokens:
         raise ValueError(f"image {item + 1} ends behind the {num_tokens} tokens of the prompt")
     runs: EmbedRuns | None = None
@@ -151,7 +151,7 @@ def _placeholder(item: int, found: _Range, num_tokens: int, told: bool) -> Place
     elif found.embed_runs is not None:
         runs = tuple((bool(embed), length) for embed, length in found.embed_runs)
     if runs is None:
-        return PlaceholderRange(item, found.offset, found.length, embeds_known=told)
+        return PlaceholderRange(item, found.offset, found.length, embeds_known=embeds_known)
     if sum(length for _, length in runs) != found.length:
         raise ValueError(f"image {item + 1} has {found.length} tokens, and features for others")
     if all(embed for embed, _ in runs):
@@ -161,7 +161,7 @@ def _placeholder(item: int, found: _Range, num_tokens: int, told: bool) -> Place
 
 def _refused(reply: Reply, server: str) -> InexactError:
     message = reply.message[:_MAX_SHOWN]
-    reason = _told_reason(reply)
+    reason = _stated_reason(reply)
     if reason is not None:
         return InexactError(reason, message)
     if reply.status in _REFUSALS:
@@ -173,13 +173,13 @@ def _refused(reply: Reply, server: str) -> InexactError:
     return InexactError(Reason.REMOTE_UNAVAILABLE, said)
 
 
-def _told_reason(reply: Reply) -> Reason | None:
+def _stated_reason(reply: Reply) -> Reason | None:
     """The reason of `mmroute serve`: in a header, and for what vLLM does not refuse in the body."""
-    told = reply.headers.get("x-mmroute-reason")
-    if told is None and reply.error.get("type") == _INEXACT:
-        told = reply.error.get("param")
-    return _reason_of(told)
+    name = reply.headers.get("x-mmroute-reason")
+    if name is None and reply.error.get("type") == _INEXACT:
+        name = reply.error.get("param")
+    return _reason_of(name)
 
 
-def _reason_of(told: str | None) -> Reason | None:
-    return next((reason for reason in Reason if reason.value == told), None)
+def _reason_of(name: str | None) -> Reason | None:
+    return next((reason for reason in Reason if reason.value == name), None)

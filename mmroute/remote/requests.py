@@ -1,4 +1,4 @@
-"""A request as a server is asked: the route, and the body."""
+"""A request in the form that a server takes: the route, and the body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mmroute.items import Image, ImageFile, Modality, size_of
 from mmroute.request import Message, Request, integers
 from mmroute.request_items import left_over, with_uuid
 
-__all__ = ["CHAT", "COMPLETION", "Question", "chat_question", "prompt_question"]
+__all__ = ["CHAT", "COMPLETION", "RenderRequest", "chat_request", "prompt_request"]
 
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
@@ -30,13 +30,13 @@ _ALWAYS: Final = {"mm_payload": "none", "max_tokens": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a server is asked.
+class RenderRequest:
+    """One request to a server.
 
     Attributes:
         path: of the route.
         body: JSON.
-        num_images: how many there must be in the answer.
+        num_images: the number of images that the response must have.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Question:
     num_images: int = 0
 
 
-def chat_question(model: str, request: Request) -> Question:
+def chat_request(model: str, request: Request) -> RenderRequest:
     """A chat.
 
     Raises:
@@ -70,10 +70,10 @@ def chat_question(model: str, request: Request) -> Question:
         body["chat_template_kwargs"] = request.chat_template_kwargs
     if request.mm_processor_kwargs:
         body["mm_processor_kwargs"] = request.mm_processor_kwargs
-    return Question(CHAT, _json(body), len(parts))
+    return RenderRequest(CHAT, _json(body), len(parts))
 
 
-def prompt_question(model: str, request: Request) -> Question:
+def prompt_request(model: str, request: Request) -> RenderRequest:
     """A prompt: text, or token IDs.
 
     Raises:
@@ -92,13 +92,13 @@ def prompt_question(model: str, request: Request) -> Question:
                 f"prompt_token_ids must be 0 to {_MAX_ID}, found {shown(min(ids))} to "
                 f"{shown(max(ids))}",
             )
-        return Question(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
+        return RenderRequest(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
     if not isinstance(request.prompt, str):
         raise invalid(
             f"prompt must be a string, found {type(request.prompt).__name__}; token IDs go into "
             "prompt_token_ids"
         )
-    return Question(COMPLETION, _json({**body, "prompt": request.prompt}))
+    return RenderRequest(COMPLETION, _json({**body, "prompt": request.prompt}))
 
 
 @dataclass(frozen=True, slots=True)

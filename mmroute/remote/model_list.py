@@ -1,4 +1,4 @@
-"""Which models a server has."""
+"""The models of a server."""
 
 from __future__ import annotations
 

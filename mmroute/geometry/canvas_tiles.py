@@ -1,0 +1,161 @@
+"""Llama 4: the canvas of tiles that scales an image least, and the image once more as one tile.
+
+Sources: vLLM 0.33.0 ``model_executor/models/mllama4.py``; transformers 5.20.2
+``models/llama4/image_processing_llama4.py`` (`get_best_fit`) and ``processing_llama4.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from mmroute.geometry.closest_grid import grids
+from mmroute.geometry.processor_kwargs import (
+    check_absent,
+    check_size,
+    is_count,
+    is_switch,
+    read_flat,
+    read_kwargs,
+    refused,
+)
+from mmroute.geometry.replacement import (
+    Overrides,
+    Replacement,
+    RequestContext,
+    check_count,
+    with_features,
+)
+from mmroute.items import ImageSize
+
+__all__ = ["CanvasTiles", "best_canvas"]
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasTiles:
+    """Builds tiles with a separator behind each, a global tile, and what is around them.
+
+    Attributes:
+        image_token_id: what stands before the global tile.
+        patch_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        tile_x_token_id: what stands between two tiles of a row.
+        tile_y_token_id: what closes a row of tiles.
+        tile_size: side of a tile, in pixels.
+        patch_size: side of a patch, in pixels.
+        pixel_shuffle_ratio: feature positions along a side of a tile for each patch.
+        max_tiles: the most tiles, without the global one.
+        to_max_canvas: whether an image is enlarged as far as a canvas allows.
+    """
+
+    image_token_id: int
+    patch_token_id: int
+    start_token_id: int
+    end_token_id: int
+    tile_x_token_id: int
+    tile_y_token_id: int
+    tile_size: int
+    patch_size: int
+    pixel_shuffle_ratio: float
+    max_tiles: int
+    to_max_canvas: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tile_size % self.patch_size:
+            raise ValueError(f"tiles of a multiple of {self.patch_size} pixels")
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`: the engine's largest image is one column of tiles."""
+        largest = ImageSize(self.tile_size, self.max_tiles * self.tile_size)
+        return self._replacement(*self.grid(largest)).num_embeds
+
+    def with_overrides(self, overrides: Overrides) -> CanvasTiles:
+        """See `Geometry.with_overrides`.
+
+        The engine counts with a flat ``resize_to_max_canvas`` and with the model's own
+        ``max_patches``.
+        """
+        check_absent(overrides.processor, "do_center_crop", "do_rescale", *_TOKENS)
+        names = ("resize_to_max_canvas", "max_patches", "size")
+        given = read_kwargs(overrides.processor, *names)
+        size = check_size(given, edge=None)
+        if "size" in given and size["height"] != size["width"]:
+            raise refused("size", given["size"], "a square")
+        if not is_count(given.get("max_patches", self.max_tiles)):
+            raise refused("max_patches", given["max_patches"], "a positive integer")
+        if not is_switch(given.get("resize_to_max_canvas", self.to_max_canvas)):
+            raise refused("resize_to_max_canvas", given["resize_to_max_canvas"], "true or false")
+        flat = read_flat(overrides.processor, "resize_to_max_canvas")
+        return replace(self, to_max_canvas=flat.get("resize_to_max_canvas", self.to_max_canvas))
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (self._replacement(*self.grid(image)) for image in items)
+
+    def grid(self, image: ImageSize) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        return best_canvas(
+            image,
+            tile_size=self.tile_size,
+            max_tiles=self.max_tiles,
+            to_max_canvas=self.to_max_canvas,
+        )
+
+    def _tokens_per_tile(self) -> int:
+        shuffled = round(1 / self.pixel_shuffle_ratio**2)
+        return (self.tile_size // self.patch_size) ** 2 // shuffled
+
+    def _replacement(self, rows: int, columns: int) -> Replacement:
+        per_tile = self._tokens_per_tile()
+        check_count((rows * columns + 1) * per_tile)
+        tile = np.full(per_tile, self.patch_token_id, dtype=np.uint32)
+        row = np.full((columns, per_tile + 1), self.patch_token_id, dtype=np.uint32)
+        row[:, -1] = self.tile_x_token_id
+        row[-1, -1] = self.tile_y_token_id
+        tiles = np.tile(row.ravel(), rows if rows * columns > 1 else 0)
+        around = np.array(
+            [self.start_token_id, self.image_token_id, self.end_token_id], dtype=np.uint32
+        )
+        pieces = (around[:1], tiles, around[1:2], tile, around[2:])
+        return with_features(np.concatenate(pieces), self.patch_token_id)
+
+
+_TOKENS = (
+    "end_of_image_token", "fake_image_token", "image_token", "patch_token",
+    "start_of_image_token", "tile_x_separator_token", "tile_y_separator_token",
+)  # fmt: skip
+
+
+def best_canvas(
+    image: ImageSize, *, tile_size: int, max_tiles: int, to_max_canvas: bool = False
+) -> tuple[int, int]:
+    """Rows and columns of the canvas for an image.
+
+    The least enlargement if an image can be enlarged, else the least reduction; of canvases with
+    one scale the smallest. The processor compares scales in single precision.
+
+    >>> best_canvas(ImageSize(1280, 720), tile_size=336, max_tiles=16)
+    (3, 4)
+    """
+    canvases = _canvases(tile_size, max_tiles)
+    sides = np.array([image.height, image.width], dtype=np.float32)
+    scales = (canvases / sides).min(axis=1)
+    larger = scales[scales >= 1]
+    scale = larger.min() if len(larger) and not to_max_canvas else scales.max()
+    # The smallest come first.
+    height, width = canvases[np.argmax(scales == scale)]
+    return int(height) // tile_size, int(width) // tile_size
+
+
+@lru_cache(maxsize=16)
+def _canvases(tile_size: int, max_tiles: int) -> npt.NDArray[np.float32]:
+    """All (height, width) in pixels, smallest area first; shape (n, 2)."""
+    return np.array(grids(1, max_tiles), dtype=np.float32) * np.float32(tile_size)

@@ -1,0 +1,164 @@
+"""InternVL: the grid of square tiles whose aspect ratio is closest to the image's.
+
+Sources: vLLM 0.33.0 ``transformers_utils/processors/internvl.py``; transformers 5.20.2
+``models/got_ocr2/image_processing_got_ocr2.py`` (`get_optimal_tiled_canvas`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from mmroute.geometry.processor_kwargs import (
+    check_absent,
+    check_known,
+    is_count,
+    is_switch,
+    read_kwargs,
+    refused,
+)
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.items import ImageSize
+
+__all__ = ["TILING", "ClosestGrid", "closest_grid", "grids", "tiling"]
+
+TILING: Final = ("min_patches", "max_patches", "crop_to_patches")
+_MOST_TILES: Final = 1024  # the grids of so many are listed in a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class ClosestGrid:
+    """Counts the tiles of a grid, and puts their features between a start and an end token.
+
+    Attributes:
+        image_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        tile_size: side of a tile, in pixels.
+        min_tiles: the fewest tiles of a grid.
+        max_tiles: the most tiles of a grid.
+        tokens_per_tile: feature positions of a tile; None: by the patches of a tile.
+        patch_size: side of a patch, in pixels.
+        downsample_ratio: feature positions along a side of a tile for each patch.
+        cropped: whether images are cut into tiles at all.
+        thumbnail: whether a grid of several tiles is followed by the whole image as one more.
+        overrides: of a request's processor kwargs: ``read``, or all ``refused``.
+    """
+
+    image_token_id: int
+    start_token_id: int
+    end_token_id: int
+    tile_size: int
+    min_tiles: int
+    max_tiles: int
+    tokens_per_tile: int | None = None
+    patch_size: int = 1
+    downsample_ratio: float = 1.0
+    cropped: bool = True
+    thumbnail: bool = True
+    overrides: Literal["read", "refused"] = "read"
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`; the engine also tries one tile more than the most."""
+        most = self.max_tiles + self.thumbnail
+        sizes = [
+            ImageSize(columns * self.tile_size, rows * self.tile_size)
+            for columns, rows in grids(self.min_tiles, most)
+        ]
+        return max(self.count(size) for size in sizes)
+
+    def with_overrides(self, overrides: Overrides) -> ClosestGrid:
+        """See `Geometry.with_overrides`: how many tiles there may be, and whether there are any."""
+        if self.overrides == "refused":
+            check_known(overrides.processor)
+            return self
+        check_absent(overrides.processor, "do_center_crop", "size")
+        return replace(self, **tiling(read_kwargs(overrides.processor, *TILING)))
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (
+            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
+            for image in items
+        )
+
+    def count(self, image: ImageSize) -> int:
+        """The number of feature positions."""
+        tiles = 1
+        if self.cropped:
+            columns, rows = closest_grid(
+                image,
+                tile_size=self.tile_size,
+                min_tiles=self.min_tiles,
+                max_tiles=self.max_tiles,
+            )
+            tiles = columns * rows
+        if self.thumbnail and tiles != 1:
+            tiles += 1
+        return tiles * self._tokens_per_tile()
+
+    def _tokens_per_tile(self) -> int:
+        if self.tokens_per_tile is not None:
+            return self.tokens_per_tile
+        return int((self.tile_size // self.patch_size) ** 2 * self.downsample_ratio**2)
+
+
+def tiling(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ``TILING`` of some kwargs changes of ``min_tiles``, ``max_tiles`` and ``cropped``.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs`.
+    """
+    changes: dict[str, Any] = {}
+    for name, field in (("min_patches", "min_tiles"), ("max_patches", "max_tiles")):
+        if name in given:
+            if not is_count(given[name]) or given[name] > _MOST_TILES:
+                raise refused(name, given[name], f"an integer from 1 to {_MOST_TILES}")
+            changes[field] = given[name]
+    if "crop_to_patches" in given:
+        if not is_switch(given["crop_to_patches"]):
+            raise refused("crop_to_patches", given["crop_to_patches"], "true or false")
+        changes["cropped"] = given["crop_to_patches"]
+    return changes
+
+
+def closest_grid(
+    image: ImageSize, *, tile_size: int, min_tiles: int, max_tiles: int
+) -> tuple[int, int]:
+    """Columns and rows of the grid whose aspect ratio is closest; (1, 1) if there is no grid.
+
+    Of two equally close ones, the one of more tiles if the image has more than half its pixels.
+
+    >>> closest_grid(ImageSize(1280, 720), tile_size=448, min_tiles=1, max_tiles=12)
+    (4, 2)
+    """
+    aspect, area = image.width / image.height, image.width * image.height
+    best, least = (1, 1), float("inf")
+    for columns, rows in grids(min_tiles, max_tiles):
+        difference = abs(aspect - columns / rows)
+        if difference < least:
+            best, least = (columns, rows), difference
+        elif difference == least and area > 0.5 * tile_size**2 * columns * rows:
+            best = (columns, rows)
+    return best
+
+
+@lru_cache(maxsize=64)
+def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
+    """All (columns, rows) of so many tiles, fewest tiles first.
+
+    The processors differ in the order among grids of as many tiles; which of them is taken
+    changes no count.
+    """
+    found = [
+        (columns, rows)
+        for columns in range(1, max_tiles + 1)
+        for rows in range(1, max_tiles // columns + 1)
+        if columns * rows >= min_tiles
+    ]
+    return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))

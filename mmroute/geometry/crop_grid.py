@@ -1,0 +1,80 @@
+"""DeepSeek-OCR: one view of the whole image, and crops of it if a side is long.
+
+Sources: vLLM 0.33.0 ``model_executor/models/deepseek_ocr.py``, ``deepseek_ocr2.py`` and
+``transformers_utils/processors/deepseek_ocr.py``, whose constants the family specs repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.geometry.closest_grid import closest_grid
+from mmroute.geometry.processor_kwargs import (
+    check_absent,
+    check_unread,
+    positive_count,
+    refused,
+)
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.items import ImageSize
+
+__all__ = ["CropGrid"]
+
+_CROPS: Final = (2, 6)  # MIN_CROPS and MAX_CROPS
+_OWN: Final = (
+    "image_mean", "image_std", "image_token", "max_crops", "pad_token", "prompt", "strategy",
+    "tokenizer",
+)  # fmt: skip
+_MOST_PIXELS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CropGrid:
+    """Counts the view, the crops and a separator, all of one token.
+
+    Attributes:
+        image_token_id: the fill.
+        base_tokens: feature positions along one side of the view.
+        crop_tokens: feature positions along one side of a crop.
+        crop_size: side of a crop, in pixels; an image without a longer side has no crops.
+        row_ends: whether each row of features has one more at its end.
+    """
+
+    image_token_id: int
+    base_tokens: int
+    crop_tokens: int
+    crop_size: int
+    row_ends: bool
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`: the engine's largest image is four crops."""
+        return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size))
+
+    def with_overrides(self, overrides: Overrides) -> CropGrid:
+        """See `Geometry.with_overrides`; the engine counts by constants."""
+        check_absent(overrides.processor, *_OWN)
+        check_unread(overrides.processor)
+        for name in ("image_size", "base_size"):
+            if positive_count(overrides.processor, name, 1) > _MOST_PIXELS:
+                raise refused(name, overrides.processor[name], f"at most {_MOST_PIXELS}")
+        return self
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (fill(self.image_token_id, self.count(image)) for image in items)
+
+    def count(self, image: ImageSize) -> int:
+        """The number of image tokens."""
+        view = self.base_tokens * (self.base_tokens + self.row_ends)
+        if max(image.width, image.height) <= self.crop_size:
+            return view + 1
+        columns, rows = closest_grid(
+            image, tile_size=self.crop_size, min_tiles=_CROPS[0], max_tiles=_CROPS[1]
+        )
+        across, down = columns * self.crop_tokens, rows * self.crop_tokens
+        return view + down * (across + self.row_ends) + 1

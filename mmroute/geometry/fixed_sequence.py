@@ -1,0 +1,58 @@
+"""Gemma 3n: every image is the same soft tokens, between start, end and blank lines.
+
+Source: vLLM 0.33.0 ``model_executor/models/gemma3n_mm.py``; transformers 5.20.2
+``models/gemma3n/processing_gemma3n.py`` (`full_image_sequence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+
+from mmroute.geometry.processor_kwargs import check_absent, check_ignored
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, with_features
+from mmroute.items import ImageSize
+
+__all__ = ["FixedSequence"]
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSequence:
+    """Builds one replacement for images of any size.
+
+    Attributes:
+        image_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        tokens_per_image: feature positions.
+        blank_line: token IDs of the blank line around an image.
+    """
+
+    image_token_id: int
+    start_token_id: int
+    end_token_id: int
+    tokens_per_image: int
+    blank_line: tuple[int, ...]
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self.tokens_per_image
+
+    def with_overrides(self, overrides: Overrides) -> FixedSequence:
+        """See `Geometry.with_overrides`; none changes the count."""
+        check_absent(overrides.processor, "do_center_crop")
+        check_ignored(overrides.processor, edge="shortest_edge")
+        return self
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        soft_tokens = [self.image_token_id] * self.tokens_per_image
+        framed = [self.start_token_id, *soft_tokens, self.end_token_id]
+        ids = np.array([*self.blank_line, *framed, *self.blank_line], dtype=np.uint32)
+        return repeat(with_features(ids, self.image_token_id), len(items))

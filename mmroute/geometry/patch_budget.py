@@ -1,0 +1,76 @@
+"""Gemma 4: an image is scaled to a budget of soft tokens, both sides to multiples of a unit.
+
+The unit is one soft token: a square of pooled patches. Source: vLLM 0.33.0
+``model_executor/models/gemma4_mm.py`` and ``gemma4_unified.py`` (`_compute_num_soft_tokens`).
+transformers counts very thin images otherwise, but the engine's own count is the one that it
+expands by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mmroute.geometry.processor_kwargs import check_absent, check_size, read_kwargs, refused
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.items import ImageSize
+
+__all__ = ["PatchBudget"]
+
+_BUDGETS: Final = (70, 140, 280, 560, 1120)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchBudget:
+    """Counts soft tokens between a start and an end token.
+
+    Attributes:
+        image_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        patch_size: pixels along one side of a patch.
+        pooling_size: patches along one side of a soft token.
+        max_soft_tokens: the budget of an image.
+    """
+
+    image_token_id: int
+    start_token_id: int
+    end_token_id: int
+    patch_size: int
+    pooling_size: int
+    max_soft_tokens: int
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self.max_soft_tokens
+
+    def with_overrides(self, overrides: Overrides) -> PatchBudget:
+        """See `Geometry.with_overrides`: one of the budgets that the engine knows."""
+        check_absent(overrides.processor, "do_center_crop", "patch_size", "pooling_kernel_size")
+        given = read_kwargs(overrides.processor, "max_soft_tokens", "size")
+        check_size(given, edge="longest_edge")
+        budget = given.get("max_soft_tokens", self.max_soft_tokens)
+        if type(budget) is not int or ("max_soft_tokens" in given and budget not in _BUDGETS):
+            raise refused("max_soft_tokens", budget, f"one of {', '.join(map(str, _BUDGETS))}")
+        return replace(self, max_soft_tokens=budget)
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (
+            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
+            for image in items
+        )
+
+    def count(self, image: ImageSize) -> int:
+        """The number of soft tokens."""
+        unit = self.patch_size * self.pooling_size
+        patches = (image.height / self.patch_size) * (image.width / self.patch_size)
+        scale = math.sqrt(self.max_soft_tokens * self.pooling_size**2 / patches)
+        rows = max(1, math.floor(image.height * scale / unit))
+        columns = max(1, math.floor(image.width * scale / unit))
+        return min(rows * columns, self.max_soft_tokens)

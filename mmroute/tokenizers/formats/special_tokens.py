@@ -1,0 +1,215 @@
+"""The special tokens that a configuration gives a tokenizer, read as transformers reads them.
+
+Source: transformers 5.20.2 ``tokenization_utils_base.py`` (`_from_pretrained`, `__init__`) and
+``tokenization_utils_tokenizers.py`` (`TokenizersBackend.__init__`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import tokenizers
+
+from mmroute.errors import ModelError, Reason
+from mmroute.model.files import JsonValue, ModelFiles
+
+__all__ = ["MAX_TOKEN_ID", "SpecialTokens", "check_added_token", "read_special_tokens"]
+
+_CONFIG: Final = "tokenizer_config.json"
+_STANDARD: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
+                    "mask_token")  # fmt: skip
+_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_ADDED: Final = "added_tokens_decoder"
+_EXTRA: Final = "extra_special_tokens"
+_ADDITIONAL: Final = "additional_special_tokens"  # its older name
+MAX_TOKEN_ID: Final = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """The tokens of one configuration.
+
+    Attributes:
+        with_ids: those with an ID of their own, by ID; not all of them are special.
+        named: ``bos_token`` and the like, the standard names first.
+        extra: those that are special and have no name.
+    """
+
+    with_ids: tuple[tuple[int, tokenizers.AddedToken], ...]
+    named: Mapping[str, tokenizers.AddedToken]
+    extra: tuple[tokenizers.AddedToken, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Name -> text, as chat templates see them."""
+        return {name: token.content for name, token in self.named.items()}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of all special tokens, each once."""
+        return tuple(dict.fromkeys(token.content for token in (*self.named.values(), *self.extra)))
+
+    def add_to(self, backend: tokenizers.Tokenizer) -> None:
+        """Add the tokens as transformers does: these calls, in this order.
+
+        A token without an ID that the vocabulary has not gets the next free one.
+        """
+        known = {token.content for token in backend.get_added_tokens_decoder().values()}
+        tokens = [token for _, token in self.with_ids]
+        known |= {token.content for token in tokens}
+        tokens += [t for t in (*self.named.values(), *self.extra) if t.content not in known]
+        named = {token.content for token in self.named.values()}
+        for token in tokens:
+            token.special = token.special or token.content in named
+        backend.add_tokens(tokens)
+
+    def check_ids(self, backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
+        """Refuse a tokenizer whose tokens have other IDs than the configuration says.
+
+        Raises:
+            ModelError: `special_token_split`.
+        """
+        for token_id, token in self.with_ids:
+            found = backend.token_to_id(token.content)
+            if found != token_id:
+                raise ModelError(
+                    Reason.SPECIAL_TOKEN_SPLIT,
+                    f"{files.path(_CONFIG)}: {_ADDED} gives {token.content!r} the ID {token_id}, "
+                    f"but added to this vocabulary it gets {found}.",
+                )
+
+
+def read_special_tokens(
+    files: ModelFiles, defaults: Mapping[str, str] | None = None
+) -> SpecialTokens:
+    """The special tokens of tokenizer_config.json, or of the files that stood in for it once.
+
+    Without an ``added_tokens_decoder`` transformers reads special_tokens_map.json,
+    added_tokens.json and the added tokens of tokenizer.json as well.
+
+    Args:
+        files: the model.
+        defaults: the tokens that the class has where the configuration lacks their names.
+
+    Raises:
+        ModelError: `malformed_file`.
+    """
+    config = dict(files.object(_CONFIG))
+    own: Mapping[str, JsonValue] = {}
+    if not config.get(_EXTRA) and _ADDITIONAL in config:
+        config[_EXTRA] = config.pop(_ADDITIONAL)
+    if isinstance(named_extra := config.get(_EXTRA), dict):
+        own = named_extra
+        del config[_EXTRA]
+    with_ids = _with_ids(files, config.get(_ADDED))
+    if _ADDED not in config:
+        config |= files.object("special_tokens_map.json")
+        with_ids |= _of_added_tokens_json(files, config)
+        with_ids |= _of_tokenizer_json(files)
+    flags = {token.content: token for token in with_ids.values()}
+    named = {}
+    for name in _STANDARD:
+        # An explicit null is no token, and no default either.
+        found = _token(config[name]) if name in config else _token((defaults or {}).get(name))
+        if found is not None:
+            named[name] = flags.get(found.content, found) if name in config else found
+    for name, value in [*config.items(), *own.items()]:
+        token = _token(value) if name.endswith("_token") or name in own else None
+        if name not in _STANDARD and token is not None:
+            named[name] = token
+    extra = config.get(_EXTRA, config.get(_ADDITIONAL))
+    listed = map(_token, extra if isinstance(extra, list) else ())
+    return SpecialTokens(
+        with_ids=tuple(sorted(with_ids.items())),
+        named=named,
+        extra=tuple(token for token in listed if token is not None),
+    )
+
+
+def _token(value: JsonValue) -> tokenizers.AddedToken | None:
+    """A token as a configuration writes it: its text, or an object with its flags."""
+    if isinstance(value, str) and value:
+        return tokenizers.AddedToken(value, special=True)
+    if isinstance(value, dict) and isinstance(text := value.get("content"), str) and text:
+        flags = {flag: bool(value[flag]) for flag in _FLAGS if flag in value}
+        return tokenizers.AddedToken(text, **flags)
+    return None
+
+
+def _with_ids(files: ModelFiles, declared: JsonValue) -> dict[int, tokenizers.AddedToken]:
+    if declared is None:
+        return {}
+    if not isinstance(declared, dict):
+        raise _malformed(files, f"{_ADDED} must be an object")
+    tokens = {}
+    for key, entry in declared.items():
+        if not key.isdecimal() or not isinstance(entry, dict):
+            raise _malformed(files, f"{_ADDED}.{key} must be a token under its ID")
+        tokens[int(key)] = _declared(files, files.path(_CONFIG), int(key), entry)
+    return tokens
+
+
+def _of_tokenizer_json(files: ModelFiles) -> dict[int, tokenizers.AddedToken]:
+    listed = files.object("tokenizer.json").get("added_tokens")
+    path = files.path("tokenizer.json")
+    tokens = {}
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and type(token_id := entry.get("id")) is int:
+            tokens[token_id] = _declared(files, path, token_id, entry)
+    return tokens
+
+
+def _declared(
+    files: ModelFiles, path: Path, token_id: int, entry: Mapping[str, JsonValue]
+) -> tokenizers.AddedToken:
+    text = entry.get("content")
+    if not isinstance(text, str):
+        raise _malformed(files, f"{_ADDED}.{token_id} must be a token under its ID")
+    check_added_token(path, text, token_id)
+    flags = {flag: bool(entry[flag]) for flag in _FLAGS if flag in entry}
+    return tokenizers.AddedToken(text, **flags)
+
+
+def _of_added_tokens_json(
+    files: ModelFiles, config: Mapping[str, JsonValue]
+) -> dict[int, tokenizers.AddedToken]:
+    extra = config.get(_EXTRA)
+    values: Iterable[JsonValue] = [config.get(name) for name in _STANDARD]
+    values = [*values, *(extra if isinstance(extra, list) else ())]
+    special = {token.content for token in map(_token, values) if token is not None}
+    tokens = {}
+    for text, token_id in files.object("added_tokens.json").items():
+        path = files.path("added_tokens.json")
+        if type(token_id) is not int:
+            raise ModelError(
+                Reason.MALFORMED_FILE,
+                f"{path}: {text!r} must have an ID, found {token_id!r}.",
+            )
+        check_added_token(path, text, token_id)
+        is_special = text in special
+        tokens[token_id] = tokenizers.AddedToken(
+            text, special=is_special, normalized=not is_special
+        )
+    return tokens
+
+
+def check_added_token(path: Path, text: str, token_id: int) -> None:
+    """Refuse what is no token: tiktoken looks for an empty one without an end.
+
+    Raises:
+        ModelError: `malformed_file`.
+    """
+    if not text:
+        what = f"gives an empty text the ID {token_id}; remove that entry"
+    elif not 0 <= token_id <= MAX_TOKEN_ID:
+        what = f"gives {text!r} the ID {token_id}; an ID is at least 0 and at most {MAX_TOKEN_ID}"
+    else:
+        return
+    raise ModelError(Reason.MALFORMED_FILE, f"{path} {what}.")
+
+
+def _malformed(files: ModelFiles, why: str) -> ModelError:
+    return ModelError(Reason.MALFORMED_FILE, f"{files.path(_CONFIG)}: {why}.")
