@@ -116,6 +116,9 @@ class Reason(StrEnum):
     """The expanded prompt does not fit the model's context."""
     ITEM_TOO_LARGE = "item_too_large"
     """One image has more features than the engine's encoder cache is sure to hold."""
+    BUDGET_EXCEEDED = "budget_exceeded"
+    """The images of a request share a budget of tokens and exceed it: what the engine makes of them
+    depends on its processor cache."""
     FEATURE_POSITIONS_UNKNOWN = "feature_positions_unknown"
     """Pad values replace the feature positions of an image, and a server told only its range."""
     REMOTE_UNAVAILABLE = "remote_unavailable"

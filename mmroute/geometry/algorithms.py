@@ -10,6 +10,7 @@ from functools import cache
 from typing import Final
 
 from mmroute.geometry.anyres import AnyRes
+from mmroute.geometry.aspect_patches import AspectPatches
 from mmroute.geometry.audio_frames import AudioFrames
 from mmroute.geometry.canvas_tiles import CanvasTiles
 from mmroute.geometry.closest_grid import ClosestGrid
@@ -25,9 +26,11 @@ from mmroute.geometry.patch_budget import PatchBudget
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.replacement import AnyGeometry
 from mmroute.geometry.row_column_tiles import RowColumnTiles
+from mmroute.geometry.shared_budget import SharedBudget
 from mmroute.geometry.slices import Slices
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
+from mmroute.geometry.thumbnail_tiles import ThumbnailTiles
 from mmroute.geometry.tile_lines import TileLines
 from mmroute.geometry.timed_pairs import TimedPairs
 from mmroute.geometry.token_budget import TokenBudget
@@ -43,6 +46,7 @@ ENTRY_POINTS: Final = "mmroute.geometries"
 
 _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "anyres": AnyRes,
+    "aspect_patches": AspectPatches,
     "canvas_tiles": CanvasTiles,
     "closest_grid": ClosestGrid,
     "crop_grid": CropGrid,
@@ -60,9 +64,11 @@ _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "patch_rows": PatchRows,
     "pooled_frames": PooledFrames,
     "row_column_tiles": RowColumnTiles,
+    "shared_budget": SharedBudget,
     "slices": Slices,
     "smart_resize": SmartResize,
     "soft_tokens": SoftTokens,
+    "thumbnail_tiles": ThumbnailTiles,
     "tile_lines": TileLines,
     "timed_pairs": TimedPairs,
     "token_budget": TokenBudget,

@@ -16,16 +16,26 @@ from mmroute.geometry.processor_kwargs import (
     check_known,
     is_count,
     is_switch,
+    positive_count,
     read_kwargs,
     refused,
+    switch,
 )
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
 from mmroute.items import ImageSize
 
-__all__ = ["TILING", "ClosestGrid", "closest_grid", "grids", "tiling"]
+__all__ = [
+    "MOST_TILES",
+    "TILING",
+    "ClosestGrid",
+    "closest_grid",
+    "grids",
+    "max_num_tiles",
+    "tiling",
+]
 
 TILING: Final = ("min_patches", "max_patches", "crop_to_patches")
-_MOST_TILES: Final = 1024  # the grids of so many are listed in a millisecond
+MOST_TILES: Final = 1024  # the grids of so many are listed in a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,8 @@ class ClosestGrid:
         downsample_ratio: feature positions along a side of a tile for each patch.
         cropped: whether images are cut into tiles at all.
         thumbnail: whether a grid of several tiles is followed by the whole image as one more.
-        overrides: of a request's processor kwargs: ``read``, or all ``refused``.
+        overrides: of a request's processor kwargs: InternVL's are ``read``, or Nemotron's
+            ``max_num_tiles``, or all are ``refused``.
     """
 
     image_token_id: int
@@ -58,7 +69,7 @@ class ClosestGrid:
     downsample_ratio: float = 1.0
     cropped: bool = True
     thumbnail: bool = True
-    overrides: Literal["read", "refused"] = "read"
+    overrides: Literal["read", "max_num_tiles", "refused"] = "read"
 
     @property
     def max_embeds(self) -> int:
@@ -75,6 +86,8 @@ class ClosestGrid:
         if self.overrides == "refused":
             check_known(overrides.processor)
             return self
+        if self.overrides == "max_num_tiles":
+            return replace(self, max_tiles=max_num_tiles(overrides.processor, self.max_tiles))
         check_absent(overrides.processor, "do_center_crop", "size")
         return replace(self, **tiling(read_kwargs(overrides.processor, *TILING)))
 
@@ -117,14 +130,28 @@ def tiling(given: Mapping[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, field in (("min_patches", "min_tiles"), ("max_patches", "max_tiles")):
         if name in given:
-            if not is_count(given[name]) or given[name] > _MOST_TILES:
-                raise refused(name, given[name], f"an integer from 1 to {_MOST_TILES}")
+            if not is_count(given[name]) or given[name] > MOST_TILES:
+                raise refused(name, given[name], f"an integer from 1 to {MOST_TILES}")
             changes[field] = given[name]
     if "crop_to_patches" in given:
         if not is_switch(given["crop_to_patches"]):
             raise refused("crop_to_patches", given["crop_to_patches"], "true or false")
         changes["cropped"] = given["crop_to_patches"]
     return changes
+
+
+def max_num_tiles(kwargs: Mapping[str, Any], default: int) -> int:
+    """The most tiles of a grid, for processors that refuse all names but a few.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs`.
+    """
+    check_known(kwargs, "max_num_tiles", "use_audio_in_video", "truncation")
+    switch(kwargs, "use_audio_in_video", default=False)
+    most = positive_count(kwargs, "max_num_tiles", default)
+    if most > MOST_TILES:
+        raise refused("max_num_tiles", most, f"at most {MOST_TILES}")
+    return most
 
 
 def closest_grid(
@@ -152,8 +179,7 @@ def closest_grid(
 def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
     """All (columns, rows) of so many tiles, fewest tiles first.
 
-    The processors differ in the order among grids of as many tiles; which of them is taken
-    changes no count.
+    Grids of as many tiles stand in the order of the engine's set, which is filled in this order.
     """
     found = [
         (columns, rows)
@@ -161,4 +187,5 @@ def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
         for rows in range(1, max_tiles // columns + 1)
         if columns * rows >= min_tiles
     ]
-    return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
+    found.sort(key=lambda grid: (max(*grid, min_tiles), grid))
+    return tuple(sorted(set(found), key=lambda grid: grid[0] * grid[1]))

@@ -210,7 +210,8 @@ class FamilySpec(_Strict):
     family: str
     title: str
     match: Annotated[Mapping[_Ref, tuple[str, ...]], Field(min_length=1)]
-    """Field -> the values it may have; all must match, and exactly. ``*``: any value."""
+    """Field -> the values it may have; all must match, and exactly. ``*``: any value; an empty
+    list: the field must not be there."""
     requires: Mapping[_Ref, tuple[bool | int | str, ...]] = Field(default_factory=dict)
     """Field -> the values that this spec holds for; a model with another is refused by name."""
     checked: Mapping[str, tuple[str, ...]]
@@ -280,7 +281,7 @@ class FamilySpec(_Strict):
     def _accepts(found: tuple[bool, JsonValue], allowed: tuple[str, ...]) -> bool:
         present, value = found
         if not present:
-            return False
+            return not allowed
         # `architectures` is a list; the engine goes by its entries.
         values = value if isinstance(value, list) else [value]
         return allowed == ("*",) or any(v in allowed for v in values)

@@ -1,0 +1,89 @@
+"""Muse Glimmer: the patch grid closest to the image's aspect ratio under a token limit.
+
+Sources: transformers 5.20.2 ``models/muse_glimmer/image_processing_muse_glimmer.py``
+(`smart_resize`), vLLM 0.33.0 ``model_executor/models/muse_glimmer.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mmroute.geometry.processor_kwargs import check_size, positive_count, read_kwargs
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.items import ImageSize
+
+__all__ = ["AspectPatches"]
+
+
+@dataclass(frozen=True, slots=True)
+class AspectPatches:
+    """Counts image tokens between a start and an end token.
+
+    Attributes:
+        image_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        patch_size: side of a patch, in pixels.
+        merge_size: patches along one side of what the image processor makes one token.
+        counted_merge_size: patches along one side of what the engine counts as one token.
+        max_image_tokens: the most tokens of an image.
+    """
+
+    image_token_id: int
+    start_token_id: int
+    end_token_id: int
+    patch_size: int
+    merge_size: int
+    counted_merge_size: int
+    max_image_tokens: int
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self.max_image_tokens
+
+    def with_overrides(self, overrides: Overrides) -> AspectPatches:
+        """See `Geometry.with_overrides`: the most tokens, and what a patch is."""
+        given = read_kwargs(
+            overrides.processor, "max_image_tokens", "patch_size", "merge_size", "size"
+        )
+        check_size(given, edge="longest_edge")
+        return replace(
+            self,
+            max_image_tokens=positive_count(given, "max_image_tokens", self.max_image_tokens),
+            patch_size=positive_count(given, "patch_size", self.patch_size),
+            merge_size=positive_count(given, "merge_size", self.merge_size),
+        )
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (
+            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
+            for image in items
+        )
+
+    def count(self, image: ImageSize) -> int:
+        """The number of image tokens."""
+        side = self.patch_size * self.merge_size
+        rows, columns = image.height / side, image.width / side
+        if rows * columns > self.max_image_tokens:
+            aspect = columns / rows
+            rows = (self.max_image_tokens / aspect) ** 0.5
+            columns = rows * aspect
+        grids = [
+            (r, c)
+            # Of equally close grids the engine takes the first in the order of this very set.
+            for r, c in set(itertools.product(_around(rows), _around(columns)))
+            if min(r, c) >= 1 and r * c <= self.max_image_tokens
+        ] or [(max(1, round(rows)), max(1, round(columns)))]
+        best = min(grids, key=lambda grid: abs(grid[0] / grid[1] - image.height / image.width))
+        return best[0] * best[1] * self.merge_size**2 // self.counted_merge_size**2
+
+
+def _around(length: float) -> tuple[int, int]:
+    return math.floor(length), math.ceil(length)

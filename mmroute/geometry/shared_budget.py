@@ -1,0 +1,105 @@
+"""Nemotron Nano Omni: patch grids that share one budget, the length of the context.
+
+The engine counts images before it knows their text, and only those that its processor cache
+does not hold. So the budget depends on the request alone as long as all images together keep
+it; beyond, the answer depends on the requests before, and there is no exact one.
+
+Source: vLLM 0.33.0 ``transformers_utils/processors/nano_nemotron_vl.py``
+(`DynamicResolutionImageTiler`). Checked with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry.closest_grid import max_num_tiles
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.items import ImageSize
+
+__all__ = ["SharedBudget"]
+
+_RESERVED: Final = 4
+_MERGE: Final = 2  # patches along one side of a token; the engine takes no other downsample_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBudget:
+    """Counts image tokens between a start and an end token.
+
+    Attributes:
+        image_token_id: a feature position.
+        start_token_id: what opens an image.
+        end_token_id: what closes it.
+        patch_size: side of a patch, in pixels.
+        min_patches: the fewest patches of an image.
+        max_patches: the most.
+    """
+
+    image_token_id: int
+    start_token_id: int
+    end_token_id: int
+    patch_size: int
+    min_patches: int
+    max_patches: int
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`; the engine plans with a whole context for a video."""
+        return max(self.min_patches, self.max_patches) // _MERGE**2
+
+    def with_overrides(self, overrides: Overrides) -> SharedBudget:
+        """See `Geometry.with_overrides`: nothing that is accepted has an effect."""
+        max_num_tiles(overrides.processor, 1)
+        return self
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        budget = (context.max_model_len - _RESERVED) * _MERGE**2
+        share = max(min(budget, self.max_patches), self.min_patches)
+        grids = [self.grid(image, share) for image in items]
+        patches = sum(rows * columns for rows, columns in grids)
+        if max(patches, self.min_patches * len(items)) > budget:
+            raise InexactError(
+                Reason.BUDGET_EXCEEDED,
+                f"the images have {patches} patches together; beyond {budget} the engine makes "
+                "them smaller, by how many of them its cache holds. Send fewer or smaller images.",
+            )
+        for rows, columns in grids:
+            count = rows * columns // _MERGE**2
+            yield framed(self.start_token_id, self.image_token_id, count, self.end_token_id)
+
+    def grid(self, image: ImageSize, share: int) -> tuple[int, int]:
+        """Rows and columns of patches within a share of the budget, both even.
+
+        Raises:
+            InexactError: `image_refused` if an image is too thin.
+        """
+        rows = round(image.height / self.patch_size + 0.5)
+        columns = round(image.width / self.patch_size + 0.5)
+        factor = min(math.sqrt(share / (rows * columns)), 1.0)
+        rows, columns = math.floor(factor * rows), math.floor(factor * columns)
+        if not rows * columns:
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                f"the engine refuses {image}: scaled to its budget, a side has no patch left",
+            )
+        if share > self.min_patches and rows * columns < self.min_patches:
+            grow = math.sqrt(self.min_patches / (rows * columns))
+            rows, columns = math.ceil(grow * rows), math.ceil(grow * columns)
+        rows = _even(rows, columns, share)
+        return rows, _even(columns, rows, share)
+
+
+def _even(length: int, other: int, share: int) -> int:
+    """An even number of patches: one more if the share allows it, else one fewer."""
+    rest = length % _MERGE
+    if not rest:
+        return length
+    more = length + _MERGE - rest
+    return more if more * other <= share else max(_MERGE, length - rest)

@@ -1,0 +1,182 @@
+"""LFM2-VL: one resized image, or tiles under row and column tags with a thumbnail behind them.
+
+Sources: vLLM 0.33.0 ``model_executor/models/lfm2_vl.py``, transformers 5.20.2
+``models/lfm2_vl/image_processing_lfm2_vl.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry.closest_grid import MOST_TILES, closest_grid
+from mmroute.geometry.processor_kwargs import (
+    check_size,
+    check_true,
+    positive_count,
+    read_kwargs,
+    refuse_scoped,
+    refused,
+    switch,
+)
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, repeated
+from mmroute.items import ImageSize
+
+__all__ = ["ThumbnailTiles"]
+
+# Name in a request -> field.
+_COUNTS: Final[Mapping[str, str]] = {
+    "min_tiles": "min_tiles",
+    "max_tiles": "max_tiles",
+    "min_image_tokens": "min_image_tokens",
+    "max_image_tokens": "max_image_tokens",
+    "tile_size": "tile_size",
+    "encoder_patch_size": "patch_size",
+    "downsample_factor": "downsample_factor",
+}
+_NEEDED: Final = ("use_thumbnail", "do_pad")
+
+
+@dataclass(frozen=True, slots=True)
+class ThumbnailTiles:
+    """Counts tiles and the thumbnail, and writes the text around them.
+
+    Attributes:
+        image_token_id: a feature position.
+        tile_size: side of a tile, in pixels.
+        patch_size: side of a patch, in pixels.
+        downsample_factor: patches along one side of a token.
+        min_tiles: the fewest tiles of an image that is cut.
+        max_tiles: the most; one as both: no image is cut.
+        min_image_tokens: the fewest tokens of a resized image.
+        max_image_tokens: the most.
+        max_pixels_tolerance: how many times the most tokens' pixels an image may have uncut.
+        thumbnail: whether a cut image has a thumbnail; the engine counts one always.
+        split: whether large images are cut; the engine counts them as cut either way.
+        image: text of the image token.
+        start: text of the token that opens an image.
+        end: text of the token that closes it.
+        thumbnail_tag: text of the token in front of the thumbnail.
+        tile: text of the tag of a tile, from ``{row}`` and ``{col}``, which count from 1.
+    """
+
+    image_token_id: int
+    tile_size: int
+    patch_size: int
+    downsample_factor: int
+    min_tiles: int
+    max_tiles: int
+    min_image_tokens: int
+    max_image_tokens: int
+    max_pixels_tolerance: float
+    thumbnail: Literal[True]
+    split: bool
+    image: str
+    start: str
+    end: str
+    thumbnail_tag: str
+    tile: str
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`: the engine plans with an image that is not cut."""
+        side = int(math.sqrt(self.max_image_tokens * self._unit**2))
+        return sum(self._counts(ImageSize(side, side)))
+
+    @property
+    def _unit(self) -> int:
+        """Side of a token, in pixels."""
+        return self.patch_size * self.downsample_factor
+
+    def with_overrides(self, overrides: Overrides) -> ThumbnailTiles:
+        """See `Geometry.with_overrides`: all numbers of tiles and tokens."""
+        refuse_scoped(overrides.processor)
+        given = read_kwargs(
+            overrides.processor,
+            *_COUNTS, *_NEEDED, "max_pixels_tolerance", "do_image_splitting", "do_resize", "size",
+        )  # fmt: skip
+        switch(given, "do_resize", default=True)
+        check_true(given, *_NEEDED)
+        check_size(given, edge="shortest_edge")
+        tolerance = given.get("max_pixels_tolerance", self.max_pixels_tolerance)
+        if type(tolerance) is not float:
+            raise refused("max_pixels_tolerance", tolerance, "a number with a decimal point")
+        counts: dict[str, Any] = {
+            field: positive_count(given, name, getattr(self, field))
+            for name, field in _COUNTS.items()
+        }
+        split = switch(given, "do_image_splitting", default=self.split)
+        changed = replace(self, **counts, max_pixels_tolerance=tolerance, split=split)
+        if changed.tile_size % changed.patch_size:
+            raise refused("tile_size", changed.tile_size, f"a multiple of {changed.patch_size}")
+        if changed.max_tiles > MOST_TILES:
+            raise refused("max_tiles", changed.max_tiles, f"at most {MOST_TILES}")
+        if split and changed.min_tiles > changed.max_tiles:
+            raise refused("min_tiles", changed.min_tiles, f"at most {changed.max_tiles}")
+        return changed
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        grids = [self.grid(image) for image in items]
+        if not self.split and len(items) > 1 and max(grids) > (1, 1):
+            raise InexactError(
+                Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+                "with do_image_splitting false the engine takes the sizes of one image for "
+                "another's if it would cut one of several images",
+            )
+        for image, (columns, rows) in zip(items, grids, strict=True):
+            text = context.encode(self._text(columns, rows))
+            yield repeated(text, self.image_token_id, self._counts(image))
+
+    def grid(self, image: ImageSize) -> tuple[int, int]:
+        """Columns and rows of tiles; (1, 1) if the image is not cut."""
+        height = max(self.patch_size, round(image.height / self._unit) * self._unit)
+        width = max(self.patch_size, round(image.width / self._unit) * self._unit)
+        limit = self.max_image_tokens * self._unit**2 * self.max_pixels_tolerance
+        if height * width <= limit or self.min_tiles == self.max_tiles == 1:
+            return 1, 1
+        return closest_grid(
+            image,
+            tile_size=self.tile_size,
+            min_tiles=self.min_tiles,
+            max_tiles=self.max_tiles,
+        )
+
+    def _counts(self, image: ImageSize) -> list[int]:
+        """Features of each tile and of the thumbnail, or of the image that is not cut."""
+        columns, rows = self.grid(image)
+        side = math.ceil(self.tile_size // self.patch_size / self.downsample_factor)
+        tiles = columns * rows if columns * rows > 1 else 0
+        return [*[side * side] * tiles, self._resized(image)]
+
+    def _resized(self, image: ImageSize) -> int:
+        """Tokens of the image after its smart resize, whose sides are a token long at least."""
+        unit = self._unit
+        lowest, highest = self.min_image_tokens * unit**2, self.max_image_tokens * unit**2
+        height = max(unit, round(image.height / unit) * unit)
+        width = max(unit, round(image.width / unit) * unit)
+        area = image.height * image.width
+        if height * width > highest:
+            shrink = math.sqrt(area / highest)
+            height = max(unit, math.floor(image.height / shrink / unit) * unit)
+            width = max(unit, math.floor(image.width / shrink / unit) * unit)
+        elif height * width < lowest:
+            grow = math.sqrt(lowest / area)
+            height = math.ceil(image.height * grow / unit) * unit
+            width = math.ceil(image.width * grow / unit) * unit
+        return (height // unit) * (width // unit)
+
+    def _text(self, columns: int, rows: int) -> str:
+        """The replacement with one image token for each tile."""
+        tags = [
+            self.tile.format(row=row, col=column)
+            for row in range(1, rows + 1)
+            for column in range(1, columns + 1)
+        ]
+        tags = [*tags, self.thumbnail_tag] if len(tags) > 1 else [""]
+        return "".join([self.start, *(f"{tag}{self.image}" for tag in tags), self.end])
