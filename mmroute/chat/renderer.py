@@ -32,6 +32,10 @@ class Chat(Protocol):
         None where the tokenizer encodes chats itself.
         """
 
+    @property
+    def request_fields(self) -> frozenset[str]:
+        """Fields of the engine's API, beside those of a `Request`, that change its prompts."""
+
     def with_template(self, template: ChatTemplate) -> Chat:
         """The same renderer with another template for all requests."""
 

@@ -210,6 +210,11 @@ def _check_chat(
         "documents": request.documents,
         "kv_transfer_params.prompt_token_ids": forwarded,
     }
+    of_some_models = {
+        "response_format": request.response_format,
+        "tool_choice": None if choice == "auto" else choice,
+    }
+    fields |= {name: of_some_models[name] for name in loaded.model.chat.request_fields}
     found = [name for name, value in fields.items() if value is not None]
     if found:
         raise of_reason(

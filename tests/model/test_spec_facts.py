@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
+from server_helpers import CHAT, error_of, serving
 from small_models import Files
 
 from mmroute import InexactError, ModelError, Normalizer, Reason
 from mmroute.geometry import Overrides
 from mmroute.images import read_image
 from mmroute.items import IdentitySource, ImageSize
+from mmroute.server.models import ModelSource
 
+_TOOL = {"type": "function", "function": {"name": "f"}}
 ChangedModel = Callable[..., Path]
 IMAGE = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what is it"}]}
 PNG_RGBA = (
@@ -235,3 +239,24 @@ def test_kimi_k3_writes_the_size_of_an_image(kimi_k3: Normalizer) -> None:
     (placeholder,) = routing.placeholders
     assert placeholder.embed_runs is not None
     assert [count for is_embed, count in placeholder.embed_runs if is_embed] == [6]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"response_format": {"type": "json_object"}}, "unsupported_field"),
+        ({"tools": [_TOOL], "tool_choice": "none"}, "unsupported_field"),
+        ({"tools": [_TOOL], "tool_choice": "auto"}, None),
+        ({"tool_choice": "none"}, None),
+    ],
+)
+def test_a_server_refuses_fields_that_change_prompts_of_kimi_k3(
+    kimi_k3: Normalizer, fields: dict[str, Any], reason: str | None
+) -> None:
+    body = {"messages": [{"role": "user", "content": "x"}], **fields}
+    with serving([ModelSource(kimi_k3.model.name, ("kimi",))]) as client:
+        answer = client.post(CHAT, json=body)
+    if reason is None:
+        assert answer.status_code == HTTPStatus.OK, answer.text
+    else:
+        assert error_of(answer) == (422, "InexactRouting", reason)

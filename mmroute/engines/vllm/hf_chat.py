@@ -64,6 +64,11 @@ class HfChat:
         given = {"default": self.template, "tool_use": self.tool_template}
         return {name: template for name, template in given.items() if template is not None}
 
+    @property
+    def request_fields(self) -> frozenset[str]:
+        """See `Chat.request_fields`."""
+        return frozenset()
+
     def with_template(self, template: ChatTemplate) -> HfChat:
         """See `Chat.with_template`."""
         return replace(self, template=template, tool_template=template)

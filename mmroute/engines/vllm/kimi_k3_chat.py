@@ -61,6 +61,11 @@ class KimiK3Chat:
         """See `Chat.templates`."""
         return {"default": self.template, "tool_use": self.template}
 
+    @property
+    def request_fields(self) -> frozenset[str]:
+        """See `Chat.request_fields`: the engine hands them to the template."""
+        return frozenset({"response_format", "tool_choice"})
+
     def with_template(self, template: ChatTemplate) -> KimiK3Chat:
         """See `Chat.with_template`."""
         return replace(self, template=template)

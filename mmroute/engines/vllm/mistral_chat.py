@@ -52,6 +52,11 @@ class MistralChat:
     def templates(self) -> None:
         """See `Chat.templates`."""
 
+    @property
+    def request_fields(self) -> frozenset[str]:
+        """See `Chat.request_fields`."""
+        return frozenset()
+
     def with_template(self, template: ChatTemplate) -> MistralChat:
         """See `Chat.with_template`."""
         return self
