@@ -1,0 +1,53 @@
+"""One token for each square of an image, the last of a row or column being cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mmroute import ImageSize
+from mmroute.geometry import Overrides, Replacement, RequestContext
+from mmroute.geometry.processor_kwargs import check_ignored
+from mmroute.geometry.replacement import fill
+
+__all__ = ["CeilingGrid"]
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingGrid:
+    """Counts squares, rounding both sides up.
+
+    Attributes:
+        image_token_id: the fill.
+        square: side of a square, in pixels.
+        max_side: the longest side that the engine takes, in pixels.
+    """
+
+    image_token_id: int
+    square: int
+    max_side: int
+
+    @property
+    def max_embeds(self) -> int:
+        """The most tokens of one image."""
+        return self.count(ImageSize(self.max_side, self.max_side))
+
+    def with_overrides(self, overrides: Overrides) -> CeilingGrid:
+        """The same: no option of a request changes the count."""
+        check_ignored(overrides.processor)
+        return self
+
+    def replacements(
+        self, items: Sequence[ImageSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """One run of image tokens for each image."""
+        del context  # the count depends on nothing else
+        return (fill(self.image_token_id, self.count(image)) for image in items)
+
+    def count(self, image: ImageSize) -> int:
+        """The number of image tokens.
+
+        >>> CeilingGrid(image_token_id=9, square=64, max_side=1024).count(ImageSize(65, 64))
+        2
+        """
+        return -(-image.width // self.square) * -(-image.height // self.square)

@@ -1,0 +1,1 @@
+"""The family specs of this package."""

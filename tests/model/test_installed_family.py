@@ -1,0 +1,83 @@
+"""A family from another package: its spec and its geometry come in through entry points."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+pytestmark = pytest.mark.process  # entry points are read when a process begins
+
+EXAMPLE = ROOT / "examples" / "acme_family"
+
+
+def install(site: Path) -> None:
+    """What pip does with the example: the package, and what its metadata says."""
+    shutil.copytree(EXAMPLE / "acme_family", site / "acme_family")
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    info = site / "acme_family-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n"
+    )
+    lines = [
+        line
+        for group, points in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+def mmroute(site: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    paths = [str(ROOT), str(site)]
+    return subprocess.run(
+        [sys.executable, "-m", "mmroute", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+@pytest.fixture
+def acme(changed_model: Callable[..., Path]) -> Path:
+    def change(files: dict[str, dict[str, object]]) -> None:
+        files["config.json"]["model_type"] = "acme_vl"
+        files["config.json"]["architectures"] = ["AcmeVLForConditionalGeneration"]
+
+    return changed_model("small-qwen2.5-vl", change)
+
+
+def test_an_installed_family_answers(tmp_path: Path, acme: Path) -> None:
+    site = tmp_path / "site"
+    install(site)
+    line = {
+        "messages": [{"role": "user", "content": [{"type": "image"}]}],
+        "images": [{"width": 65, "height": 128}],
+    }
+    done = mmroute(site, "tokens", str(acme), stdin=json.dumps(line))
+    assert done.returncode == 0, done.stderr
+    (placeholder,) = json.loads(done.stdout)["placeholders"]
+    assert placeholder["length"] == 2 * 2
+    assert "acme-vl" in mmroute(site, "families").stdout
+
+
+def test_a_geometry_that_cannot_be_imported_is_named(tmp_path: Path, acme: Path) -> None:
+    site = tmp_path / "site"
+    install(site)
+    (site / "acme_family" / "ceiling_grid.py").write_text("raise RuntimeError('broken')\n")
+    done = mmroute(site, "resolve", str(acme))
+    assert done.returncode == 1
+    assert (
+        "acme-family: 'acme_family.ceiling_grid:CeilingGrid' of mmroute.geometries" in done.stderr
+    )
+    assert "broken" in done.stderr
