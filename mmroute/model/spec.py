@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import importlib.resources
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -26,6 +22,7 @@ from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import IdentityForm, Modality
 from mmroute.model.files import FieldRef, JsonValue, ModelFiles
+from mmroute.model.spec_files import spec_files, why_not_covered
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
@@ -39,11 +36,7 @@ __all__ = [
     "load_spec",
     "match_family",
     "media_problems",
-    "spec_files",
 ]
-
-ENTRY_POINTS = "mmroute.specs"
-"""Entry point group of other packages' specs: each names a package that holds ``*.toml``."""
 
 _Ref = Annotated[
     FieldRef, BeforeValidator(lambda v: FieldRef.parse(v) if isinstance(v, str) else v)
@@ -352,42 +345,20 @@ def match_family(files: ModelFiles) -> FamilySpec:
     raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files))
 
 
-def spec_files() -> Iterator[Traversable]:
-    """The files of all family specs: the shipped ones, then those of installed packages.
-
-    Raises:
-        SpecError: an installed package does not hold what it says.
-    """
-    packaged = importlib.resources.files("mmroute") / "model_specs"
-    # In a source checkout the specs stand beside the package, and a wheel takes them in.
-    root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
-    yield from _toml_files(root)
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        try:
-            yield from _toml_files(importlib.resources.files(point.value))
-        except (ImportError, OSError, TypeError) as error:
-            owner = point.dist.name if point.dist else "an installed package"
-            raise SpecError(
-                f"{owner}: the entry point {point.name!r} of {ENTRY_POINTS} must name a package "
-                f"that holds *.toml files, found {point.value!r}: {error}"
-            ) from error
-
-
-def _toml_files(root: Traversable) -> list[Traversable]:
-    files = (file for file in root.iterdir() if file.name.endswith(".toml"))
-    return sorted(files, key=lambda file: file.name)
-
-
 def _unknown(files: ModelFiles) -> str:
     config = files.object("config.json")
-    has = ", ".join(files.names()) or "none of the files a model needs"
     if not config and not files.has("params.json"):
+        has = ", ".join(files.names()) or "none of the files a model needs"
         return (
             f"{files.name} has neither config.json nor params.json, so its family cannot be told "
             f"(found: {has}). Add the model's configuration files."
         )
+    kind, named = config.get("model_type"), config.get("architectures")
+    found = f"model_type {kind!r}, architectures {named!r}"
+    why = why_not_covered(named)
+    if why is not None:
+        return f"{files.name} is of a family that is not covered ({found}): {why}."
     return (
-        f"No family spec matches {files.name}: model_type {config.get('model_type')!r}, "
-        f"architectures {config.get('architectures')!r}. `mmroute families` lists what is "
+        f"No family spec matches {files.name}: {found}. `mmroute families` lists what is "
         "supported; CONTRIBUTING.md says how to add a family."
     )

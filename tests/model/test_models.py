@@ -133,6 +133,11 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         "small-qwen2.5-vl", edit("config.json", architectures=["FooForBar"]),
         Reason.UNKNOWN_FAMILY, "FooForBar",
     ),
+    "a processor of remote code": (
+        "small-qwen2.5-vl",
+        edit("config.json", architectures=["Ernie4_5_VLMoeForConditionalGeneration"]),
+        Reason.UNKNOWN_FAMILY, "code of the model's own repository",
+    ),
     "a similar model type": (
         "small-qwen2.5-vl", edit("config.json", model_type="qwen2_5_vl_moe"),
         Reason.UNKNOWN_FAMILY, "qwen2_5_vl_moe",
