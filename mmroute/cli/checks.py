@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from mmroute.cli.common import Commands, add_command, model_arguments, print_tab
 from mmroute.health.self_check import load_and_check
 from mmroute.model.files import find_model
 from mmroute.parity.oracles import find_oracle
+from mmroute.parity.recorded import check_recorded
 from mmroute.specs.check import check_spec
 from mmroute.specs.proposal import propose, size_cases
 
@@ -101,12 +103,14 @@ def _spec_new(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    vectors = arguments.vectors
+    further = [] if vectors is None else [partial(check_recorded, path=vectors)]
     report = load_and_check(
         arguments.model,
+        *further,
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
-        vectors=arguments.vectors,
     )
     if arguments.json:
         print(json.dumps(report.as_json(), ensure_ascii=False))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.health.probes import run_probes, token_ids_of_spec
@@ -15,11 +15,9 @@ from mmroute.health.tested_versions import deciding_versions, untested, version_
 from mmroute.model.files import EMBEDDED_MODEL, ModelFiles, find_model
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
-from mmroute.pipeline import answer
 
-__all__ = ["Check", "HealthReport", "check_model", "load_and_check"]
+__all__ = ["Check", "HealthReport", "ModelCheck", "check_model", "load_and_check"]
 
-_MOST_VECTORS: Final = 12
 _REPEATS: Final = 2
 # Every letter and digit: a vocabulary with a hole loses some.
 _TEXT: Final = "The five boxing wizards (1234567890) jump quickly: so what?"
@@ -39,6 +37,9 @@ class Check:
     name: str
     ok: bool
     detail: str
+
+
+ModelCheck: TypeAlias = Callable[[ResolvedModel], Check]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +87,13 @@ class HealthReport:
         }
 
 
-def check_model(
-    model: ResolvedModel, *, vectors: str | os.PathLike[str] | None = None
-) -> HealthReport:
+def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
     """Check a model that is loaded. Reads its files once more, and asks no network.
 
     Args:
         model: the model.
-        vectors: a file of an engine's answers for this very model; some of them are compared.
-
-    Raises:
-        OracleError: the vector file cannot be read.
+        *further: checks to make after the built-in ones, such as `mmroute.parity.recorded`'s.
+            What they raise is not caught.
     """
     files, fingerprints = _fingerprints(model)
     installed = deciding_versions(model)
@@ -110,13 +107,11 @@ def check_model(
         _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
         _check("requests", probed.problems, f"as they must be: {', '.join(probed.exact)}"),
     ]
-    if vectors is not None:
-        checks.append(_compare(model, Path(vectors)))
     return HealthReport(
         model=model.name,
         family=model.family.family,
         backend=f"{model.engine.name} {model.engine.version}",
-        checks=tuple(checks),
+        checks=(*checks, *(check(model) for check in further)),
         warnings=(*untested(model, installed), *probed.limits),
         fingerprints=fingerprints,
     )
@@ -124,25 +119,21 @@ def check_model(
 
 def load_and_check(
     model: str | os.PathLike[str],
-    *,
+    *further: ModelCheck,
     backend: str = "vllm",
     model_id: str | None = None,
     revision: str | None = None,
     token: str | None = None,
-    vectors: str | os.PathLike[str] | None = None,
 ) -> HealthReport:
     """Load a model and check it; one that cannot be loaded has a report too.
 
     Args:
         model: directory, hub name, or the embedded model.
+        *further: as of `check_model`.
         backend: the engine whose behaviour is matched.
         model_id: the engine's own model string.
         revision: hub branch, tag or commit.
         token: hub access token.
-        vectors: see `check_model`.
-
-    Raises:
-        OracleError: the vector file cannot be read.
     """
     try:
         resolved = resolve_model(
@@ -151,7 +142,7 @@ def load_and_check(
     except MmrouteError as error:
         refused = Check("load", ok=False, detail=f"{error.reason}: {error}")
         return HealthReport(os.fspath(model), None, backend, (refused,))
-    return check_model(resolved, vectors=vectors)
+    return check_model(resolved, *further)
 
 
 def _check(name: str, problems: Sequence[str], detail: str) -> Check:
@@ -228,26 +219,3 @@ def _split_tokens(model: ResolvedModel) -> list[str]:
 def _lost_text(model: ResolvedModel) -> list[str]:
     back = model.tokenizer.decode(model.tokenizer.encode(_TEXT, add_special_tokens=False).tolist())
     return [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
-
-
-def _compare(model: ResolvedModel, path: Path) -> Check:
-    # Only those who have vectors need what reads them.
-    from mmroute.parity.cases import Outcome
-    from mmroute.parity.oracles.vectors import VectorsOracle
-    from mmroute.request_lines import request_of
-
-    oracle = VectorsOracle(path)
-    cases = oracle.cases()
-    problems = []
-    compared = cases[:: max(1, -(-len(cases) // _MOST_VECTORS))]
-    for case in compared:
-        routing = answer(model, request_of(dict(case.request)))
-        ranges = tuple((p.offset, p.length) for p in routing.placeholders)
-        ours = Outcome(routing.token_ids, ranges) if routing.exact else Outcome(refusal="inexact")
-        if not ours.same(oracle.answer(case)):
-            why = f" ({routing.reason}: {routing.message})" if routing.reason else ""
-            problems.append(f"{case.id}: not {oracle.version}'s answer{why}")
-    if not compared:
-        problems.append(f"{path} holds no request")
-    detail = f"{len(compared)} of {len(cases)} compared, equal to {oracle.version}"
-    return _check("vectors", problems, detail)

@@ -17,9 +17,9 @@ from mmroute.errors import InexactError, Reason
 from mmroute.images.completeness import is_complete
 from mmroute.images.png_chunks import (
     CHUNK_HEADER_SIZE,
-    PngTail,
+    PngChunks,
     is_undamaged,
-    read_tail,
+    read_chunks,
     with_late_chunks,
 )
 
@@ -87,15 +87,15 @@ def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
 def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     size = file.seek(0, io.SEEK_END)
     image = _open(file, size)
-    tail = _png_tail(file, image, size) if image.format == "PNG" else None
-    described = image if tail is None else _with_late_chunks(file, image, tail)
+    chunks = _png_chunks(file, image, size) if image.format == "PNG" else None
+    described = image if chunks is None else _with_late_chunks(file, image, chunks)
     transparent = image.mode in _ALPHA_MODES or "transparency" in described.info
     turned = _is_turned(described)
-    if tail is None:
+    if chunks is None:
         whole = not complete or is_complete(file, image, size)
     else:
-        whole = tail.picture_complete
-        if transparent and turned and not (tail.readable and is_undamaged(file, tail)):
+        whole = chunks.picture_complete
+        if transparent and turned and not (chunks.readable and is_undamaged(file, chunks)):
             # The engine turns a picture it fails to read at a second attempt; but where it has put
             # the picture on a background in between, the orientation is forgotten.
             raise _unreadable("it is damaged, and neither upright nor opaque")
@@ -162,18 +162,18 @@ def _is_turned(image: Image.Image) -> bool:
     return False
 
 
-def _png_tail(file: BinaryIO, image: Image.Image, size: int) -> PngTail:
+def _png_chunks(file: BinaryIO, image: Image.Image, size: int) -> PngChunks:
     animated = getattr(image, "n_frames", 1) > 1
-    return read_tail(file, _picture_start(image), size, animated=animated)
+    return read_chunks(file, _picture_start(image), size, animated=animated)
 
 
-def _with_late_chunks(file: BinaryIO, image: Image.Image, tail: PngTail) -> Image.Image:
+def _with_late_chunks(file: BinaryIO, image: Image.Image, chunks: PngChunks) -> Image.Image:
     described = image
-    if tail.late_chunks:
+    if chunks.late_chunks:
         file.seek(0)
         head = file.read(_picture_start(image) - CHUNK_HEADER_SIZE)
         described = Image.open(
-            io.BytesIO(with_late_chunks(head, tail.late_chunks)), formats=("PNG",)
+            io.BytesIO(with_late_chunks(head, chunks.late_chunks)), formats=("PNG",)
         )
     if any(isinstance(described.info.get(key), str) for key in _NO_TEXT):
         raise _unreadable(f"it has a note that is named {' or '.join(_NO_TEXT)}")

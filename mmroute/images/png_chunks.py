@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-__all__ = ["CHUNK_HEADER_SIZE", "PngTail", "is_undamaged", "read_tail", "with_late_chunks"]
+__all__ = ["CHUNK_HEADER_SIZE", "PngChunks", "is_undamaged", "read_chunks", "with_late_chunks"]
 
 _HEADER: Final = struct.Struct(">I4s")
 CHUNK_HEADER_SIZE: Final = _HEADER.size
@@ -36,25 +36,25 @@ _TELLING: Final = frozenset({b"eXIf", b"iTXt", b"tEXt", b"tRNS", b"zTXt"})
 
 
 @dataclass(frozen=True, slots=True)
-class PngTail:
+class PngChunks:
     """What follows the header of a PNG file.
 
     Attributes:
         picture_complete: whether no byte of the compressed picture is missing.
         readable: whether what stands behind it can be read; where it cannot, the engine gives
             up on the orientation, and keeps the picture.
-        pieces: offset and length of each piece of the picture, in bytes.
+        idat: offset and length of the data of each IDAT chunk, in bytes.
         late_chunks: whole chunks behind the picture that tell of orientation or transparency.
     """
 
     picture_complete: bool
     readable: bool
-    pieces: tuple[tuple[int, int], ...]
+    idat: tuple[tuple[int, int], ...]
     late_chunks: tuple[bytes, ...]
 
 
-def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) -> PngTail:
-    """Walk the chunks from the first one that holds a piece of the picture.
+def read_chunks(file: BinaryIO, picture_start: int, size: int, *, animated: bool) -> PngChunks:
+    """Walk the chunks from the first one that holds data of the picture.
 
     Args:
         file: seekable.
@@ -63,7 +63,7 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
         animated: whether a frame control chunk ends the picture.
     """
     late: list[bytes] = []
-    pieces: list[tuple[int, int]] = []
+    idat: list[tuple[int, int]] = []
     at = picture_start - _HEADER.size
     in_picture = complete = readable = True
     for _ in range(_MAX_CHUNKS):
@@ -71,7 +71,7 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
         header = file.read(_HEADER.size)
         length, name = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
         if not _NAME.fullmatch(name):  # or the end of the file
-            complete = not in_picture or _has_all_rows(file, pieces)
+            complete = not in_picture or _has_all_rows(file, idat)
             break
         if name == b"IEND" or (animated and name == b"fcTL"):
             break
@@ -84,25 +84,25 @@ def read_tail(file: BinaryIO, picture_start: int, size: int, *, animated: bool) 
             complete, readable = not in_picture, False
             break
         if in_picture and length:
-            pieces.append((at + _HEADER.size, length))
+            idat.append((at + _HEADER.size, length))
         elif name in _TELLING and len(late) < _MAX_LATE:
             late.append(_chunk(name, file.read(length)))
         at += _HEADER.size + length + _CRC_SIZE
     else:
         complete = readable = False
-    return PngTail(complete, readable, tuple(pieces), tuple(late))
+    return PngChunks(complete, readable, tuple(idat), tuple(late))
 
 
-def is_undamaged(file: BinaryIO, tail: PngTail) -> bool:
-    """Whether the checksums of all pieces of the picture are right."""
-    for start, length in tail.pieces:
+def is_undamaged(file: BinaryIO, chunks: PngChunks) -> bool:
+    """Whether the checksums of all IDAT chunks are right."""
+    for start, length in chunks.idat:
         file.seek(start - len(b"IDAT"))
         if zlib.crc32(file.read(len(b"IDAT") + length)) != int.from_bytes(file.read(_CRC_SIZE)):
             return False
     return True
 
 
-def _has_all_rows(file: BinaryIO, pieces: list[tuple[int, int]]) -> bool:
+def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
     """Whether a picture is whole that the end of the file follows, where IEND is missing.
 
     Cut between two chunks it looks just the same; only the compressed stream tells: it has come to
@@ -112,7 +112,7 @@ def _has_all_rows(file: BinaryIO, pieces: list[tuple[int, int]]) -> bool:
     stream = zlib.decompressobj()
     rows = _bytes_of_rows(file)
     left = _MAX_INFLATED
-    for start, length in pieces:
+    for start, length in idat:
         file.seek(start)
         for at in range(0, length, _AT_ONCE):
             data = file.read(min(_AT_ONCE, length - at))
@@ -143,7 +143,7 @@ def with_late_chunks(head: bytes, late_chunks: tuple[bytes, ...]) -> bytes:
 
     Args:
         head: the file up to the first chunk of the picture.
-        late_chunks: of `PngTail`.
+        late_chunks: of `PngChunks`.
     """
     return b"".join([head, *late_chunks, _chunk(b"IDAT", b""), _chunk(b"IEND", b"")])
 
