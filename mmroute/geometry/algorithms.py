@@ -11,7 +11,7 @@ from typing import Final
 
 from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.aspect_patches import AspectPatches
-from mmroute.geometry.audio_frames import AudioFrames
+from mmroute.geometry.audio_frames import AudioFrames, FixedAudio
 from mmroute.geometry.canvas_tiles import CanvasTiles
 from mmroute.geometry.closest_grid import ClosestGrid
 from mmroute.geometry.crop_grid import CropGrid
@@ -20,6 +20,7 @@ from mmroute.geometry.fixed_sequence import FixedSequence
 from mmroute.geometry.glm_resize import GlmResize
 from mmroute.geometry.hd_transform import HdTransform
 from mmroute.geometry.minimax_resize import MiniMaxResize
+from mmroute.geometry.minimax_video import MiniMaxVideo
 from mmroute.geometry.navit import Navit, NavitWithSize
 from mmroute.geometry.paddleocr_resize import PaddleOcrResize
 from mmroute.geometry.patch_budget import PatchBudget
@@ -32,6 +33,7 @@ from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
 from mmroute.geometry.thumbnail_tiles import ThumbnailTiles
 from mmroute.geometry.tile_lines import TileLines
+from mmroute.geometry.timed_frames import TimedFrames
 from mmroute.geometry.timed_pairs import TimedPairs
 from mmroute.geometry.token_budget import TokenBudget
 from mmroute.geometry.video_frames import NumberedFrames, PooledFrames
@@ -47,15 +49,17 @@ ENTRY_POINTS: Final = "mmroute.geometries"
 _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "anyres": AnyRes,
     "aspect_patches": AspectPatches,
+    "audio_frames": AudioFrames,
     "canvas_tiles": CanvasTiles,
     "closest_grid": ClosestGrid,
     "crop_grid": CropGrid,
-    "audio_frames": AudioFrames,
+    "fixed_audio": FixedAudio,
     "fixed_grid": FixedGrid,
     "fixed_sequence": FixedSequence,
     "glm_resize": GlmResize,
     "hd_transform": HdTransform,
     "minimax_resize": MiniMaxResize,
+    "minimax_video": MiniMaxVideo,
     "navit": Navit,
     "navit_with_size": NavitWithSize,
     "numbered_frames": NumberedFrames,
@@ -70,6 +74,7 @@ _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "soft_tokens": SoftTokens,
     "thumbnail_tiles": ThumbnailTiles,
     "tile_lines": TileLines,
+    "timed_frames": TimedFrames,
     "timed_pairs": TimedPairs,
     "token_budget": TokenBudget,
     "video_resize": VideoResize,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import repeat
 from typing import Final
 
 from mmroute.audios.header import resampled_length
@@ -19,7 +20,7 @@ from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
 from mmroute.geometry.video_kwargs import read_scoped_kwargs
 from mmroute.items import AudioLength
 
-__all__ = ["AudioFrames", "Encoder"]
+__all__ = ["AudioFrames", "Encoder", "FixedAudio"]
 
 _PLANNED_SECONDS: Final = 30  # of the audio that the engine plans with
 
@@ -37,6 +38,40 @@ class Encoder(StrEnum):
     """Ultravox: 16 frames a token, in chunks of 3,000 frames."""
     WHOLE = "whole"
     """Voxtral: 375 tokens for each 3,000 frames, which are filled up."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedAudio:
+    """Gemma 3n: one number of tokens for audio of any length.
+
+    Attributes:
+        audio_token_id: the fill.
+        tokens: how many there are.
+        opening: token IDs before the features.
+        closing: token IDs behind them.
+    """
+
+    audio_token_id: int
+    tokens: int
+    opening: tuple[int, ...]
+    closing: tuple[int, ...]
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return self.tokens
+
+    def with_overrides(self, overrides: Overrides) -> FixedAudio:
+        """See `Geometry.with_overrides`: no kwargs of audio were observed."""
+        read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
+        return self
+
+    def replacements(
+        self, items: Sequence[AudioLength], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        run = FramedRun(self.opening, self.tokens, self.closing)
+        return repeat(framed_runs(self.audio_token_id, [run]), len(items))
 
 
 @dataclass(frozen=True, slots=True)

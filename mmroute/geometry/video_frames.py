@@ -75,7 +75,6 @@ class NumberedFrames:
     """InternVL: each frame with its number before it, all encoded as one text.
 
     Attributes:
-        video_token_id: a feature position.
         frame: a template of the text before a frame's features.
         fill: the text of a feature position.
         end: the text behind a frame's features.
@@ -85,7 +84,6 @@ class NumberedFrames:
         sampling: what the request asks of it.
     """
 
-    video_token_id: int
     frame: str
     fill: str
     end: str
@@ -119,12 +117,13 @@ class NumberedFrames:
         # One feature position stands for all of a frame: special tokens are not merged.
         texts = [self.frame.format(number=n + 1) + self.fill + self.end for n in range(frames)]
         short = context.encode(self.separator.join(texts))
-        repeats = np.where(short == self.video_token_id, self.tokens_per_frame, 1)
+        (position,) = context.encode(self.fill).tolist()
+        repeats = np.where(short == position, self.tokens_per_frame, 1)
         token_ids = np.repeat(short, repeats)
         runs: list[tuple[bool, int]] = []
         others = 0
         for token in short.tolist():
-            if token == self.video_token_id:
+            if token == position:
                 runs += [(False, others), (True, self.tokens_per_frame)]
                 others = 0
             else:

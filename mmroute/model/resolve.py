@@ -139,12 +139,20 @@ class _Resolver:
             present, value = self.files.lookup(ref)
             if present:
                 self._note(name, value, str(ref))
-                return value
+                return self._named(name, value, lookup)
         default: JsonValue = lookup.default
         if default is not None:
             note = f": {lookup.note}" if lookup.note else ""
             self._note(name, default, f"default{note}")
         return default
+
+    def _named(self, name: str, value: JsonValue, lookup: Lookup) -> JsonValue:
+        if not lookup.names:
+            return value
+        if not isinstance(value, str) or value not in lookup.names:
+            raise self._invalid(name, value, f"one of {', '.join(lookup.names)}")
+        meant: JsonValue = lookup.names[value]
+        return meant
 
     def _required(self, name: str, lookup: Lookup) -> JsonValue:
         value = self._find(name, lookup)
@@ -234,6 +242,7 @@ class _Resolver:
         return {
             modality: self._media_rules(modality, spec, tokenizer, tokens)
             for modality, spec in self.family.media.items()
+            if spec.needs is None or self.files.lookup(spec.needs)[0]
         }
 
     def _media_rules(

@@ -67,6 +67,8 @@ class Lookup(_Strict):
     sources: tuple[_Ref, ...] = Field(default=(), alias="from")
     default: Any = None
     note: str = ""
+    names: Mapping[str, Any] = Field(default_factory=dict)
+    """What each text that may stand there means; empty if it means itself."""
 
 
 _Value = Annotated[
@@ -115,6 +117,8 @@ class MediaSpec(_Strict):
     """Instead: a text of several tokens, encoded when the model is loaded."""
     chat_text: str | None = None
     """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
+    needs: _Ref | None = None
+    """A place that must have something, or else the engine takes no such items for a model."""
     geometry: str
     values: Mapping[str, _Value] = Field(default_factory=dict)
     texts: Mapping[str, str] = Field(default_factory=dict)

@@ -1,0 +1,86 @@
+"""MiniMax-M3: pairs of frames between a start and an end token.
+
+With its processor cache on, which is the default, the engine loses the times of frames on the way
+to the processor, and writes none. Source: vLLM 0.33.0 ``models/minimax_m3/common/mm_preprocess.py``
+and ``transformers_utils/processors/minimax_m3.py``. Checked with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mmroute.geometry.frame_sampling import (
+    DEFAULT,
+    Frames,
+    Sampler,
+    Sampling,
+    item_refused,
+    sample,
+    sampling_of,
+)
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
+from mmroute.geometry.minimax_resize import MiniMaxResize
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.video_kwargs import read_scoped_kwargs
+from mmroute.items import ImageSize, VideoSize
+
+__all__ = ["MiniMaxVideo"]
+
+_MOST_PAIRS: Final = 250  # of the largest video that the engine plans with
+
+
+@dataclass(frozen=True, slots=True)
+class MiniMaxVideo:
+    """Builds the replacement of a video from pairs of frames.
+
+    Attributes:
+        fill: the token of a feature position, as a text of one token.
+        before: token IDs before the features of a pair.
+        after: token IDs behind them.
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        max_pixels: largest area of a frame after the resize, in pixels.
+        sampler: which frames are decoded.
+        max_long_side: longest side after the resize, which was not observed.
+        sampling: what the request asks of the sampler.
+    """
+
+    fill: tuple[int]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    patch_size: int
+    merge_size: int
+    max_pixels: int
+    sampler: Sampler
+    max_long_side: int | None = None
+    sampling: Sampling = DEFAULT
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
+
+    def with_overrides(self, overrides: Overrides) -> MiniMaxVideo:
+        """See `Geometry.with_overrides`: which frames are decoded."""
+        read_scoped_kwargs(overrides.processor, "videos_kwargs")
+        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
+
+    def frames(self, video: VideoSize) -> Frames:
+        """See `VideoGeometry.frames`."""
+        return sample(self.sampler, video, self.sampling)
+
+    def replacements(
+        self, items: Sequence[VideoSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (self._replacement(video) for video in items)
+
+    def _replacement(self, video: VideoSize) -> Replacement:
+        if self.max_long_side is not None:
+            raise item_refused(video, "resizing by the long side was not observed for videos")
+        resize = MiniMaxResize(0, 0, 0, self.patch_size, self.merge_size, self.max_pixels)
+        count = resize.count(ImageSize(video.width, video.height))
+        pairs = -(-len(self.frames(video).indices) // 2)
+        return framed_runs(self.fill[0], [FramedRun(self.before, count, self.after)] * pairs)

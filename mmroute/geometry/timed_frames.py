@@ -1,0 +1,83 @@
+"""Gemma 4: single frames, each with its time as text.
+
+Source: vLLM 0.33.0 ``model_executor/models/gemma4_mm.py``. Checked with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
+from mmroute.geometry.patch_budget import PatchBudget
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.video_kwargs import read_scoped_kwargs
+from mmroute.items import ImageSize, VideoSize
+
+__all__ = ["TimedFrames"]
+
+_MOST_FRAMES: Final = 32  # that are sampled if the request does not say
+_UNKNOWN_FPS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TimedFrames:
+    """Builds the replacement of a video from its frames.
+
+    Attributes:
+        fill: the token of a feature position, as a text of one token.
+        before: token IDs before the features of a frame.
+        after: token IDs behind them.
+        first_time: a template of the minutes and seconds at which the first frame stands.
+        next_time: a template of those of all others.
+        patch_size: pixels along one side of a patch.
+        pooling_size: patches along one side of a token.
+        max_soft_tokens: the budget of a frame.
+        sampler: which frames are decoded.
+        sampling: what the request asks of it.
+    """
+
+    fill: tuple[int]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    first_time: str
+    next_time: str
+    patch_size: int
+    pooling_size: int
+    max_soft_tokens: int
+    sampler: Sampler
+    sampling: Sampling = DEFAULT
+
+    @property
+    def max_embeds(self) -> int:
+        """See `Geometry.max_embeds`."""
+        return _MOST_FRAMES * self.max_soft_tokens
+
+    def with_overrides(self, overrides: Overrides) -> TimedFrames:
+        """See `Geometry.with_overrides`: which frames are decoded. The budget does not change."""
+        read_scoped_kwargs(overrides.processor, "videos_kwargs", "max_soft_tokens")
+        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
+
+    def frames(self, video: VideoSize) -> Frames:
+        """See `VideoGeometry.frames`."""
+        return sample(self.sampler, video, self.sampling)
+
+    def replacements(
+        self, items: Sequence[VideoSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """See `Geometry.replacements`."""
+        return (self._replacement(video, context) for video in items)
+
+    def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+        budget = PatchBudget(0, 0, 0, self.patch_size, self.pooling_size, self.max_soft_tokens)
+        count = budget.count(ImageSize(video.width, video.height))
+        frames = self.frames(video)
+        runs: list[FramedRun] = []
+        for index in frames.indices:
+            seconds = index / (frames.fps or _UNKNOWN_FPS)
+            template = self.next_time if runs else self.first_time
+            text = template.format(minutes=int(seconds // 60), seconds=int(seconds % 60))
+            runs.append(FramedRun([*context.encode(text), *self.before], count, self.after))
+        return framed_runs(self.fill[0], runs)
