@@ -100,7 +100,9 @@ class ThumbnailTiles:
         )  # fmt: skip
         switch(given, "do_resize", default=True)
         check_true(given, *_NEEDED)
-        check_size(given, edge="shortest_edge")
+        size = given.get("size")
+        long = isinstance(size, Mapping) and "longest_edge" in size
+        check_size(given, edge="longest_edge" if long else "shortest_edge")
         tolerance = given.get("max_pixels_tolerance", self.max_pixels_tolerance)
         if type(tolerance) is not float:
             raise refused("max_pixels_tolerance", tolerance, "a number with a decimal point")
@@ -123,15 +125,30 @@ class ThumbnailTiles:
     ) -> Iterator[Replacement]:
         """See `Geometry.replacements`."""
         grids = [self.grid(image) for image in items]
-        if not self.split and len(items) > 1 and max(grids) > (1, 1):
+        for image, grid in zip(items, grids, strict=True):
+            self._check_padding(image, cut=grid > (1, 1), alone=len(items) == 1)
+        for image, (columns, rows) in zip(items, grids, strict=True):
+            text = context.encode(self._text(columns, rows))
+            yield repeated(text, self.image_token_id, self._counts(image))
+
+    def _check_padding(self, image: ImageSize, *, cut: bool, alone: bool) -> None:
+        """Refuse what the processor cannot stack: it pads all tiles and images to one length."""
+        if cut and not alone and not self.split:
             raise InexactError(
                 Reason.UNSUPPORTED_PROCESSOR_KWARGS,
                 "with do_image_splitting false the engine takes the sizes of one image for "
                 "another's if it would cut one of several images",
             )
-        for image, (columns, rows) in zip(items, grids, strict=True):
-            text = context.encode(self._text(columns, rows))
-            yield repeated(text, self.image_token_id, self._counts(image))
+        padded = self.max_image_tokens * self.downsample_factor**2
+        if self.split:
+            padded = max(padded, (self.tile_size // self.patch_size) ** 2)
+        patches = self._resized(image) * self.downsample_factor**2
+        if patches > padded and (not alone or (cut and self.split)):
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                f"the engine refuses {image}: resized it has {patches} patches, and what stands "
+                f"beside it is padded to {padded}",
+            )
 
     def grid(self, image: ImageSize) -> tuple[int, int]:
         """Columns and rows of tiles; (1, 1) if the image is not cut."""

@@ -19,13 +19,15 @@ from comparison import read_vectors
 from conformance import load_as_served, matrix, own_fingerprint
 from image_vectors import IMAGE_VECTORS, wrong_parts
 from paths import ROOT, VECTORS, real_models
-from small_models import SMALL_MODELS
+from small_families import FAMILY_MODELS
+from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import Normalizer
 from mmroute.model.files import EMBEDDED_MODEL
 
 MATRIX = ROOT / "docs" / "conformance.md"
 OWN_VECTORS = sorted(VECTORS.glob("*.jsonl"))
+FAMILY_VECTORS = sorted((VECTORS / "families").glob("*.jsonl"))
 
 
 def vector_name(path: Path) -> str:
@@ -63,6 +65,22 @@ def test_own_vectors(path: Path, results: Callable[[Path], dict[str, dict[str, s
     assert not wrong, json.dumps(wrong, indent=1)
 
 
+def test_every_small_family_has_vectors() -> None:
+    assert {path.stem for path in FAMILY_VECTORS} == set(FAMILY_MODELS)
+
+
+@pytest.mark.parametrize("path", FAMILY_VECTORS, ids=vector_name)
+def test_family_vectors(path: Path, tmp_path: Path) -> None:
+    """Sizes, placeholders and processor options of a family, and what it refuses."""
+    meta, cases = read_vectors(path)
+    files = FAMILY_MODELS[path.stem]()
+    assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
+    model = Normalizer.from_pretrained(str(write_model(files, tmp_path / path.stem)))
+    assert meta["backend_version"] in model.model.family.checked["vllm"]
+    wrong = {case["id"]: parts for case in cases if (parts := wrong_parts(model, case))}
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
 def test_the_matrix_in_the_documentation(
     results: Callable[[Path], dict[str, dict[str, str]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,9 +91,9 @@ def test_the_matrix_in_the_documentation(
     assert table in MATRIX.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *FAMILY_VECTORS, *IMAGE_VECTORS], ids=vector_name)
 def test_vectors_follow_their_schema(path: Path) -> None:
-    schema = json.loads((path.parents[path.parent.name == "images"] / "schema.json").read_text())
+    schema = json.loads((VECTORS / "schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     for line in path.read_text(encoding="utf-8").splitlines():
         validator.validate(json.loads(line))

@@ -22,6 +22,15 @@ PLACEHOLDERS = {
     "small-gemma-3": "<start_of_image>",
     "pixtral-12b-2409": "[IMG]",
 }
+# Families whose small models only the conformance test runs on.
+FAMILY_PLACEHOLDERS = {
+    "small-idefics3": "<image>",
+    "small-smolvlm": "<image>",
+    "small-granite4-vision": "<image>",
+    "small-lfm2-vl": "<image>",
+    "small-hunyuan-vl": "<image_start><image><image_end>",
+    "small-muse-glimmer": "<|patch|>",
+}
 
 _SIZES = (
     (1, 1), (3, 500), (28, 28), (55, 56), (100, 100), (126, 154), (200, 196), (333, 777),
@@ -29,6 +38,15 @@ _SIZES = (
     (1407, 7), (1500, 500), (720, 1280), (2049, 3), (3000, 20),
     (2305, 1), (1, 1010), (3081, 2),
 )  # fmt: skip
+_FAMILY_KWARGS: tuple[dict[str, Any], ...] = (
+    {"unknown": 3},
+    {"do_image_splitting": False},
+    {"size": {"longest_edge": 256}},
+    {"size": {"shortest_edge": 4096, "longest_edge": 65536}},
+    {"max_image_tokens": 9},
+    {"max_tiles": 3},
+    {"max_pixels": 65536},
+)
 _TEXTS = (
     "  two leading,\ttab,\r\nCRLF,\n\n\nthree lines, trailing   ",
     "e\u0301 \u1112\u1161\u11ab ﬁ ½ ｱ",
@@ -86,6 +104,16 @@ def cases(model: str) -> Iterator[Case]:
     yield from _conversations()
     yield from _placeholders(placeholder)
     yield from _requests()
+
+
+def family_cases(model: str) -> Iterator[Case]:
+    """What a family does of its own: sizes, placeholders, processor options."""
+    yield from _sizes()
+    yield from _placeholders(FAMILY_PLACEHOLDERS[model])
+    image: Case = {"messages": [user(IMAGE, text("q"), IMAGE)]}
+    for i, kwargs in enumerate(_FAMILY_KWARGS):
+        images = sizes((300, 200), (150, 700))
+        yield case(f"kwargs-{i}", "kwargs", **image, images=images, mm_processor_kwargs=kwargs)
 
 
 def _sizes() -> Iterator[Case]:

@@ -55,6 +55,7 @@ def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> 
 
     The directory is written by this function, and the engine goes on reading it.
     """
+    from small_families import FAMILY_MODELS
     from small_models import SMALL_MODELS, fingerprint, write_model
 
     if model == EMBEDDED:
@@ -70,7 +71,7 @@ def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> 
             Engine(directory, model_id=f"org/{model}"),
             hashlib.sha256(tekken.read_bytes()).hexdigest(),
         )
-    files = SMALL_MODELS[model]()
+    files = {**SMALL_MODELS, **FAMILY_MODELS}[model]()
     write_model(files, directory)
     if files["config.json"]["model_type"] == "phi3_v":
         add_phi3v_code(directory, Path(arguments.phi3v_code))

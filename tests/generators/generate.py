@@ -20,11 +20,11 @@ sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance",
 
 def main() -> None:
     """Write one file for each model named, or for all."""
-    from cases import PLACEHOLDERS, cases
+    from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS, cases, family_cases
     from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=list(PLACEHOLDERS))
+    parser.add_argument("models", nargs="*", default=[*PLACEHOLDERS, *FAMILY_PLACEHOLDERS])
     add_arguments(parser)
     arguments = parser.parse_args()
     refuse_other_versions()
@@ -32,11 +32,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             engine, fingerprint = build_engine(model, Path(directory), arguments)
             lines = [meta(model, fingerprint=fingerprint)]
-            for case in cases(model):
+            family = model in FAMILY_PLACEHOLDERS
+            for case in family_cases(model) if family else cases(model):
                 if not case.get("images"):
                     case.pop("images", None)
                 lines.append(case | {"expect": engine.answer(case)})
-        write_lines(VECTORS / f"{model}.jsonl", lines)
+        write_lines((VECTORS / "families" if family else VECTORS) / f"{model}.jsonl", lines)
         refused = sum("refused" in line.get("expect", {}) for line in lines)
         print(f"{model}: {len(lines) - 1} cases, {refused} refused")
 

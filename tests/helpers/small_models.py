@@ -18,7 +18,7 @@ from typing import Any, Final
 _BYTES: Final = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _WORDS: Final = ("the", "in", "image", "er", "what", "and", "is", "this", "pic", "ture", "an")
 
-_CHAT_OPENAI: Final = (
+CHAT_OPENAI: Final = (
     "{%- for message in messages -%}<|im_start|>{{ message.role }}\n"
     "{%- if message.content is string -%}{{ message.content }}"
     "{%- else -%}{%- for part in message.content -%}"
@@ -63,10 +63,13 @@ def _added(first: int, texts: tuple[str, ...], **flags: bool) -> list[dict[str, 
     ]
 
 
-def _byte_level(special: tuple[str, ...], *, bos: str | None = None) -> dict[str, Any]:
+def byte_level(
+    special: tuple[str, ...], *, bos: str | None = None, words: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A byte-level tokenizer with the special tokens, and with a merged token for each word."""
     vocabulary = _byte_alphabet()
     space = "\u0120"
-    merges = _with_merges(vocabulary, (*_WORDS, *(space + word for word in _WORDS)))
+    merges = _with_merges(vocabulary, (*_WORDS, *(space + word for word in _WORDS), *words))
     split = (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -179,7 +182,8 @@ def _piece_level(
     }
 
 
-def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
+def special_ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
+    """Text of a special token -> its ID."""
     return {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
 
 
@@ -188,8 +192,8 @@ def _qwen(architecture: str, model_type: str, *, hide_image_token: bool) -> File
         "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
         "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
     )  # fmt: skip
-    tokenizer = _byte_level(special)
-    ids = _ids(tokenizer)
+    tokenizer = byte_level(special)
+    ids = special_ids(tokenizer)
     decoder = {
         str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in tokenizer["added_tokens"]
     }
@@ -245,7 +249,7 @@ def _qwen(architecture: str, model_type: str, *, hide_image_token: bool) -> File
             "image_processor_type": "Qwen2VLImageProcessor",
             "processor_class": architecture.replace("ForConditionalGeneration", "Processor"),
         },
-        "chat_template.json": {"chat_template": _CHAT_OPENAI.replace("IMAGE", placeholder)},
+        "chat_template.json": {"chat_template": CHAT_OPENAI.replace("IMAGE", placeholder)},
     }
 
 
@@ -267,7 +271,7 @@ _CLIP_PREPROCESSING: Final = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
 }
-_SIGLIP: Final = {
+SIGLIP: Final = {
     "model_type": "siglip_vision_model",
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -276,7 +280,7 @@ _SIGLIP: Final = {
     "image_size": 384,
     "patch_size": 14,
 }
-_LLAMA: Final = {
+LLAMA: Final = {
     "model_type": "llama",
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -295,8 +299,8 @@ def _llava(architecture: str, model_type: str, **config: Any) -> Files:
         "config.json": {
             "architectures": [architecture],
             "model_type": model_type,
-            "image_token_index": _ids(tokenizer)["<image>"],
-            "text_config": _LLAMA,
+            "image_token_index": special_ids(tokenizer)["<image>"],
+            "text_config": LLAMA,
             "vision_config": _CLIP,
             "vision_feature_layer": -2,
             "vision_feature_select_strategy": "default",
@@ -331,7 +335,7 @@ def _llava(architecture: str, model_type: str, **config: Any) -> Files:
             "processor_class": f"{name}Processor",
             "vision_feature_select_strategy": "default",
         },
-        "chat_template.jinja": _CHAT_OPENAI.replace("IMAGE", "<image>\n"),
+        "chat_template.jinja": CHAT_OPENAI.replace("IMAGE", "<image>\n"),
     }
 
 
@@ -352,9 +356,9 @@ def _llava_next() -> Files:
 
 def _llava_onevision() -> Files:
     pinpoints = [[384 * i, 384 * j] for i in range(1, 7) for j in range(1, 7)]
-    tokenizer = _byte_level(("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"))
-    ids = _ids(tokenizer)
-    text = {**_LLAMA, "model_type": "qwen2", "max_position_embeddings": 32768}
+    tokenizer = byte_level(("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"))
+    ids = special_ids(tokenizer)
+    text = {**LLAMA, "model_type": "qwen2", "max_position_embeddings": 32768}
     return {
         "config.json": {
             "architectures": ["LlavaOnevisionForConditionalGeneration"],
@@ -363,7 +367,7 @@ def _llava_onevision() -> Files:
             "video_token_index": ids["<video>"],
             "image_grid_pinpoints": pinpoints,
             "text_config": text,
-            "vision_config": _SIGLIP,
+            "vision_config": SIGLIP,
             "vision_aspect_ratio": "anyres_max_9",
             "vision_feature_layer": -1,
             "vision_feature_select_strategy": "full",
@@ -398,7 +402,7 @@ def _llava_onevision() -> Files:
             "processor_class": "LlavaOnevisionProcessor",
             "vision_feature_select_strategy": "full",
         },
-        "chat_template.json": {"chat_template": _CHAT_OPENAI.replace("IMAGE", "<image>")},
+        "chat_template.json": {"chat_template": CHAT_OPENAI.replace("IMAGE", "<image>")},
     }
 
 
@@ -416,14 +420,14 @@ _PIXTRAL_VISION: Final = {
 
 def _pixtral(architecture: str, model_type: str, side: int, **config: Any) -> Files:
     special = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]")
-    tokenizer = _byte_level(special, bos="<s>")
+    tokenizer = byte_level(special, bos="<s>")
     tokenizer["normalizer"] = None
     return {
         "config.json": {
             "architectures": [architecture],
             "model_type": model_type,
-            "image_token_index": _ids(tokenizer)["[IMG]"],
-            "text_config": {**_LLAMA, "model_type": "mistral", "head_dim": 16},
+            "image_token_index": special_ids(tokenizer)["[IMG]"],
+            "text_config": {**LLAMA, "model_type": "mistral", "head_dim": 16},
             "vision_config": {**_PIXTRAL_VISION, "image_size": side},
             "vision_feature_layer": -1,
             "vision_feature_select_strategy": "full",
@@ -454,7 +458,7 @@ def _pixtral(architecture: str, model_type: str, side: int, **config: Any) -> Fi
             "processor_class": "PixtralProcessor",
             "spatial_merge_size": config.get("spatial_merge_size", 1),
         },
-        "chat_template.jinja": _CHAT_OPENAI.replace("IMAGE", "[IMG]"),
+        "chat_template.jinja": CHAT_OPENAI.replace("IMAGE", "[IMG]"),
     }
 
 
@@ -476,7 +480,7 @@ def _phi3v(num_crops: int) -> Files:
         token["rstrip"] = token["content"] in {"<|assistant|>", "<|image|>", "</s>"}
     return {
         "config.json": {
-            **_LLAMA,
+            **LLAMA,
             "architectures": ["Phi3VForCausalLM"],
             "model_type": "phi3_v",
             "vocab_size": 32064,
@@ -507,9 +511,9 @@ def _gemma3() -> Files:
     special = ("<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>",
                "<image_soft_token>")  # fmt: skip
     tokenizer = _piece_level(("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), special, gemma=True)
-    ids = _ids(tokenizer)
+    ids = special_ids(tokenizer)
     template = (
-        _CHAT_OPENAI.replace("IMAGE", "<start_of_image>")
+        CHAT_OPENAI.replace("IMAGE", "<start_of_image>")
         .replace("<|im_start|>", "<start_of_turn>")
         .replace("<|im_end|>", "<end_of_turn>")
     )
@@ -533,7 +537,7 @@ def _gemma3() -> Files:
                 "max_position_embeddings": 8192,
                 "vocab_size": 640,
             },
-            "vision_config": {**_SIGLIP, "image_size": 896},
+            "vision_config": {**SIGLIP, "image_size": 896},
         },
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": {

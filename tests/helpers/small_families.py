@@ -1,0 +1,204 @@
+"""Small directories of further families, read by vLLM for ``tests/conformance/vectors/families``.
+
+They are of the same make as `small_models`, which has those that every other test runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files, byte_level, special_ids
+
+_NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
+_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_IMAGE: Final = {
+    "do_convert_rgb": True,
+    "do_normalize": True,
+    "do_rescale": True,
+    "do_resize": True,
+}
+
+
+def _files(
+    architecture: str, model_type: str, special: tuple[str, ...], image: str, **parts: Any
+) -> Files:
+    """A model directory: ``parts`` are added to its files, by the names without ``.json``."""
+    tokenizer = byte_level((*_CHAT, *special), words=parts.pop("words", ()))
+    processor = parts.pop("processor")
+    files: Files = {
+        "config": {
+            "architectures": [architecture],
+            "model_type": model_type,
+            "image_token_id": special_ids(tokenizer)[image],
+            "torch_dtype": "bfloat16",
+            "text_config": LLAMA,
+        },
+        "tokenizer": tokenizer,
+        "tokenizer_config": {
+            "bos_token": None,
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        },
+        "preprocessor_config": {
+            **_IMAGE,
+            "image_mean": [0.5, 0.5, 0.5],
+            "image_std": [0.5, 0.5, 0.5],
+            "image_processor_type": f"{processor}ImageProcessor",
+        },
+        "processor_config": {"processor_class": f"{processor}Processor"},
+    }
+    template = CHAT_OPENAI.replace("IMAGE", parts.pop("chat_text", image))
+    for name, part in parts.items():
+        files[name] = {**files.get(name, {}), **part}
+    return {f"{name}.json": content for name, content in files.items()} | {
+        "chat_template.jinja": template
+    }
+
+
+def _idefics(architecture: str, model_type: str, processor: str, **parts: Any) -> Files:
+    """With some tags that are tokens, and others that are text."""
+    tags = tuple(f"<row_{row}_col_{col}>" for row in (1, 2) for col in (1, 2))
+    special = ("<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *tags)
+    vision = {**SIGLIP, "model_type": f"{model_type}_vision", "image_size": 128, "patch_size": 16}
+    return _files(
+        architecture,
+        model_type,
+        special,
+        "<image>",
+        processor=processor,
+        preprocessor_config={
+            "do_image_splitting": True,
+            "do_pad": True,
+            "max_image_size": {"longest_edge": 128},
+            "size": {"longest_edge": 384},
+        },
+        processor_config={"image_seq_len": 16},
+        config={"scale_factor": 2, "vision_config": vision},
+        **parts,
+    )
+
+
+def _granite() -> Files:
+    pinpoints = [[96, 96], [96, 192], [192, 96], [192, 192], [96, 384], [384, 96]]
+    vision = {**SIGLIP, "image_size": 96, "patch_size": 8}
+    files = _files(
+        "Granite4VisionForConditionalGeneration",
+        "granite4_vision",
+        ("<image>",),
+        "<image>",
+        processor="LlavaNext",
+        preprocessor_config={
+            "crop_size": {"height": 96, "width": 96},
+            "do_pad": True,
+            "image_grid_pinpoints": pinpoints,
+            "size": {"height": 96, "width": 96},
+        },
+        processor_config={
+            "processor_class": "Granite4VisionProcessor",
+            "patch_size": 8,
+            "downsample_rate": "2/3",
+            "vision_feature_select_strategy": "full",
+        },
+        config={
+            "downsample_rate": "2/3",
+            "image_grid_pinpoints": pinpoints,
+            "text_config": {**LLAMA, "model_type": "granite4_vision_text"},
+            "vision_config": vision,
+        },
+    )
+    config = files["config.json"]
+    config["image_token_index"] = config.pop("image_token_id")
+    return files
+
+
+def _lfm2() -> Files:
+    text = {
+        **LLAMA,
+        "model_type": "lfm2",
+        "layer_types": ["conv", "full_attention"],
+        "conv_L_cache": 3,
+    }
+    return _files(
+        "Lfm2VlForConditionalGeneration",
+        "lfm2_vl",
+        ("<image>", "<|image_start|>", "<|image_end|>", "<|img_row_1_col_1|>"),
+        "<image>",
+        processor="Lfm2Vl",
+        preprocessor_config={
+            "tile_size": 128,
+            "max_tiles": 6,
+            "min_image_tokens": 4,
+            "max_image_tokens": 16,
+            "size": {"height": 128, "width": 128},
+        },
+        config={"text_config": text, "vision_config": {"model_type": "siglip2_vision_model"}},
+    )
+
+
+def _hunyuan() -> Files:
+    special = ("<image>", "<image_start>", "<image_end>")
+    named = dict(zip(("image_token", "image_start_token", "image_end_token"), special, strict=True))
+    return _files(
+        "HunYuanVLForConditionalGeneration",
+        "hunyuan_vl",
+        special,
+        "<image>",
+        processor="HunYuanVL",
+        chat_text="<image_start><image><image_end>",
+        tokenizer_config={**named, "extra_special_tokens": named},
+        preprocessor_config={"size": {"shortest_edge": 16384, "longest_edge": 262144}},
+        config={
+            "text_config": {
+                **LLAMA,
+                "model_type": "hunyuan_vl_text",
+                "head_dim": 16,
+                "pad_token_id": 0,
+                "rope_parameters": {
+                    "rope_type": "xdrope",
+                    "rope_theta": 10000.0,
+                    "alpha": 1000.0,
+                    "xdrope_section": [2, 2, 2, 2],
+                    "factor": 1.0,
+                    "beta_fast": 32,
+                    "beta_slow": 1,
+                    "mscale": 1.0,
+                    "mscale_all_dim": 1.0,
+                },
+            },
+            "vision_config": {"model_type": "hunyuan_vl_vision", "hidden_size": 64},
+        },
+    )
+
+
+def _muse() -> Files:
+    special = (
+        "<|patch|>", "<|image_start|>", "<|image_end|>", "<|video|>", "<|vid_start|>",
+        "<|vid_end|>", "<|vid_frame_separator|>",
+    )  # fmt: skip
+    return _files(
+        "MuseGlimmerForConditionalGeneration",
+        "muse_glimmer",
+        special,
+        "<|patch|>",
+        processor="MuseGlimmer",
+        preprocessor_config={"max_image_tokens": 300},
+        config={
+            "text_config": {"model_type": "muse_glimmer_text", "vocab_size": 640},
+            "vision_config": {"model_type": "muse_glimmer_vision"},
+        },
+    )
+
+
+FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-idefics3": lambda: _idefics(
+        "Idefics3ForConditionalGeneration", "idefics3", "Idefics3", words=(_NEWLINE * 2,)
+    ),
+    "small-smolvlm": lambda: _idefics("SmolVLMForConditionalGeneration", "smolvlm", "SmolVLM"),
+    "small-granite4-vision": _granite,
+    "small-lfm2-vl": _lfm2,
+    "small-hunyuan-vl": _hunyuan,
+    "small-muse-glimmer": _muse,
+}
+"""Name -> its files: JSON values, or text for a template."""
