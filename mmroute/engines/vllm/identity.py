@@ -19,6 +19,7 @@ from mmroute.items import (
     IdentityForm,
     IdentitySource,
     ImageFile,
+    ImageSize,
     Item,
     Modality,
     VideoFile,
@@ -64,6 +65,8 @@ def item_identity(
             `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
     uuid, modality = size_of(item).uuid, item.modality
+    if uuid is None and isinstance(item, ImageSize):
+        return None
     in_chunk = form is IdentityForm.VISION_CHUNK
     others = frozenset() if in_chunk else _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
     kwargs = {k: v for k, v in overrides.processor.items() if k not in others}

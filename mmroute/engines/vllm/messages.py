@@ -41,6 +41,8 @@ _A: Final = {"image_url": "an image_url", "video_url": "a video_url", "audio_url
 _TELLING_KEYS: Final = (
     "image_url", "audio_url", "input_audio", "video_url", *OTHER_MEDIA, "tool_reference",
 )  # fmt: skip
+# How templates know an item. Not the enum itself: a template may print the part.
+_TYPE: Final[Mapping[Modality, str]] = {modality: modality.value for modality in Modality}
 _NO_EXTRA: Final[Mapping[str, Any]] = {}  # shared, and never changed
 # Roles that add nothing to their messages if those have nothing but a content.
 _WITHOUT_MORE: Final = frozenset({"system", "user", "assistant"})
@@ -233,7 +235,7 @@ def _as_dict(part: Part) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text, **part.extra}
     if isinstance(part, MediaPart):
-        return {"type": part.modality.value, **part.extra}
+        return {"type": _TYPE[part.modality], **part.extra}
     return {"type": "tool_reference", "name": part.name}
 
 
