@@ -164,15 +164,21 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
     for option, kind, default, text in (
         ("--max-body-bytes", int, 64 << 20, "of one request"),
         ("--max-total-body-bytes", int, 512 << 20, "of all requests at a time"),
+        ("--max-text-bytes", int, 16 << 20, "of one request, beside its data URLs"),
+        ("--max-structure", int, 1 << 20, "commas, colons and brackets of one request"),
         ("--max-concurrency", int, 256, "requests at a time; more get a 503"),
         ("--request-timeout", float, 30.0, "seconds for one request"),
+        ("--max-connections", int, 768, "at a time; more get a 503"),
+        ("--head-timeout", float, 10.0, "seconds from a connection to the end of a head"),
+        ("--write-timeout", float, 30.0, "seconds in which a client takes an answer"),
         (
             "--worker-bytes",
             int,
             16 << 10,
-            "larger bodies, a 64th of data URLs counted, are answered in a thread",
+            "larger requests (in characters; a picture is 512) are answered in a thread",
         ),
         ("--workers", int, 4, "such threads"),
+        ("--link-workers", int, 32, "threads that follow links; more such requests get a 503"),
     ):
         limits.add_argument(
             option, metavar="N", type=kind, default=default, help=f"{text} (default: %(default)s)"
@@ -297,7 +303,8 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
         for name in (
             "fallback_url", "fallback_timeout", "strict", "trust_request_mm_kwargs", "hash_seed",
             "max_body_bytes", "max_total_body_bytes", "max_concurrency", "request_timeout",
-            "worker_bytes", "workers", "otlp_traces_endpoint",
+            "worker_bytes", "workers", "link_workers", "max_text_bytes", "max_structure",
+            "otlp_traces_endpoint",
         )
     }  # fmt: skip
     return ServerSettings(
@@ -321,7 +328,7 @@ def _from_environment(name: str) -> list[str]:
 
 
 def _listen(arguments: argparse.Namespace) -> Listen:
-    from mmroute.server.listening import Listen  # an extra
+    from mmroute.server.listening import ConnectionLimits, Listen  # an extra
 
     return Listen(
         host=arguments.host,
@@ -330,4 +337,9 @@ def _listen(arguments: argparse.Namespace) -> Listen:
         drain=arguments.drain_seconds,
         grace=arguments.grace_seconds,
         log_level=arguments.log_level,
+        limits=ConnectionLimits(
+            connections=arguments.max_connections,
+            head_seconds=arguments.head_timeout,
+            write_seconds=arguments.write_timeout,
+        ),
     )

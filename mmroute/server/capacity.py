@@ -32,6 +32,7 @@ class Capacity:
         self.settings = settings
         self.metrics = metrics
         self.requests = 0
+        self.following_links = 0
         self.held_bytes = 0
 
     def reserve(self) -> Reservation:
@@ -40,24 +41,25 @@ class Capacity:
 
     def busy(self, limit: str, headers: dict[str, str]) -> ApiError:
         """The answer to what is too much now, and will not be later."""
-        self.metrics.rejected(limit)
         return ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "ServiceUnavailableError",
             f"The server is at its limit ({limit}); try again.",
             headers={**_RETRY, **headers},
+            limit=limit,
         )
 
 
 class Reservation:
     """What one request holds; given back once, when nothing of it runs any more."""
 
-    __slots__ = ("_bytes", "_capacity", "_entered", "_running")
+    __slots__ = ("_bytes", "_capacity", "_entered", "_follows_links", "_running")
 
     def __init__(self, capacity: Capacity) -> None:
         self._capacity = capacity
         self._bytes = 0
         self._entered = False
+        self._follows_links = False
         self._running: Future[Any] | None = None
 
     def expect(self, declared: str) -> None:
@@ -80,12 +82,12 @@ class Reservation:
         """
         capacity, settings = self._capacity, self._capacity.settings
         if self._bytes + size > settings.max_body_bytes:
-            capacity.metrics.rejected("body")
             raise ApiError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "RequestTooLargeError",
                 f"The body has more than {settings.max_body_bytes} bytes.",
                 headers=_CLOSE,
+                limit="body",
             )
         if capacity.held_bytes + size > settings.max_total_body_bytes:
             raise capacity.busy("memory", _CLOSE)
@@ -103,6 +105,19 @@ class Reservation:
         self._entered = True
         self._capacity.requests += 1
         self._capacity.metrics.in_flight.set(self._capacity.requests)
+
+    def follow_links(self) -> None:
+        """It waits for other servers from now on.
+
+        Raises:
+            ApiError: 503.
+        """
+        capacity = self._capacity
+        if capacity.following_links >= capacity.settings.link_workers:
+            raise capacity.busy("links", {})
+        self._follows_links = True
+        capacity.following_links += 1
+        capacity.metrics.following_links.set(capacity.following_links)
 
     def runs(self, future: Future[Any]) -> None:
         """A thread works for it, which cannot be stopped."""
@@ -122,7 +137,10 @@ class Reservation:
         if self._entered:
             self._capacity.requests -= 1
             self._capacity.metrics.in_flight.set(self._capacity.requests)
-        self._bytes, self._entered = 0, False
+        if self._follows_links:
+            self._capacity.following_links -= 1
+            self._capacity.metrics.following_links.set(self._capacity.following_links)
+        self._bytes, self._entered, self._follows_links = 0, False, False
 
 
 async def read_body(request: Request, reservation: Reservation) -> bytes:

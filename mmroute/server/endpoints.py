@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -21,6 +21,7 @@ from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.answers import BlockForm
 from mmroute.server.bodies import parse_body, validated
 from mmroute.server.capacity import Capacity, Reservation, read_body
+from mmroute.server.cost import Cost, check_body, cost_of, is_long
 from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request
 from mmroute.server.fallback import Fallback
 from mmroute.server.handling import HandlerContext, HandlerResult
@@ -31,6 +32,7 @@ from mmroute.server.settings import ServerSettings
 from mmroute.stages import Stage
 
 T = TypeVar("T")
+R = TypeVar("R", bound=BaseModel)
 
 __all__ = ["LOG_ENTRY", "Endpoints", "Handler", "error_response", "json_response"]
 
@@ -39,20 +41,15 @@ _INEXACT: Final = "InexactRouting"
 _MAX_BLOCK: Final = 1 << 20
 _SERVER_ERROR: Final = 500
 _SMALL_BLOCK: Final = 16
-_DATA: Final = b";base64,"
-_DATA_URL: Final = b'"data:'
-_LONGEST_TYPE: Final = 128
-_PICTURES_WEIGH: Final = 64
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _CLIENT_HAS_GONE: Final = 499  # as proxies write it; nobody reads it
 LOG_ENTRY: Final = "mmroute.log_entry"
 """The key of a request's `LogEntry` in its scope."""
 
-Handler: TypeAlias = Callable[[T, HandlerContext], HandlerResult]
+Handler: TypeAlias = Callable[[R, HandlerContext], HandlerResult]
 """What a route does with a request. It runs in the event loop, or in a thread."""
 Timings: TypeAlias = Mapping[Stage, int]
 """The nanoseconds that each stage of a request took."""
-_Handle: TypeAlias = Callable[[bytes, HandlerContext], tuple[HandlerResult, Timings]]
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -98,8 +95,11 @@ class Endpoints:
         self._capacity = capacity
         self._fallback = fallback
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="mmroute-work")
+        self._link_pool = ThreadPoolExecutor(
+            settings.link_workers, thread_name_prefix="mmroute-links"
+        )
 
-    def of(self, kind: TypeAdapter[T], handler: Handler[T]) -> Callable[[Request], Any]:
+    def of(self, kind: TypeAdapter[R], handler: Handler[R]) -> Callable[[Request], Any]:
         """The endpoint of a route.
 
         Args:
@@ -108,15 +108,18 @@ class Endpoints:
         """
 
         async def endpoint(request: Request) -> Response:
-            return await self._respond(functools.partial(_handle, kind, handler), request)
+            return await self._respond(kind, handler, request)
 
         return endpoint
 
     def close(self) -> None:
         """Let the threads end."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._link_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _respond(self, handle: _Handle, request: Request) -> Response:
+    async def _respond(
+        self, kind: TypeAdapter[R], handler: Handler[R], request: Request
+    ) -> Response:
         entry: LogEntry = request.scope[LOG_ENTRY]
         reservation = self._capacity.reserve()
         raw: bytes | None = None
@@ -127,7 +130,9 @@ class Endpoints:
                 entry.bytes = len(raw)
                 reservation.enter()
                 context = self._context(request)
-                result, timings = await self._run(handle, raw, context, reservation)
+                parsed, cost = await self._parsed(kind, raw, reservation)
+                run = functools.partial(_handle, handler, parsed, context)
+                result, timings = await self._run(run, cost, context, reservation)
             self._count(entry, result, timings)
             return json_response(result.body, result.status, _headers_of(result, entry))
         except TimeoutError:
@@ -153,16 +158,34 @@ class Endpoints:
             blocks=_block_form(request, self._settings.hash_seed),
         )
 
+    async def _parsed(
+        self, kind: TypeAdapter[R], raw: bytes, reservation: Reservation
+    ) -> tuple[R, Cost]:
+        check_body(raw, self._settings)
+        parse = functools.partial(_parse, kind, raw, self._settings)
+        return await self._in(self._pool, parse, reservation) if is_long(raw) else parse()
+
     async def _run(
-        self, handle: _Handle, raw: bytes, context: HandlerContext, reservation: Reservation
+        self,
+        run: Callable[[], tuple[HandlerResult, Timings]],
+        cost: Cost,
+        context: HandlerContext,
+        reservation: Reservation,
     ) -> tuple[HandlerResult, Timings]:
         """In place if it is little, for a thread costs more than that; else in a thread."""
-        follows = self._settings.links is not None and b"http" in raw
+        if cost.links and self._settings.links is not None:
+            reservation.follow_links()
+            return await self._in(self._link_pool, run, reservation)
         size = context.blocks.block_size if context.blocks else None
         hashes_much = size is not None and size < _SMALL_BLOCK
-        if not (follows or hashes_much) and _is_little(raw, self._settings.worker_bytes):
-            return handle(raw, context)
-        future = self._pool.submit(handle, raw, context)
+        if hashes_much or cost.characters > self._settings.worker_bytes:
+            return await self._in(self._pool, run, reservation)
+        return run()
+
+    async def _in(
+        self, pool: ThreadPoolExecutor, run: Callable[[], T], reservation: Reservation
+    ) -> T:
+        future = pool.submit(run)
         reservation.runs(future)
         return await asyncio.wrap_future(future)
 
@@ -178,6 +201,8 @@ class Endpoints:
     async def _without_answer(
         self, error: ApiError, request: Request, raw: bytes | None, entry: LogEntry
     ) -> Response:
+        if error.limit is not None:
+            self._metrics.rejected(error.limit)
         if error.reason is None:  # by its form alone, or by a limit
             entry.outcome = "refused" if error.status < _SERVER_ERROR else "unavailable"
             entry.reason, entry.param = error.kind.replace(" ", ""), error.param
@@ -212,13 +237,13 @@ class Endpoints:
         return Response(upstream.body, upstream.status, {**upstream.headers, **said})
 
     def _late(self, raw: bytes | None) -> ApiError:
-        self._metrics.rejected("timeout")
         if raw is None:
             return ApiError(
                 HTTPStatus.REQUEST_TIMEOUT,
                 "RequestTimeoutError",
                 f"The body did not arrive within {self._settings.request_timeout:g} s.",
                 headers={"connection": "close"},
+                limit="timeout",
             )
         return self._capacity.busy("timeout", {})
 
@@ -230,29 +255,17 @@ def _headers_of(result: HandlerResult, entry: LogEntry) -> dict[str, str]:
     return headers
 
 
-def _is_little(raw: bytes, limit: int) -> bool:
-    """Whether a body has at most so many bytes, where data URLs count a 64th.
-
-    A picture is only read over; text is encoded, which takes far longer.
-    """
-    if len(raw) <= limit:
-        return True
-    pictures = at = 0
-    while (start := raw.find(_DATA, at)) >= 0:
-        at = raw.find(b'"', start)
-        if at < 0:
-            break
-        if raw.rfind(_DATA_URL, max(0, start - _LONGEST_TYPE), start) >= 0:
-            pictures += at - start
-    return len(raw) - pictures + pictures // _PICTURES_WEIGH <= limit
+def _parse(kind: TypeAdapter[R], raw: bytes, settings: ServerSettings) -> tuple[R, Cost]:
+    request = validated(kind, parse_body(raw))
+    return request, cost_of(request, settings)
 
 
 def _handle(
-    kind: TypeAdapter[T], handler: Handler[T], raw: bytes, context: HandlerContext
+    handler: Handler[R], request: R, context: HandlerContext
 ) -> tuple[HandlerResult, Timings]:
     watch = context.models.watch
     watch.start()
-    result = handler(validated(kind, parse_body(raw)), context)
+    result = handler(request, context)
     return result, watch.spent()
 
 

@@ -44,6 +44,7 @@ class ApiError(Exception):
         reason: why a request has no exact answer, if that is what it is.
         model: that was asked, where that is known.
         headers: of the response.
+        limit: of the server that was reached; None if none was.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class ApiError(Exception):
         reason: Reason | None = None,
         model: str | None = None,
         headers: Mapping[str, str] | None = None,
+        limit: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -65,6 +67,7 @@ class ApiError(Exception):
         self.reason = reason
         self.model = model
         self.headers = dict(headers or {})
+        self.limit = limit
 
     def body(self) -> dict[str, Any]:
         """The body, in vLLM's key order."""

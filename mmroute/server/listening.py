@@ -12,11 +12,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Listen", "Listener", "SocketFile", "open_sockets"]
+__all__ = ["ConnectionLimits", "Listen", "Listener", "SocketFile", "open_sockets"]
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
 _OUT_OF_DESCRIPTORS: Final = 1.0  # seconds until it is tried again
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What all connections, and each of them, may take.
+
+    Attributes:
+        connections: at a time; more get a 503.
+        head_seconds: from a connection, or the first byte of a later request, to the end of its
+            head.
+        head_bytes: of one request.
+        write_seconds: in which a client takes what is sent to it.
+    """
+
+    connections: int = 768
+    head_seconds: float = 10.0
+    head_bytes: int = 64 << 10
+    write_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +50,7 @@ class Listen:
             and answers close their connections, so that clients go elsewhere.
         grace: seconds that requests may still take after that.
         log_level: of the log lines on standard error.
+        limits: of connections.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +60,7 @@ class Listen:
     drain: float = 1.0
     grace: float = 30.0
     log_level: str = "info"
+    limits: ConnectionLimits = ConnectionLimits()
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

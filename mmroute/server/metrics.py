@@ -92,6 +92,9 @@ class Metrics:
         self.in_flight = Gauge(
             "mmroute_requests_in_flight", "Requests that are being answered", registry=registry
         )
+        self.following_links = Gauge(
+            "mmroute_links_in_flight", "Requests whose links are followed", registry=registry
+        )
         # Finding a metric by its labels costs as much as counting.
         self._seconds = functools.cache(seconds.labels)
         self._stages = functools.cache(stages.labels)

@@ -14,6 +14,7 @@ import uvicorn
 
 from mmroute.fast_paths import FastPaths
 from mmroute.server.app import create_app
+from mmroute.server.connections import Connection
 from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.logs import configure
 from mmroute.server.middleware import Drain
@@ -67,7 +68,7 @@ def serve(
     except OSError as error:
         return str(error)
     file = None if listen.uds is None else SocketFile(listen.uds)
-    server = _DrainingServer(config, drain, listen.drain, sockets, file)
+    server = _DrainingServer(config, drain, listen, sockets, file)
     try:
         server.run()
     finally:
@@ -92,13 +93,13 @@ class _DrainingServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         drain: Drain,
-        seconds: float,
+        listen: Listen,
         sockets: list[socket.socket],
         file: SocketFile | None,
     ) -> None:
         super().__init__(config)
         self._drain = drain
-        self._seconds = seconds
+        self._listen = listen
         self._sockets = sockets
         self._file = file
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,7 +127,7 @@ class _DrainingServer(uvicorn.Server):
             super().handle_exit(sig, frame)
             return
         self._drain.begun = True
-        self._loop.call_soon_threadsafe(self._loop.call_later, self._seconds, self._end)
+        self._loop.call_soon_threadsafe(self._loop.call_later, self._listen.drain, self._end)
 
     def _end(self) -> None:
         self._end_listening()
@@ -141,11 +142,7 @@ class _DrainingServer(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         """As `uvicorn.Server.startup` makes it."""
-        return self.config.http_protocol_class(
-            config=self.config,  # type: ignore[call-arg]  # of uvicorn's own protocols
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-        )
+        return Connection(self.config, self.server_state, self.lifespan.state, self._listen.limits)
 
     def _stop(self) -> None:
         self.should_exit = True

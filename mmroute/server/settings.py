@@ -13,8 +13,8 @@ __all__ = ["AccessLog", "InexactPolicy", "ServerSettings"]
 
 _MEBIBYTE: Final = 1 << 20
 _POSITIVE: Final = (
-    "max_body_bytes", "max_total_body_bytes", "max_concurrency", "workers", "request_timeout",
-    "fallback_timeout",
+    "max_body_bytes", "max_total_body_bytes", "max_text_bytes", "max_structure",
+    "max_concurrency", "workers", "link_workers", "request_timeout", "fallback_timeout",
 )  # fmt: skip
 
 
@@ -58,11 +58,15 @@ class ServerSettings:
         links: permission to follow links to images; None to follow none.
         max_body_bytes: of one request.
         max_total_body_bytes: of all requests that are being answered.
+        max_text_bytes: of one request, beside its data URLs.
+        max_structure: commas, colons and brackets of one request.
         max_concurrency: requests that are being answered; more get a 503.
         request_timeout: seconds for one request, from the end of its head.
-        worker_bytes: a body of more, a 64th of its data URLs counted, is answered in a
-            thread, so that the others need not wait.
+        worker_bytes: a request of more is answered in a thread, so that the others need not
+            wait: characters of text and token IDs, a 64th of data URLs, 512 for each picture,
+            256 for each of several prompts.
         workers: such threads.
+        link_workers: threads for requests whose links are followed; more of them get a 503.
         access_log: which requests get a log line.
         hash_seed: the engine's PYTHONHASHSEED, for block hashes.
 
@@ -84,10 +88,13 @@ class ServerSettings:
     links: ImageLinks | None = None
     max_body_bytes: int = 64 * _MEBIBYTE
     max_total_body_bytes: int = 512 * _MEBIBYTE
+    max_text_bytes: int = 16 * _MEBIBYTE
+    max_structure: int = _MEBIBYTE
     max_concurrency: int = 256
     request_timeout: float = 30.0
     worker_bytes: int = 16 << 10
     workers: int = 4
+    link_workers: int = 32
     access_log: AccessLog = AccessLog.INEXACT
     hash_seed: str | None = None
 

@@ -12,6 +12,8 @@ from mmroute.geometry import TokenIds
 
 __all__ = ["Encoder", "FastEncoder", "ReferenceEncoder"]
 
+_LONG = 4096  # characters
+
 
 class Encoder(Protocol):
     """Encodes text. Its answers never change; safe to share between threads."""
@@ -33,7 +35,12 @@ class ReferenceEncoder:
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `Encoder.encode`."""
         try:
-            encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
+            if len(text) < _LONG:
+                encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
+            else:  # the same IDs; other threads run meanwhile, as `encode` does not let them
+                (encoding,) = self._backend.encode_batch_fast(
+                    [text], add_special_tokens=add_special_tokens
+                )
         except TypeError:  # how `tokenizers` reports text that is not valid Unicode
             raise ValueError(
                 "the text holds a lone surrogate, which is not valid Unicode"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from mmroute import Normalizer
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.tokenizers.encoders import ReferenceEncoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 MODEL = "small-qwen2-vl"
@@ -279,3 +281,26 @@ def test_fastokens_alone_where_another_library_encodes_chats() -> None:
     with pytest.raises(ModelError, match="mistral-common") as error:
         Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths=FastPaths(encoder="fastokens"))
     assert error.value.reason == Reason.FAST_ENCODER_UNAVAILABLE
+
+
+def test_a_long_text_has_the_same_ids_and_lets_other_threads_run(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    """`encode` of tokenizers holds the interpreter's lock from its first byte to its last."""
+    backend = tokenizer_of(normalizer(MODEL)).backend
+    text = LONG * 400
+    steps, stop = [0], threading.Event()
+
+    def step() -> None:
+        while not stop.wait(0.0005):
+            steps[0] += 1
+
+    stepping = threading.Thread(target=step)
+    stepping.start()
+    before = steps[0]
+    ids = ReferenceEncoder(backend, "").encode(text, add_special_tokens=True).tolist()
+    taken = steps[0] - before
+    stop.set()
+    stepping.join()
+    assert ids == backend.encode(text, add_special_tokens=True).ids
+    assert taken > 30  # a few, where the lock is held

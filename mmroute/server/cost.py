@@ -1,0 +1,194 @@
+"""What a request costs, known from what it is: it decides where the request runs.
+
+A body is looked at twice. Before it is parsed its structure and its text are counted, because
+objects take many times the memory of their bytes. After that the parsed request says what there is
+to do, in characters of text: they are what takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from mmroute.server.errors import ApiError
+from mmroute.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+)
+from mmroute.server.settings import ServerSettings
+
+__all__ = ["Cost", "check_body", "cost_of", "is_long"]
+
+# A picture is only read over: its bytes cost a 64th of text, and its header as much as some words.
+_PICTURES_PER_CHARACTER: Final = 64
+_CHARACTERS_PER_PICTURE: Final = 512
+_CHARACTERS_PER_PROMPT: Final = 256
+_SLICE: Final = 1 << 20
+_LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
+_DATA: Final = b";base64,"
+_DATA_URL: Final = b'"data:'
+_LONGEST_TYPE: Final = 128
+_LONG_STRUCTURE: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a request costs.
+
+    Attributes:
+        text: characters that are encoded or rendered, and token IDs.
+        pictures: bytes of data URLs.
+        items: pictures and prompts, in characters of text.
+        links: how many links it has.
+    """
+
+    text: int = 0
+    pictures: int = 0
+    items: int = 0
+    links: int = 0
+
+    @property
+    def characters(self) -> int:
+        """All of it as so many characters of text."""
+        return self.text + self.items + self.pictures // _PICTURES_PER_CHARACTER
+
+
+def check_body(raw: bytes, settings: ServerSettings) -> None:
+    """Refuse too much text or structure before it becomes objects.
+
+    Raises:
+        ApiError: 413.
+    """
+    if (
+        len(raw) > settings.max_structure
+        and _structure(raw, settings.max_structure) > settings.max_structure
+    ):
+        raise _too_large("structure", f"{settings.max_structure} commas, colons and brackets")
+    if len(raw) > settings.max_text_bytes:
+        _check_text(len(raw) - _picture_bytes(raw), settings)
+
+
+def is_long(raw: bytes) -> bool:
+    """Whether to parse a body takes so long that other requests should not wait for it."""
+    return len(raw) > _SLICE or (
+        len(raw) > _LONG_STRUCTURE and _structure(raw, _LONG_STRUCTURE) > _LONG_STRUCTURE
+    )
+
+
+def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
+    """What a request costs.
+
+    Raises:
+        ApiError: 413: it has too much text, whatever it looked like.
+    """
+    match request:
+        case ChatCompletionRequest() | TokenizeChatRequest():
+            cost = _of_chat(request)
+        case CompletionRequest():
+            cost = _of_prompts(request.prompt)
+        case TokenizeCompletionRequest():
+            cost = Cost(text=len(request.prompt))
+        case DetokenizeRequest():
+            cost = Cost(text=len(request.tokens))
+        case _:
+            cost = Cost()
+    _check_text(cost.text, settings)
+    return cost
+
+
+def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
+    text = _characters((request.tools, request.chat_template_kwargs))
+    pictures = items = links = 0
+    for message in request.messages:
+        content = message.get("content")
+        if isinstance(content, str):
+            text += len(content)
+        text += _characters(value for name, value in message.items() if name != "content")
+        for part in content if isinstance(content, list) else ():
+            url = _url_of(part)
+            if url is None:
+                text += _characters((part,))
+            elif url[:5].lower() == "data:":
+                pictures += len(url)
+                items += _CHARACTERS_PER_PICTURE
+            else:
+                links += 1
+    return Cost(text, pictures, items, links)
+
+
+def _url_of(part: object) -> str | None:
+    """The link of a picture, video or sound, in any of the forms that are read."""
+    name = next(iter(_LINKED & part.keys()), "") if isinstance(part, dict) else ""
+    link = part.get(name) if isinstance(part, dict) else None
+    url = link.get("url") if isinstance(link, dict) else link
+    return url if isinstance(url, str) else None
+
+
+def _of_prompts(prompt: str | list[Any] | None) -> Cost:
+    if prompt is None or isinstance(prompt, str):
+        return Cost(text=len(prompt or ""))
+    several = not prompt or not isinstance(prompt[0], int)
+    text = sum(map(len, prompt)) if several else len(prompt)
+    return Cost(text=text, items=_CHARACTERS_PER_PROMPT * len(prompt) if several else 0)
+
+
+def _characters(values: Iterable[object]) -> int:
+    """Of all strings within, and one for each value."""
+    total, pending = 0, list(values)
+    while pending:
+        value = pending.pop()
+        total += 1
+        if isinstance(value, str):
+            total += len(value)
+        elif isinstance(value, dict):
+            pending += value
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return total
+
+
+def _structure(raw: bytes, limit: int) -> int:
+    """Commas, colons and brackets, those within texts included; counted until it is too many."""
+    total = 0
+    for start in range(0, len(raw), _SLICE):
+        part = raw[start : start + _SLICE]
+        total += sum(map(part.count, (b",", b":", b"[", b"{")))
+        if total > limit:
+            break
+    return total
+
+
+def _picture_bytes(raw: bytes) -> int:
+    """Of data URLs, which become objects no larger than they are."""
+    pictures = at = 0
+    while (start := raw.find(_DATA, at)) >= 0:
+        at = raw.find(b'"', start)
+        if at < 0:
+            break
+        url = raw[start:at]
+        is_url = raw.rfind(_DATA_URL, max(0, start - _LONGEST_TYPE), start) >= 0
+        if is_url and url.isascii() and b"\\" not in url:
+            pictures += len(url)
+    return pictures
+
+
+def _check_text(size: int, settings: ServerSettings) -> None:
+    if size > settings.max_text_bytes:
+        raise _too_large("text", f"{settings.max_text_bytes} bytes beside its pictures")
+
+
+def _too_large(limit: str, what: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "RequestTooLargeError",
+        f"The body has more than {what}.",
+        limit=limit,
+    )

@@ -1,0 +1,303 @@
+"""Clients that mean no good, or are broken: they are bounded, and the others are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from server_cases import png_url
+from server_helpers import (
+    CHAT,
+    COMPLETION,
+    HI,
+    TOKENIZE,
+    error_of,
+    free_port,
+    metric,
+    process,
+    serving,
+    wait_until_healthy,
+)
+
+from mmroute.net.links import ImageLinks
+from mmroute.pipeline import prepare
+from mmroute.server.app import create_app
+from mmroute.server.models import Models, ModelSource
+from mmroute.server.settings import ServerSettings
+
+MODEL: Final = "small-qwen2.5-vl"
+JSON: Final = {"content-type": "application/json"}
+
+
+def loaded(directory: Path, links: ImageLinks | None = None) -> Models:
+    found = Models([ModelSource(str(directory), (MODEL,))], links=links)
+    for entry in found.load():
+        entry.loading.result(60)
+    return found
+
+
+@pytest.fixture(scope="module")
+def models(small_model: Callable[[str], Path]) -> Models:
+    return loaded(small_model(MODEL))
+
+
+def pictures(*urls: str) -> dict[str, Any]:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return {"messages": [{"role": "user", "content": parts}], "mm_payload": "none"}
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads in which requests were answered."""
+    found: list[str] = []
+
+    def seen(*arguments: Any, **more: Any) -> Any:
+        found.append(threading.current_thread().name.rpartition("_")[0])
+        return prepare(*arguments, **more)
+
+    monkeypatch.setattr("mmroute.pipeline.prepare", seen)
+    return found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        '"http://127.0.0.1:9/a.png"',
+        '"HTTP://127.0.0.1:9/a.png"',
+        '"\\u0068ttp://127.0.0.1:9/a.png"',
+        '"h\\u0074tps:\\/\\/127.0.0.1:9/a.png"',
+    ],
+)
+def test_a_link_is_followed_in_a_thread_however_it_is_spelled(
+    models: Models, threads: list[str], url: str
+) -> None:
+    """The event loop waits for no other server."""
+    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=0.2)
+    raw = json.dumps(pictures("LINK")).replace('"LINK"', url)
+    with serving(models, ServerSettings(links=links)) as client:
+        client.post(CHAT, content=raw, headers=JSON)
+    assert threads == ["mmroute-links"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "small"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "data:;base64," + "hi " * 9000}]}, False),
+        (CHAT, pictures(*[png_url(8, 8)] * 60), False),
+        (CHAT, pictures(png_url(8, 8)), True),
+        (COMPLETION, {"prompt": ["a"] * 200}, False),
+        (COMPLETION, {"prompt": ["a"]}, True),
+    ],
+)
+def test_what_takes_long_goes_to_a_thread(
+    models: Models, threads: list[str], path: str, body: dict[str, Any], small: bool
+) -> None:
+    with serving(models) as client:
+        client.post(path, json=body)
+    assert threads
+    assert {name == "mmroute-work" for name in threads} == {not small}
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (b'{"messages": [' + b"[]," * 600_000 + b"[]]}", "structure"),
+        (b'{"messages": [' + b'{"":' * 600_000, "structure"),
+        (b'{"prompt": "' + b"a" * (17 << 20) + b'"}', "text"),
+        (b'{"prompt": "data:image/png;base64,' + b"a" * (17 << 20) + b'"}', "text"),
+        ('{"prompt": "data:image/png;base64,' + "a" * (17 << 20) + '😀"}', "text"),
+    ],
+)
+def test_text_and_structure_have_limits_of_their_own(
+    models: Models, body: bytes | str, limit: str
+) -> None:
+    with serving(models) as client:
+        answer = client.post(TOKENIZE, content=body, headers=JSON)
+        assert error_of(answer) == (413, "RequestTooLargeError", None)
+        assert metric(client, f'mmroute_rejected_total{{limit="{limit}"}}') == 1
+
+
+def test_a_picture_may_be_larger_than_any_text(models: Models) -> None:
+    body = pictures("data:image/png;base64," + "A" * (17 << 20))
+    with serving(models) as client:
+        answer = client.post(CHAT, json=body)
+    assert error_of(answer) == (400, "BadRequestError", None)  # no picture, but looked at
+
+
+@pytest.fixture
+def silent_host() -> Iterator[tuple[int, threading.Event]]:
+    """The port of a server that answers when it may."""
+    may_answer = threading.Event()
+
+    class Silent(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            may_answer.wait(30)
+            self.send_error(404)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server.server_address[1], may_answer
+    may_answer.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.process
+def test_links_that_are_slow_leave_threads_for_text(
+    small_model: Callable[[str], Path], silent_host: tuple[int, threading.Event]
+) -> None:
+    port, may_answer = silent_host
+    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=20)
+    settings = ServerSettings(links=links, workers=1, link_workers=3, worker_bytes=0)
+    models = loaded(small_model(MODEL), links)
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(create_app(models, settings))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://server", timeout=30
+        ) as client:
+            slow = [
+                asyncio.create_task(
+                    client.post(CHAT, json=pictures(f"http://127.0.0.1:{port}/{n}.png"))
+                )
+                for n in range(3)
+            ]
+            while "mmroute_links_in_flight 3.0" not in (await client.get("/metrics")).text:
+                assert not any(task.done() for task in slow)
+                await asyncio.sleep(0.01)
+            text = await client.post(CHAT, json={"messages": HI})
+            assert text.status_code == 200  # while all links wait
+            more = await client.post(CHAT, json=pictures(f"http://127.0.0.1:{port}/more.png"))
+            assert error_of(more) == (503, "ServiceUnavailableError", None)
+            assert not any(task.done() for task in slow)
+            may_answer.set()
+            assert {answer.status_code for answer in await asyncio.gather(*slow)} == {422}
+            again = await client.post(CHAT, json=pictures(f"http://127.0.0.1:{port}/x.png"))
+            assert again.status_code == 422  # their places were given back
+
+    asyncio.run(ask())
+
+
+@pytest.fixture(scope="module")
+def server_port(
+    small_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[int]:
+    """A server with narrow limits."""
+    port, log = free_port(), tmp_path_factory.mktemp("hostile") / "log"
+    options = (
+        "--max-connections", "12", "--head-timeout", "1", "--write-timeout", "1",
+        "--max-body-bytes", "1000000",
+    )  # fmt: skip
+    with (
+        process(str(small_model(MODEL)), "--port", str(port), *options, log=log) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        wait_until_healthy(client, server, log)
+        client.close()
+        yield port
+        assert server.poll() is None
+        assert "Traceback" not in log.read_text()
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=15)
+
+
+def healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health").status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+HEAD: Final = f"POST {TOKENIZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTT", HEAD, HEAD + b"X-A: "])
+def test_silence_and_half_a_head_are_not_waited_for(server_port: int, sent: bytes) -> None:
+    with connected(server_port) as connection:
+        connection.sendall(sent)
+        answer = connection.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        while answer:
+            answer = connection.recv(4096)  # until it is closed
+
+
+@pytest.mark.process
+def test_a_second_head_is_not_waited_for_either(server_port: int) -> None:
+    with connected(server_port) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea")
+        received = b""
+        while part := connection.recv(4096):
+            received += part
+        assert received.startswith(b"HTTP/1.1 200 ")
+        assert b"HTTP/1.1 408 " in received
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("begin", [b"GET /", HEAD + b"X-A: ", HEAD + b"X-A: b\r\n"])
+def test_an_endless_head_ends(server_port: int, begin: bytes) -> None:
+    with connected(server_port) as connection:
+        connection.sendall(begin + b"a" * 500_000)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.process
+def test_who_sends_too_much_is_told_so(server_port: int) -> None:
+    """And not reset, before it has read that."""
+    with connected(server_port) as connection:
+        connection.sendall(HEAD + b"Content-Length: 30000000\r\n\r\n")
+        for _ in range(30):
+            connection.sendall(b"a" * 1_000_000)
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"RequestTooLargeError" in answer
+
+
+@pytest.mark.process
+def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
+    body = json.dumps({"prompt": "a b " * 100_000}).encode()
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(15)
+        connection.connect(("127.0.0.1", server_port))
+        connection.sendall(request)
+        deadline = time.monotonic() + 15
+        while True:  # sending fails once the server has dropped it
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+            try:
+                connection.sendall(b"a")
+            except OSError:
+                break
+
+
+@pytest.mark.process
+def test_connections_are_bounded_and_the_server_is_reachable_after_them(server_port: int) -> None:
+    many = [connected(server_port) for _ in range(12)]
+    refused = connected(server_port)
+    answer = refused.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    for connection in (*many, refused):
+        connection.close()
+    deadline = time.monotonic() + 15
+    while not healthy(server_port):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
