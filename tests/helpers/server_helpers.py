@@ -27,8 +27,8 @@ DETOKENIZE: Final = "/detokenize"
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
 HI: Final[list[dict[str, Any]]] = [{"role": "user", "content": "Hi"}]
-VIDEO: Final[list[dict[str, Any]]] = [
-    {"role": "user", "content": [{"type": "video_url", "video_url": {"url": "data:x"}}]}
+EMBEDDINGS: Final[list[dict[str, Any]]] = [
+    {"role": "user", "content": [{"type": "image_embeds", "image_embeds": "x"}]}
 ]
 """A chat without an exact answer: vLLM may answer it."""
 

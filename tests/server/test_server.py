@@ -20,9 +20,9 @@ from server_helpers import (
     CHAT,
     COMPLETION,
     DETOKENIZE,
+    EMBEDDINGS,
     HI,
     TOKENIZE,
-    VIDEO,
     FakeRender,
     error_of,
     log_lines,
@@ -293,7 +293,7 @@ def test_headers_tell_the_outcome(models: Models) -> None:
     with serving(models) as client:
         for messages, expected in (
             (HI, ("exact", None)),
-            (VIDEO, ("inexact", "unsupported_modality")),
+            (EMBEDDINGS, ("inexact", "unsupported_modality")),
             (refused, ("refused", "image_count_mismatch")),
             ("no messages", (None, None)),
         ):
@@ -307,7 +307,7 @@ def test_the_fallback_answers_and_says_so(models: Models) -> None:
     with FakeRender(body=b'{"token_ids": [7], "features": null}') as upstream:
         settings = fallback_to(upstream.url + "/v1", fallback_api_key="theirs", api_keys=("mine",))
         with serving(models, settings) as client:
-            raw = json.dumps({"messages": VIDEO, "zzz": 1}, indent=3).encode()
+            raw = json.dumps({"messages": EMBEDDINGS, "zzz": 1}, indent=3).encode()
             headers = {
                 "content-type": "application/json", "x-request-id": "r",
                 "authorization": "Bearer mine",
@@ -343,7 +343,7 @@ def test_what_the_fallback_refuses_is_handed_back(models: Models) -> None:
         FakeRender(400, json.dumps(error).encode()) as upstream,
         serving(models, fallback_to(upstream.url)) as client,
     ):
-        answer = client.post(CHAT, json={"messages": VIDEO})
+        answer = client.post(CHAT, json={"messages": EMBEDDINGS})
         assert (answer.status_code, answer.json()) == (400, error)
         assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
 
@@ -354,7 +354,9 @@ def test_the_fallback_is_asked_by_the_route_alone(models: Models, host: str) -> 
     """Whatever a client calls the host, and whatever its request's ID is made of."""
     with FakeRender() as upstream, serving(models, fallback_to(upstream.url)) as client:
         headers = {b"host": host.encode(), b"x-request-id": "é".encode("latin-1")}
-        answer = client.post(f"{CHAT}?block_size=16", json={"messages": VIDEO}, headers=headers)
+        answer = client.post(
+            f"{CHAT}?block_size=16", json={"messages": EMBEDDINGS}, headers=headers
+        )
         assert answer.status_code == 200
         ((path, seen, _),) = upstream.seen
         assert path == f"{CHAT}?block_size=16"
@@ -381,7 +383,7 @@ def test_a_fallback_that_fails(models: Models, wait: float | None) -> None:
     with FakeRender(wait=wait or 0) as upstream:
         url = upstream.url if wait else "http://127.0.0.1:1"
         with serving(models, fallback_to(url, fallback_timeout=0.2)) as client:
-            answer = client.post(CHAT, json={"messages": VIDEO})
+            answer = client.post(CHAT, json={"messages": EMBEDDINGS})
             assert error_of(answer) == (502, "BadGatewayError", "unsupported_modality")
             assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
             failed = 'mmroute_fallbacks_total{reason="unsupported_modality",status="failed"}'
@@ -658,7 +660,7 @@ def test_an_unhealthy_model_is_not_served(
 def test_metrics(models: Models) -> None:
     with serving(models) as client:
         client.post(f"{CHAT}?block_size=4", json={"messages": user(picture(64, 48))})
-        client.post(CHAT, json={"messages": VIDEO})
+        client.post(CHAT, json={"messages": EMBEDDINGS})
         client.post(CHAT, json={"messages": "no list"})
         client.post(CHAT, content=b"{", headers={"content-type": "application/json"})
         client.post(CHAT, json={"messages": HI, "model": "nobody"})
@@ -712,7 +714,7 @@ def test_logs_hold_no_content(models: Models) -> None:
                 {"messages": user({"type": "text", "text": 5, QUOTED: QUOTED})},
                 {"messages": [{"role": QUOTED}], "cache_salt": QUOTED + "@"},
                 {"model": QUOTED, "messages": HI},
-                {"messages": VIDEO, "documents": [{"text": QUOTED}]},
+                {"messages": EMBEDDINGS, "documents": [{"text": QUOTED}]},
                 {"prompt": [QUOTED, 5]},
             ):
                 for path in (CHAT, COMPLETION, TOKENIZE, f"/{QUOTED}"):

@@ -23,9 +23,9 @@ from paths import ROOT
 from server_cases import png_url
 from server_helpers import (
     CHAT,
+    EMBEDDINGS,
     HI,
     TOKENIZE,
-    VIDEO,
     FakeRender,
     free_port,
     log_lines,
@@ -82,7 +82,7 @@ def test_a_unix_socket_serves_many_models(
             own = Normalizer.from_pretrained(model, model_id=model_id).normalize(messages=messages)
             assert answer["token_ids"] == own.token_ids.tolist()
             assert answer["features"]["mm_hashes"]["image"] == [str(own.image_identities[0])]
-        answer = client.post(CHAT, json={"messages": VIDEO})
+        answer = client.post(CHAT, json={"messages": EMBEDDINGS})
         assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
         assert answer.headers["x-request-id"]
         server.send_signal(signal.SIGTERM)
@@ -234,7 +234,7 @@ def test_the_official_client(directory: str, tmp_path: Path) -> None:
         assert isinstance(answer, dict)
         assert answer["token_ids"]
         with pytest.raises(openai.UnprocessableEntityError) as found:
-            client.post("/chat/completions/render", body={"messages": VIDEO}, cast_to=object)
+            client.post("/chat/completions/render", body={"messages": EMBEDDINGS}, cast_to=object)
         assert found.value.param == "unsupported_modality"
         assert found.value.type == "InexactRouting"
         with pytest.raises(openai.AuthenticationError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from server_helpers import CHAT, HI, VIDEO, serving
+from server_helpers import CHAT, EMBEDDINGS, HI, serving
 
 from mmroute.cli import main
 from mmroute.server import ModelSource, ServerSettings
@@ -76,7 +76,7 @@ def test_each_request_is_a_span_of_its_clients_trace(
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "mine"}
         messages = [{"role": "user", "content": QUOTED}]
         answer = client.post(CHAT, json={"messages": messages}, headers=headers).json()
-        client.post(CHAT, json={"messages": VIDEO})
+        client.post(CHAT, json={"messages": EMBEDDINGS})
         client.get("/health")
     # What is left is sent when the server ends.
     exact, inexact = collector.spans
