@@ -28,9 +28,21 @@ from mmroute.items import ImageSize
 
 __all__ = ["Slices"]
 
+_EDGES: Final = ({"shortest_edge"}, {"longest_edge"}, {"shortest_edge", "longest_edge"})
+
+
+def _is_size(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and set(value) in ({"height", "width"}, *_EDGES)
+        and all(map(is_count, value.values()))
+    )
+
+
 # What the image processor takes, and the engine's own count does not read.
 _IGNORED: Final[Mapping[str, Callable[[object], bool]]] = {
     "scale_resolution": is_count,
+    "size": _is_size,
     "slice_mode": is_switch,
     "use_image_id": is_switch,
 }

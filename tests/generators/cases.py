@@ -29,6 +29,7 @@ FAMILY_PLACEHOLDERS = {
     "small-granite4-vision": "<image>",
     "small-lfm2-vl": "<image>",
     "small-hunyuan-vl": "<image_start><image><image_end>",
+    "small-minicpm-v-4.6": "<|image_pad|>",
     "small-muse-glimmer": "<|patch|>",
 }
 

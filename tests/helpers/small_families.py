@@ -191,6 +191,47 @@ def _muse() -> Files:
     )
 
 
+def _minicpm() -> Files:
+    special = (
+        "<|image_pad|>", "<|video_pad|>", "<image>", "</image>", "<slice>", "</slice>",
+        "<image_id>", "</image_id>",
+    )  # fmt: skip
+    names = (
+        "image_token", "video_token", "image_start_token", "image_end_token",
+        "slice_start_token", "slice_end_token", "image_id_start_token", "image_id_end_token",
+    )  # fmt: skip
+    named = dict(zip(names, special, strict=True))
+    text = {
+        **LLAMA,
+        "model_type": "qwen3_5_text",
+        "head_dim": 16,
+        "num_hidden_layers": 4,
+        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+        "linear_key_head_dim": 16,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_value_head_dim": 16,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [2, 1, 1],
+            "mrope_interleaved": True,
+        },
+    }
+    return _files(
+        "MiniCPMV4_6ForConditionalGeneration",
+        "minicpmv4_6",
+        special,
+        "<|image_pad|>",
+        processor="MiniCPMV4_6",
+        tokenizer_config={**named, "extra_special_tokens": named},
+        preprocessor_config={"max_slice_nums": 6, "scale_resolution": 224},
+        config={"text_config": text, "vision_config": {"patch_size": 14, "image_size": 448}},
+        video_preprocessor_config={"video_processor_type": "MiniCPMV4_6VideoProcessor"},
+    )
+
+
 FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-idefics3": lambda: _idefics(
         "Idefics3ForConditionalGeneration", "idefics3", "Idefics3", words=(_NEWLINE * 2,)
@@ -199,6 +240,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-granite4-vision": _granite,
     "small-lfm2-vl": _lfm2,
     "small-hunyuan-vl": _hunyuan,
+    "small-minicpm-v-4.6": _minicpm,
     "small-muse-glimmer": _muse,
 }
 """Name -> its files: JSON values, or text for a template."""
