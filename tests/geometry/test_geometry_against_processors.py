@@ -22,8 +22,10 @@ from mmroute import ImageSize
 from mmroute.errors import InexactError
 from mmroute.geometry import RequestContext
 from mmroute.geometry.anyres import AnyRes
+from mmroute.geometry.closest_grid import ClosestGrid
 from mmroute.geometry.glm_resize import GlmResize
 from mmroute.geometry.paddleocr_resize import PaddleOcrResize
+from mmroute.geometry.patch_budget import PatchBudget
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.row_column_tiles import RowColumnTiles
 from mmroute.geometry.slices import Slices
@@ -35,10 +37,14 @@ with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     warnings.simplefilter("ignore")
     from mistral_common.tokens.tokenizers.image import ImageConfig, ImageEncoder, SpecialImageIDs
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+    from transformers.models.gemma4.image_processing_pil_gemma4 import (
+        get_aspect_ratio_preserving_size,
+    )
     from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
     from transformers.models.glm5_next.image_processing_pil_glm5_next import (
         Glm5NextImageProcessorPil,
     )
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
     from transformers.models.granite4_vision.processing_granite4_vision import (
         Granite4VisionProcessor,
     )
@@ -319,5 +325,41 @@ def test_slices(most: int) -> None:
             part = (refined[0] // grid[0]) * (refined[1] // grid[1]) // (14 * 14 * 16)
             expected += [part] * (grid[0] * grid[1])
         assert geometry.counts(ImageSize(width, height)) == expected
+
+    agrees()
+
+
+@pytest.mark.parametrize(("lowest", "most"), [(1, 12), (1, 6), (2, 9), (1, 1)])
+def test_closest_grid(lowest: int, most: int) -> None:
+    processor = GotOcr2ImageProcessorPil(
+        size={"height": 448, "width": 448}, min_patches=lowest, max_patches=most
+    )
+    geometry = ClosestGrid(1, 2, 3, 448, lowest, most, tokens_per_tile=1)
+
+    @many_sizes
+    @given(sides, sides)
+    @example(448, 896)
+    @example(896, 1345)
+    def agrees(height: int, width: int) -> None:
+        tiles = processor.get_number_of_image_patches(height, width, {"crop_to_patches": True})
+        assert geometry.count(ImageSize(width, height)) == tiles
+
+    agrees()
+
+
+@pytest.mark.parametrize("budget", [70, 280, 1120])
+def test_patch_budget(budget: int) -> None:
+    """Where no side is shorter than a unit; of thinner images the engine has its own count."""
+    geometry = PatchBudget(1, 2, 3, 16, 3, budget)
+
+    @many_sizes
+    @given(sides, sides)
+    @example(480, 640)
+    @example(672, 960)
+    def agrees(height: int, width: int) -> None:
+        new_height, new_width = get_aspect_ratio_preserving_size(height, width, 16, budget * 9, 3)
+        if min(new_height, new_width) > 48:
+            tokens = new_height * new_width // 48**2
+            assert geometry.count(ImageSize(width, height)) == tokens
 
     agrees()
