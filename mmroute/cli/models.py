@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+from typing import Any
 
 from mmroute.cli.common import Commands, add_command, model_arguments, print_table
-from mmroute.model.spec import known_families
+from mmroute.model.architectures import register
+from mmroute.model.spec import FamilySpec, known_families
+from mmroute.model.spec_files import OWN_PACKAGE
 from mmroute.normalizer import Normalizer
+from mmroute.specs.architectures import Architecture, architectures
 
 __all__ = ["add_families", "add_resolve"]
 
@@ -28,7 +32,12 @@ def add_resolve(commands: Commands) -> None:
 
 def add_families(commands: Commands) -> None:
     """Add the command."""
-    add_command(commands, "families", "what is supported, checked on what", _families)
+    families = add_command(commands, "families", "what is supported, checked on what", _families)
+    families.add_argument(
+        "--all",
+        action="store_true",
+        help="every multimodal architecture of vLLM, with what is answered for its models",
+    )
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
@@ -67,6 +76,8 @@ def _resolve(arguments: argparse.Namespace) -> int:
 
 
 def _families(arguments: argparse.Namespace) -> int:
+    if arguments.all:
+        return _architectures(as_json=arguments.json)
     specs = known_families()
     if arguments.json:
         listed = [
@@ -77,15 +88,49 @@ def _families(arguments: argparse.Namespace) -> int:
                 "images": spec.image is not None,
                 "geometry": spec.image.geometry if spec.image else None,
                 "checked": {engine: list(v) for engine, v in spec.checked.items()},
+                "package": spec.package,
             }
             for spec in specs
         ]
         print(json.dumps(listed, ensure_ascii=False))
         return 0
-    rows = [("FAMILY", "MODELS", "GEOMETRY", "CHECKED ON")]
+    rows = [("FAMILY", "MODELS", "GEOMETRY", "CHECKED ON", "FROM")]
     for spec in specs:
         checked = ", ".join(f"{engine} {' '.join(v)}" for engine, v in spec.checked.items())
         geometry = spec.image.geometry if spec.image else "text only"
-        rows.append((spec.family, spec.title, geometry, checked))
+        rows.append((spec.family, spec.title, geometry, checked, spec.package))
     print_table(rows)
     return 0
+
+
+def _architectures(*, as_json: bool) -> int:
+    listed = list(architectures())
+    if as_json:
+        print(json.dumps([_as_json(one) for one in listed], ensure_ascii=False))
+        return 0
+    rows = [("ARCHITECTURE", "STATE", "FAMILY", "CHECKED ON, OR WHY REFUSED")]
+    for one in listed:
+        families = ", ".join(_family_name(spec) for spec in one.families)
+        why = one.checked if one.refusal is None else one.refusal.why
+        state = " ".join([one.state, *one.modalities])
+        rows.append((one.name, state, families or "-", why))
+    print_table(rows)
+    for refusal in register().refused.values():
+        print(f"\nIf {refusal.why}: {refusal.remedy}.")
+    return 0
+
+
+def _family_name(spec: FamilySpec) -> str:
+    return spec.family if spec.package == OWN_PACKAGE else f"{spec.family} ({spec.package})"
+
+
+def _as_json(one: Architecture) -> dict[str, Any]:
+    return {
+        "architecture": one.name,
+        "state": one.state,
+        "modalities": one.modalities,
+        "families": [{"family": s.family, "package": s.package} for s in one.families],
+        "checked": one.checked,
+        "why": one.refusal and one.refusal.why,
+        "remedy": one.refusal and one.refusal.remedy,
+    }

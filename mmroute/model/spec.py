@@ -21,8 +21,9 @@ from pydantic import (
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import IdentityForm, Modality
+from mmroute.model.architectures import register
 from mmroute.model.files import FieldRef, JsonValue, ModelFiles
-from mmroute.model.spec_files import spec_files, why_not_covered
+from mmroute.model.spec_files import OWN_PACKAGE, spec_files
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
@@ -234,6 +235,8 @@ class FamilySpec(_Strict):
     vocab_size: _Value = Lookup()
     engine: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """Engine -> what is otherwise there, laid over this spec."""
+    package: str = OWN_PACKAGE
+    """The installed package that ships it; what a file says here does not count."""
 
     @property
     def media(self) -> Mapping[Modality, MediaSpec]:
@@ -317,11 +320,11 @@ def known_families() -> tuple[FamilySpec, ...]:
         SpecError: one is malformed, or two have one name.
     """
     specs: dict[str, FamilySpec] = {}
-    for file in spec_files():
+    for package, file in spec_files():
         spec = load_spec(file.read_text(encoding="utf-8"), file.name)
         if spec.family in specs:
             raise SpecError(f"{file.name}: a family {spec.family!r} is already known")
-        specs[spec.family] = spec
+        specs[spec.family] = spec.model_copy(update={"package": package})
     return tuple(specs.values())
 
 
@@ -359,9 +362,12 @@ def _unknown(files: ModelFiles) -> str:
         )
     kind, named = config.get("model_type"), config.get("architectures")
     found = f"model_type {kind!r}, architectures {named!r}"
-    why = why_not_covered(named)
-    if why is not None:
-        return f"{files.name} is of a family that is not covered ({found}): {why}."
+    refusal = register().refusal(named if isinstance(named, list) else [])
+    if refusal is not None:
+        return (
+            f"{files.name} is of a family that is not covered ({found}): {refusal.why}; "
+            f"{refusal.remedy}."
+        )
     return (
         f"No family spec matches {files.name}: {found}. `mmroute families` lists what is "
         "supported; CONTRIBUTING.md says how to add a family."

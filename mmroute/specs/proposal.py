@@ -114,7 +114,7 @@ def propose(
     decided = [case for case in cases if case.id in expected]
     trial = _Trial(files, find_engine(backend), decided, expected)
     candidates = []
-    for file in spec_files():
+    for _, file in spec_files():
         known = file.read_text(encoding="utf-8")
         family = load_spec(known, file.name).family
         spec = _renamed(tomllib.loads(known), files)

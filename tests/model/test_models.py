@@ -136,7 +136,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
     "a processor of remote code": (
         "small-qwen2.5-vl",
         edit("config.json", architectures=["Ernie4_5_VLMoeForConditionalGeneration"]),
-        Reason.UNKNOWN_FAMILY, "code of the model's own repository",
+        Reason.UNKNOWN_FAMILY, "code in the repository of the model",
     ),
     "a similar model type": (
         "small-qwen2.5-vl", edit("config.json", model_type="qwen2_5_vl_moe"),

@@ -1,0 +1,78 @@
+"""What becomes of the models of every multimodal architecture: exact, text only, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mmroute.model.architectures import Refusal, register
+from mmroute.model.files import FieldRef
+from mmroute.model.spec import FamilySpec, known_families
+
+__all__ = ["Architecture", "State", "architectures"]
+
+_DECLARED: Final = FieldRef.parse("config.json:architectures")
+
+
+class State(StrEnum):
+    """What mmroute answers for the models of an architecture."""
+
+    EXACT = "exact"
+    TEXT_ONLY = "text only"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One architecture.
+
+    Attributes:
+        name: as a model's ``config.json`` declares it.
+        families: the family specs for its models; none if it is refused.
+        refusal: why it is refused; None if it is not.
+    """
+
+    name: str
+    families: tuple[FamilySpec, ...]
+    refusal: Refusal | None = None
+
+    @property
+    def state(self) -> State:
+        """Exact if one of its families takes items of any modality."""
+        if not self.families:
+            return State.REFUSED
+        return State.EXACT if any(spec.media for spec in self.families) else State.TEXT_ONLY
+
+    @property
+    def modalities(self) -> list[str]:
+        """What its families take beside text."""
+        return sorted({str(modality) for spec in self.families for modality in spec.media})
+
+    @property
+    def checked(self) -> str:
+        """What its families were proved equal to."""
+        found = {
+            f"{name} {version}"
+            for spec in self.families
+            for name, versions in spec.checked.items()
+            for version in versions
+        }
+        return ", ".join(sorted(found))
+
+
+def architectures() -> Iterator[Architecture]:
+    """All multimodal architectures of vLLM, in alphabetical order.
+
+    Raises:
+        SpecError: a family spec is malformed.
+    """
+    listed, specs = register(), known_families()
+    for name in listed.names:
+        families = tuple(
+            spec
+            for spec in specs
+            if name in spec.match.get(_DECLARED, ()) or spec.family == listed.covered_by.get(name)
+        )
+        yield Architecture(name, families, None if families else listed.refusal([name]))

@@ -1,0 +1,60 @@
+"""What is said of every multimodal architecture of the engine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from generate_families import PAGE, page
+
+from mmroute.cli import main
+from mmroute.errors import ModelError, Reason
+from mmroute.model.architectures import register
+from mmroute.model.resolve import resolve_model
+from mmroute.specs.architectures import State, architectures
+
+
+def test_every_architecture_is_listed_once() -> None:
+    """vLLM 0.33.0 registers 127."""
+    assert [name for name, count in Counter(register().names).items() if count > 1] == []
+    assert len(register().names) == 127
+
+
+def test_every_architecture_is_covered_or_refused_for_a_reason() -> None:
+    covered = {*register().covered, *register().covered_by}
+    for one in architectures():
+        assert bool(one.families) == (one.name in covered), one.name
+        assert bool(one.families) != bool(one.refusal), one.name
+        assert one.modalities or one.state is not State.EXACT
+
+
+def test_the_page_is_up_to_date() -> None:
+    """After a change: python tests/generators/generate_families.py."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_the_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["families", "--all", "--json"]) == 0
+    listed = {one["architecture"]: one for one in json.loads(capsys.readouterr().out)}
+    llama, phi = listed["Llama4ForConditionalGeneration"], listed["Phi4MMForCausalLM"]
+    assert (llama["state"], llama["modalities"]) == ("exact", ["image"])
+    assert llama["families"] == [{"family": "llama-4", "package": "mmroute"}]
+    assert phi["state"] == "refused"
+    assert phi["why"]
+    assert phi["remedy"]
+    assert main(["families", "--all"]) == 0
+    assert "Phi4MMForCausalLM" in capsys.readouterr().out
+
+
+def test_a_refused_model_says_why_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "phi4mm", "architectures": ["Phi4MMForCausalLM"]})
+    )
+    with pytest.raises(ModelError) as caught:
+        resolve_model(str(tmp_path))
+    refusal = register().refused["remote_code"]
+    assert caught.value.reason is Reason.UNKNOWN_FAMILY
+    assert refusal.why in str(caught.value)
+    assert refusal.remedy in str(caught.value)
