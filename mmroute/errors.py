@@ -104,6 +104,8 @@ class Reason(StrEnum):
     """The model directory has no chat template that this request could use."""
     CHAT_TEMPLATE_NOT_REPRODUCIBLE = "chat_template_not_reproducible"
     """The chat template reads the clock or draws at random: two renderings may differ."""
+    CHAT_RENDERER_UNSUPPORTED = "chat_renderer_unsupported"
+    """The engine renders this model's chats by code of its own, not by a template."""
     CHAT_TEMPLATE_FAILED = "chat_template_failed"
     """The chat template refused the messages, or could not render them."""
     UNSUPPORTED_PROCESSOR_KWARGS = "unsupported_processor_kwargs"

@@ -6,65 +6,93 @@ and ``tokenization_utils_base.py`` (files).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import ModelError, Reason
-from mmroute.model.files import ModelFiles
+from mmroute.model.files import JsonValue, ModelFiles
 
 __all__ = ["chat_templates"]
 
 _NAMED: Final = "additional_chat_templates/"
-_JINJA: Final = ("chat_template.jinja", None)
-_OF_TOKENIZER: Final = (_JINJA, ("tokenizer_config.json", "chat_template"))
-_OF_PROCESSOR: Final = (
-    ("processor_config.json", "chat_template"),
-    ("chat_template.json", "chat_template"),
-    _JINJA,
-)
+_JINJA: Final = "chat_template.jinja"
+_CONFIG: Final = "tokenizer_config.json"
+_FIELD: Final = "chat_template"
+_DEFAULT: Final = "default"
 
 
 def chat_templates(
-    files: ModelFiles, fallback: str | None = None
+    files: ModelFiles, fallback: str | None = None, *, processor: bool = True
 ) -> tuple[ChatTemplate | None, ChatTemplate | None]:
     """The template of requests without tools, and of those with tools.
 
     The engine takes the processor's first, but only without tools; else the tokenizer's; else its
-    own.
+    own. A tokenizer with several has ``tool_use`` for tools, and ``default``; the others are never
+    asked for.
 
     Args:
         files: of the model.
         fallback: the engine's own template for the family.
+        processor: whether the engine has a processor for it, which models of text have not.
 
     Raises:
-        ModelError: `malformed_file`; `invalid_config_field` for several named templates.
+        ModelError: `malformed_file`; `invalid_config_field` for what is no template, and for named
+            templates of a processor.
     """
     named = [name for name in files.names() if name.startswith(_NAMED)]
-    if named:
+    if processor and named:
         raise ModelError(
             Reason.INVALID_CONFIG_FIELD,
-            f"{files.name}: several named chat templates are not supported: {', '.join(named)}. "
-            "Give a directory with one template.",
+            f"{files.name}: several named chat templates of a processor are not supported: "
+            f"{', '.join(named)}. Give a directory with one template.",
         )
-    tool_template = _first(files, _OF_TOKENIZER)
-    if tool_template is None and fallback is not None:
-        tool_template = ChatTemplate.compile(fallback, "the engine's own template")
-    return _first(files, _OF_PROCESSOR) or tool_template, tool_template
+    own = _of_tokenizer(files, named)
+    if not own and fallback is not None:
+        own[_DEFAULT] = ChatTemplate.compile(fallback, "the engine's own template")
+    first = _of_processor(files) if processor else None
+    return first or own.get(_DEFAULT), own.get("tool_use", own.get(_DEFAULT))
 
 
-def _first(files: ModelFiles, places: tuple[tuple[str, str | None], ...]) -> ChatTemplate | None:
-    for file, field in places:
-        if not files.has(file):
-            continue
-        if field is None:
-            return ChatTemplate.compile(files.text(file), file)
-        value = files.object(file).get(field)
+def _of_tokenizer(files: ModelFiles, named: list[str]) -> dict[str, ChatTemplate]:
+    sources = {Path(name).stem: (files.text(name), name) for name in named}
+    if files.has(_JINJA):
+        sources[_DEFAULT] = files.text(_JINJA), _JINJA
+    if not sources:  # any file hides what the configuration has
+        sources = _of_configuration(files)
+    return {name: ChatTemplate.compile(*source) for name, source in sources.items()}
+
+
+def _of_configuration(files: ModelFiles) -> dict[str, tuple[str, str]]:
+    value = files.object(_CONFIG).get(_FIELD)
+    origin = f"{_CONFIG}:{_FIELD}"
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {_DEFAULT: (value, origin)}
+    found = {}
+    for entry in value if isinstance(value, list) else ():
+        given = entry if isinstance(entry, dict) else {}
+        name, text = given.get("name"), given.get("template")
+        if isinstance(name, str) and isinstance(text, str):
+            found[name] = text, f"{origin}.{name}"
+    if not found:
+        raise _not_one(files, _CONFIG, value)
+    return found
+
+
+def _of_processor(files: ModelFiles) -> ChatTemplate | None:
+    for file in ("processor_config.json", "chat_template.json"):
+        value = files.object(file).get(_FIELD)
         if isinstance(value, str):
-            return ChatTemplate.compile(value, f"{file}:{field}")
+            return ChatTemplate.compile(value, f"{file}:{_FIELD}")
         if value is not None:
-            raise ModelError(
-                Reason.INVALID_CONFIG_FIELD,
-                f"{files.path(file)}: {field} must be one template, found "
-                f"{type(value).__name__}; several named templates are not supported.",
-            )
-    return None
+            raise _not_one(files, file, value)
+    return ChatTemplate.compile(files.text(_JINJA), _JINJA) if files.has(_JINJA) else None
+
+
+def _not_one(files: ModelFiles, file: str, value: JsonValue) -> ModelError:
+    return ModelError(
+        Reason.INVALID_CONFIG_FIELD,
+        f"{files.path(file)}: {_FIELD} must be a template, found {type(value).__name__}.",
+    )

@@ -32,6 +32,7 @@ MODEL_FILES: Final = (
     "config.json",
     "params.json",
     "tekken.json",
+    "tokenizer.model.v*",
     "tokenizer.json",
     "tokenizer_config.json",
     "preprocessor_config.json",

@@ -140,7 +140,8 @@ class _Resolver:
             if present:
                 self._note(name, value, str(ref))
                 return self._named(name, value, lookup)
-        default: JsonValue = lookup.default
+        model_type = self.files.object("config.json").get("model_type")
+        default: JsonValue = lookup.default_for(model_type)
         if default is not None:
             note = f": {lookup.note}" if lookup.note else ""
             self._note(name, default, f"default{note}")

@@ -67,9 +67,18 @@ class Lookup(_Strict):
 
     sources: tuple[_Ref, ...] = Field(default=(), alias="from")
     default: Any = None
+    by_model_type: Mapping[int, tuple[str, ...]] = Field(default_factory=dict)
+    """Instead of one default: default -> the model types of config.json that have it."""
     note: str = ""
     names: Mapping[str, Any] = Field(default_factory=dict)
     """What each text that may stand there means; empty if it means itself."""
+
+    def default_for(self, model_type: JsonValue) -> Any:
+        """The default for a model of this type."""
+        for default, types in self.by_model_type.items():
+            if model_type in types:
+                return default
+        return self.default
 
 
 _Value = Annotated[
@@ -212,6 +221,8 @@ class FamilySpec(_Strict):
     list: the field must not be there."""
     requires: Mapping[_Ref, tuple[bool | int | str, ...]] = Field(default_factory=dict)
     """Field -> the values that this spec holds for; a model with another is refused by name."""
+    without: tuple[_Ref, ...] = ()
+    """Fields that no model of this family has: another family's, or a contradiction."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
     embedded: tuple[str, ...] = ()
@@ -336,14 +347,23 @@ def match_family(files: ModelFiles) -> FamilySpec:
             `contradictory_config`.
         SpecError: two match.
     """
-    if files.has("config.json") and files.has("params.json") and files.has("tekken.json"):
+    vocabularies = files.names(("tekken.json", "tokenizer.model.v*"))
+    if files.has("config.json") and files.has("params.json") and vocabularies:
         raise ModelError(
             Reason.CONTRADICTORY_CONFIG,
-            f"{files.name} has both config.json and params.json with tekken.json. The engine "
+            f"{files.name} has both config.json and params.json with {vocabularies[0]}. The engine "
             "chooses between the two formats by the weights that lie beside them, and their token "
             "IDs differ. Give a directory with the files of one format only.",
         )
-    matching = [spec for spec in known_families() if spec.matches(files)]
+    found = [spec for spec in known_families() if spec.matches(files)]
+    matching = [s for s in found if not any(files.lookup(ref)[0] for ref in s.without)]
+    if found and not matching:
+        named = ", ".join(str(ref) for ref in found[0].without if files.lookup(ref)[0])
+        raise ModelError(
+            Reason.CONTRADICTORY_CONFIG,
+            f"{files.name} is of the family {found[0].family} by what it matches, but has {named}. "
+            "Give the configuration of one model.",
+        )
     if len(matching) > 1:
         names = ", ".join(spec.family for spec in matching)
         raise SpecError(f"{files.name} is matched by more than one family spec: {names}")

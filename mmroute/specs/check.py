@@ -232,9 +232,7 @@ def _file_problems(place: str, ref: FieldRef) -> Iterator[SpecProblem]:
 def _format_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     """Tokenizer and placement that do not go together."""
     mistral = spec.tokenizer.has_chat_encoder
-    if mistral and spec.image is None:
-        yield SpecProblem("image", "", "a family in Mistral format needs it")
-    if (spec.placement == "rendered") != mistral:
+    if spec.media and (spec.placement == "rendered") != mistral:
         message = "rendered is the placement of the tokenizer format mistral, and of no other"
         yield SpecProblem("placement", shown(spec.placement), message)
 

@@ -9,6 +9,7 @@ from mmroute.chat import Chat
 from mmroute.chat.template_files import chat_templates
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
+from mmroute.engines.vllm.refused_chat import RefusedChat
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean
 from mmroute.geometry import RequestContext
 from mmroute.items import ImageSize, Modality
@@ -47,6 +48,33 @@ def _template(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _medi
         special_tokens=tokenizer.template_tokens,
         placeholders=_placeholders(family),
     )
+
+
+def _tokenizer_template(
+    files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media
+) -> Chat:
+    """Without a processor: chat_template.json is its file."""
+    template, tool_template = chat_templates(files, processor=False)
+    return HfChat(
+        template=template,
+        tool_template=tool_template,
+        special_tokens=tokenizer.template_tokens,
+        placeholders=_placeholders(family),
+    )
+
+
+def _refused(_files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _media: _Media) -> Chat:
+    return RefusedChat(family.family)
+
+
+def _mistral_text(
+    _files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media
+) -> Chat:
+    from mmroute.engines.vllm.mistral_chat import MistralChat
+
+    if tokenizer.chat_encoder is None:
+        raise SpecError(f"{family.family}: mistral_text is for the tokenizer format mistral")
+    return MistralChat(tokenizer.chat_encoder, takes_kwargs=False)
 
 
 def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media) -> Chat:
@@ -95,4 +123,7 @@ _RENDERERS: Final[Mapping[str, _Load]] = {
     "kimi_k3": _kimi_k3,
     "mistral": _mistral,
     "template": _template,
+    "tokenizer_template": _tokenizer_template,
+    "refused": _refused,
+    "mistral_text": _mistral_text,
 }

@@ -7,7 +7,7 @@ Source: vLLM 0.33.0 ``config/model.py`` (`_get_and_verify_max_len`) and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, shown
@@ -24,6 +24,7 @@ _LENGTH_PRESERVING_ROPE: Final = frozenset({
     "default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn",
     "deepseek_llama_scaling",
 })  # fmt: skip
+_ORIGINAL_POSITIONS: Final = {"phi3": 4096}  # defaults of config classes in transformers
 
 
 def longest_context(files: ModelFiles, positions: int, *, scale: bool) -> int:
@@ -42,7 +43,18 @@ def longest_context(files: ModelFiles, positions: int, *, scale: bool) -> int:
     length = min([positions, *limits])
     if isinstance(own := text.get("model_max_length"), int) and own:
         length = own
-    return int(length * _rope_factor(files)) if scale else length
+    config = files.object("config.json")
+    rules = list(_rope_rules(files, text))
+    if any(kind == "longrope" for kind, _ in rules):
+        original = config.get("original_max_position_embeddings")
+        if original is None:
+            original = _ORIGINAL_POSITIONS.get(str(config.get("model_type")))
+        return original if isinstance(original, int) else length
+    # What Gemma 3 says is the scaled length already.
+    if not scale or "gemma3" in str(config.get("model_type")):
+        return length
+    factors = [1.0, *(f for kind, f in rules if kind not in _LENGTH_PRESERVING_ROPE and f)]
+    return int(length * factors[-1])
 
 
 def _text_config(files: ModelFiles) -> Mapping[str, JsonValue]:
@@ -53,27 +65,30 @@ def _text_config(files: ModelFiles) -> Mapping[str, JsonValue]:
     return config
 
 
-def _rope_factor(files: ModelFiles) -> float:
-    rope = _rope(_text_config(files))
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    factor = rope.get("factor")
-    if not isinstance(kind, str):
-        raise ModelError(
-            Reason.INVALID_CONFIG_FIELD,
-            f"{files.path('config.json')}: the type of rope_scaling must be a string, found "
-            f"{shown(kind)}.",
-        )
-    if kind in _LENGTH_PRESERVING_ROPE or factor is None:
-        return 1.0
-    if not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        raise ModelError(
-            Reason.INVALID_CONFIG_FIELD,
-            f"{files.path('config.json')}: rope_scaling.factor must be a positive number, "
-            f"found {shown(factor)}.",
-        )
-    return float(factor)
+def _rope_rules(
+    files: ModelFiles, text: Mapping[str, JsonValue]
+) -> Iterator[tuple[str, float | None]]:
+    """Type and factor of each RoPE rule: one, or one for each kind of layer."""
+    rope = text.get("rope_scaling") or text.get("rope_parameters")
+    if not isinstance(rope, dict):
+        return
+    nested = [rule for rule in rope.values() if isinstance(rule, dict)]
+    typed = "rope_type" in rope or "type" in rope
+    for rule in nested if nested and not typed else [rope]:
+        kind = rule.get("rope_type", rule.get("type", "default"))
+        if not isinstance(kind, str):
+            raise _invalid(files, "the type of rope_scaling must be a string", kind)
+        factor = rule.get("factor")
+        if kind in _LENGTH_PRESERVING_ROPE or factor is None:
+            yield kind, None
+        elif isinstance(factor, int | float) and 0 < factor < math.inf:
+            yield kind, float(factor)
+        else:
+            raise _invalid(files, "rope_scaling.factor must be a positive number", factor)
 
 
-def _rope(config: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    rope = config.get("rope_scaling") or config.get("rope_parameters")
-    return rope if isinstance(rope, dict) else {}
+def _invalid(files: ModelFiles, wanted: str, found: JsonValue) -> ModelError:
+    return ModelError(
+        Reason.INVALID_CONFIG_FIELD,
+        f"{files.path('config.json')}: {wanted}, found {shown(found)}.",
+    )

@@ -37,6 +37,8 @@ class MistralChat:
     """Renders chats with mistral-common, images given by their sizes alone."""
 
     encoder: MistralChatEncoder
+    takes_kwargs: bool = True
+    """Whether chat_template_kwargs are ignored (`LLM.chat`), or refused as the server does."""
 
     @property
     def content_format(self) -> str:
@@ -64,7 +66,8 @@ class MistralChat:
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
         """See `Chat.render`."""
         # Template variables have no effect without a template; what steers the encoder has.
-        refused = _ENCODER_PARAMETERS & request.chat_template_kwargs.keys()
+        given = request.chat_template_kwargs.keys()
+        refused = given & _ENCODER_PARAMETERS if self.takes_kwargs else given
         if refused:
             raise invalid(
                 f"chat_template_kwargs must not set {', '.join(sorted(refused))}",

@@ -146,16 +146,20 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
 
 
 def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
-    """Load ``tekken.json`` with mistral-common's chat encoder.
+    """Load ``tekken.json``, or else ``tokenizer.model.vN``, with mistral-common's chat encoder.
 
     Raises:
-        ModelError: `missing_file`, `malformed_file`.
+        ModelError: `missing_file`, `malformed_file`, `unsupported_tokenizer`.
     """
-    path = files.path("tekken.json")
-    if not path.is_file():
-        raise ModelError(Reason.MISSING_FILE, f"{files.name}: tekken.json is missing: {path}")
-    chat_encoder = MistralChatEncoder.load(path)
-    backend = chat_encoder.text_tokenizer
-    if not isinstance(backend, Tekkenizer):
-        raise ModelError(Reason.MALFORMED_FILE, f"{path} does not hold a tekken tokenizer.")
-    return MistralTokenizer(backend, chat_encoder)
+    names = files.names(("tekken.json", "tokenizer.model.v*"))
+    if not names:
+        raise ModelError(
+            Reason.MISSING_FILE, f"{files.name}: {files.path('tekken.json')} is missing."
+        )
+    if len(names) > 1 and "tekken.json" not in names:
+        raise ModelError(
+            Reason.CONTRADICTORY_CONFIG,
+            f"{files.name} holds several vocabularies: {', '.join(names)}. Leave the newest.",
+        )
+    chat_encoder = MistralChatEncoder.load(files.path(names[0]))
+    return MistralTokenizer(chat_encoder.text_tokenizer, chat_encoder)

@@ -54,10 +54,14 @@ class MistralChatEncoder:
         """Load one of Mistral's tokenizer files.
 
         Raises:
-            ModelError: `malformed_file`.
+            ModelError: `malformed_file`, `unsupported_tokenizer`.
         """
         try:
             backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
+        except ImportError as error:
+            raise ModelError(
+                Reason.UNSUPPORTED_TOKENIZER, f"{path}: {error}: pip install 'mmroute[formats]'."
+            ) from error
         except Exception as error:  # mistral-common has no one exception for a bad file
             raise ModelError(
                 Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}"

@@ -60,7 +60,9 @@ class SpecialTokens:
         known = {token.content for token in backend.get_added_tokens_decoder().values()}
         tokens = [token for _, token in self.with_ids]
         known |= {token.content for token in tokens}
-        tokens += [t for t in (*self.named.values(), *self.extra) if t.content not in known]
+        for token in (*self.named.values(), *self.extra):
+            if token.content not in known and token not in tokens:  # the flags of the last count
+                tokens.append(token)
         named = {token.content for token in self.named.values()}
         for token in tokens:
             token.special = token.special or token.content in named

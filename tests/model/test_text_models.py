@@ -1,0 +1,222 @@
+"""Models that take text only: which spec they have, their templates, lengths and hashes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import mistral_common
+import pytest
+import tokenizers
+import transformers
+from paths import real_models
+from small_vocabularies import SPECIALS, byte_pairs, written
+
+from mmroute import Normalizer
+from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.model.resolve import resolve_model
+from mmroute.model.spec import known_families
+from mmroute.tokenizers.engine_classes import engine_class
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+NAMED = [
+    {"name": "default", "template": "plain " + TEMPLATE},
+    {"name": "tool_use", "template": "tools " + TEMPLATE},
+    {"name": "rag", "template": "rag " + TEMPLATE},
+]
+HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Hello the world"}]
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+DATA = Path(mistral_common.__file__).parent / "data"
+
+
+def write(root: Path, *, template: Any = TEMPLATE, **config: Any) -> Path:
+    """A directory of a small byte-level model; a Llama, unless `config` says otherwise."""
+    tokens, merges = byte_pairs()
+    vocabulary = {written(token): i for i, token in enumerate(tokens)}
+    pairs = [(written(a), written(b)) for a, b in merges]
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=pairs))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend.add_special_tokens(list(SPECIALS))
+    root.mkdir(exist_ok=True)
+    backend.save(str(root / "tokenizer.json"))
+    given = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "max_position_embeddings": 512,
+    }
+    files = {
+        "config.json": {k: v for k, v in {**given, **config}.items() if v is not None},
+        "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", "chat_template": template},
+    }
+    for name, content in files.items():
+        (root / name).write_text(json.dumps(content), encoding="utf-8")
+    return root
+
+
+def text_of(normalizer: Normalizer, **request: Any) -> str:
+    routing = normalizer.normalize(messages=HELLO, **request)
+    return normalizer.model.tokenizer.decode(routing.token_ids.tolist())
+
+
+def test_a_text_model_has_the_ids_of_transformers(tmp_path: Path) -> None:
+    normalizer = Normalizer.from_pretrained(write(tmp_path))
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert normalizer.model.family.family == "text"
+    for text in ("Hello the world", "<|im_start|> 12 \u00e9\n\n"):
+        routing = normalizer.normalize(prompt=text, add_special_tokens=True)
+        assert routing.token_ids.tolist() == reference.encode(text)
+    image = {"role": "user", "content": [{"type": "image"}]}
+    assert normalizer.normalize(messages=[image]).reason == Reason.UNSUPPORTED_MODALITY
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"architectures": ["HCXVisionV2ForCausalLM"]}, Reason.UNKNOWN_FAMILY),
+        ({"architectures": ["LlamaForCausalLMs"]}, Reason.UNKNOWN_FAMILY),
+        ({"vision_config": {"patch_size": 14}}, Reason.CONTRADICTORY_CONFIG),
+        ({"max_position_embeddings": None, "model_type": "new"}, Reason.MISSING_CONFIG_FIELD),
+    ],
+)
+def test_what_is_no_text_model_is_refused(
+    config: dict[str, Any], reason: Reason, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        resolve_model(str(write(tmp_path, **config)))
+    assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({}, 512),
+        ({"max_position_embeddings": None}, 2048),  # LlamaConfig's
+        ({"max_sequence_length": 100}, 100),
+        ({"model_max_length": 4096}, 4096),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, 2048),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 512),
+        (
+            {
+                "rope_scaling": {"type": "longrope", "long_factor": [1.0]},
+                "original_max_position_embeddings": 64,
+            },
+            64,
+        ),
+        (
+            {"rope_parameters": {"full": {"rope_type": "linear", "factor": 2.0}}},
+            1024,
+        ),
+        (
+            {"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+            512,
+        ),
+    ],
+)
+def test_the_longest_context(config: dict[str, Any], length: int, tmp_path: Path) -> None:
+    assert resolve_model(str(write(tmp_path, **config))).max_model_len == length
+
+
+def test_of_named_templates_one_is_for_tools(tmp_path: Path) -> None:
+    normalizer = Normalizer.from_pretrained(write(tmp_path, template=NAMED))
+    assert text_of(normalizer).startswith("plain ")
+    assert text_of(normalizer, tools=TOOLS).startswith("tools ")
+
+
+def test_template_files_hide_those_of_the_configuration(tmp_path: Path) -> None:
+    directory = write(tmp_path, template=NAMED)
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("file " + TEMPLATE)
+    normalizer = Normalizer.from_pretrained(directory)
+    assert text_of(normalizer, tools=TOOLS).startswith("file ")
+    assert normalizer.normalize(messages=HELLO).reason == Reason.CHAT_TEMPLATE_MISSING
+
+
+def test_the_template_of_a_processor_is_not_looked_at(tmp_path: Path) -> None:
+    directory = write(tmp_path, template=None)
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    normalizer = Normalizer.from_pretrained(directory)
+    assert normalizer.normalize(messages=HELLO).reason == Reason.CHAT_TEMPLATE_MISSING
+
+
+def test_chats_that_the_engine_renders_by_code_are_refused_by_name(tmp_path: Path) -> None:
+    directory = write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss")
+    normalizer = Normalizer.from_pretrained(directory)
+    routing = normalizer.normalize(messages=HELLO)
+    assert routing.reason == Reason.CHAT_RENDERER_UNSUPPORTED
+    assert "text-python-chat" in routing.message
+    assert normalizer.normalize(prompt="Hello").exact
+    assert normalizer.normalize(prompt_token_ids=[1, 2]).token_ids.tolist() == [1, 2]
+
+
+def test_the_block_size_of_a_hybrid_model_comes_from_the_worker(tmp_path: Path) -> None:
+    directory = write(tmp_path, architectures=["NemotronHForCausalLM"], model_type="nemotron_h")
+    routing = Normalizer.from_pretrained(directory).normalize(prompt="Hello the world " * 40)
+    with pytest.raises(InexactError, match="hybrid") as caught:
+        routing.block_hashes()
+    assert caught.value.reason is Reason.BLOCK_SIZE_UNKNOWN
+    assert len(routing.block_hashes(block_size=32)) == len(routing.token_ids) // 32
+
+
+def test_remote_code_of_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    directory = write(tmp_path, model_type="phi3", architectures=["Phi3ForCausalLM"])
+    config = {"tokenizer_class": "GPT2Tokenizer", "auto_map": {"AutoTokenizer": ["a.B", None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError) as caught:
+        resolve_model(str(directory))
+    assert caught.value.reason is Reason.TOKENIZER_UNVERIFIED
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "name"),
+    [
+        ("tekken_240718.json", "tekken.json"),
+        ("mistral_instruct_tokenizer_240323.model.v3", "tokenizer.model.v3"),
+    ],
+)
+def test_mistral_format_without_images(vocabulary: str, name: str, tmp_path: Path) -> None:
+    shutil.copy(DATA / vocabulary, tmp_path / name)
+    (tmp_path / "params.json").write_text(json.dumps({"dim": 64, "max_seq_len": 256}))
+    normalizer = Normalizer.from_pretrained(tmp_path)
+    model = normalizer.model
+    assert (model.family.family, model.max_model_len) == ("text-mistral", 256)
+    chat = normalizer.normalize(messages=HELLO)
+    encoder = model.tokenizer.chat_encoder
+    assert encoder is not None
+    right = encoder.encode(HELLO, tools=None, continue_final_message=False)
+    assert chat.token_ids.tolist() == right.tolist()
+    refused = normalizer.normalize(messages=HELLO, chat_template_kwargs={"a": 1})
+    assert refused.reason == Reason.INVALID_REQUEST
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError) as caught:
+        resolve_model(str(tmp_path))
+    assert caught.value.reason is Reason.CONTRADICTORY_CONFIG
+
+
+def test_no_two_specs_match_one_architecture() -> None:
+    texts = [spec for spec in known_families() if spec.family.startswith("text")]
+    listed = [name for spec in texts for names in spec.match.values() for name in names]
+    assert len(listed) == len(set(listed))
+
+
+if (TEXT_MODELS := real_models("MMROUTE_TEXT_MODELS")) is not None:
+
+    @pytest.mark.models
+    def test_the_engine_s_choice_of_a_class() -> None:
+        assert TEXT_MODELS is not None
+        observed = json.loads((TEXT_MODELS / "tokenizer_classes.json").read_text())
+        # transformers alone was asked, and vLLM keeps the file for these.
+        kept = {"step5"}
+        names = {"TokenizersBackend": "file", "CodeLlamaTokenizer": None}
+        wrong = [
+            (model_type, declared, made)
+            for group in observed["groups"]
+            for model_type in group["model_types"]
+            if model_type not in kept
+            for declared, made in group["declared_to_class"].items()
+            if engine_class(model_type, None if declared == "null" else declared)
+            != names.get(made, made)
+        ]
+        assert wrong == []
