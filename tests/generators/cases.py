@@ -31,6 +31,9 @@ FAMILY_PLACEHOLDERS = {
     "small-hunyuan-vl": "<image_start><image><image_end>",
     "small-minicpm-v-4.6": "<|image_pad|>",
     "small-muse-glimmer": "<|patch|>",
+    "small-glm-4.1v": "<|image|>",
+    "small-minimax-m3": "]<]image[>[",
+    "small-qwen3.5": "<|image_pad|>",
 }
 
 _SIZES = (

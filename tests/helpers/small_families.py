@@ -232,6 +232,84 @@ def _minicpm() -> Files:
     )
 
 
+def _glm() -> Files:
+    special = ("<|begin_of_image|>", "<|image|>", "<|end_of_image|>", "<|video|>",
+               "<|begin_of_video|>", "<|end_of_video|>")  # fmt: skip
+    files = _files(
+        "Glm4vForConditionalGeneration",
+        "glm4v",
+        special,
+        "<|image|>",
+        processor="Glm4v",
+        chat_text="<|begin_of_image|><|image|><|end_of_image|>",
+        preprocessor_config={"size": {"shortest_edge": 20000, "longest_edge": 900000}},
+        config={
+            "text_config": {
+                **LLAMA,
+                "model_type": "glm4v_text",
+                "rope_scaling": {"rope_type": "default", "mrope_section": [2, 3, 3]},
+            },
+            "vision_config": {"model_type": "glm4v_vision", "depth": 2},
+        },
+    )
+    ids = special_ids(files["tokenizer.json"])
+    files["config.json"] |= {
+        "video_token_id": ids["<|video|>"],
+        "image_start_token_id": ids["<|begin_of_image|>"],
+        "image_end_token_id": ids["<|end_of_image|>"],
+        "video_start_token_id": ids["<|begin_of_video|>"],
+        "video_end_token_id": ids["<|end_of_video|>"],
+    }
+    return files
+
+
+def _minimax() -> Files:
+    special = ("]<]image[>[", "]<]video[>[", "]<]start of image[>[", "]<]end of image[>[")
+    files = _files(
+        "MiniMaxM3SparseForConditionalGeneration",
+        "minimax_m3_vl",
+        special,
+        "]<]image[>[",
+        processor="MiniMaxM3VL",
+        preprocessor_config={"max_pixels": 100000},
+        processor_config={"processor_class": "MiniMaxVLProcessor"},
+        config={"text_config": {"vocab_size": 640, "max_position_embeddings": 8192}},
+    )
+    ids = special_ids(files["tokenizer.json"])
+    files["config.json"] |= {
+        "image_token_index": ids["]<]image[>["],
+        "video_token_index": ids["]<]video[>["],
+    }
+    return files
+
+
+def _qwen3_5() -> Files:
+    special = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
+    return _files(
+        "Qwen3_5ForConditionalGeneration",
+        "qwen3_5",
+        special,
+        "<|image_pad|>",
+        processor="Qwen3VL",
+        chat_text="<|vision_start|><|image_pad|><|vision_end|>",
+        tokenizer_config={"tokenizer_class": "Qwen2Tokenizer"},
+        preprocessor_config={
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "patch_size": 16,
+            "size": {"shortest_edge": 9000, "longest_edge": 1000000},
+        },
+        config={
+            "text_config": {
+                "model_type": "qwen3_5_text",
+                "vocab_size": 640,
+                "num_hidden_layers": 4,
+                "max_position_embeddings": 8192,
+            },
+            "vision_config": {"model_type": "qwen3_5", "depth": 2},
+        },
+    )
+
+
 FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-idefics3": lambda: _idefics(
         "Idefics3ForConditionalGeneration", "idefics3", "Idefics3", words=(_NEWLINE * 2,)
@@ -242,5 +320,8 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-hunyuan-vl": _hunyuan,
     "small-minicpm-v-4.6": _minicpm,
     "small-muse-glimmer": _muse,
+    "small-glm-4.1v": _glm,
+    "small-minimax-m3": _minimax,
+    "small-qwen3.5": _qwen3_5,
 }
 """Name -> its files: JSON values, or text for a template."""
