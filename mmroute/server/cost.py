@@ -24,7 +24,7 @@ from mmroute.server.protocol import (
 )
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Cost", "check_body", "cost_of", "is_long"]
+__all__ = ["Cost", "check_body", "cost_of"]
 
 # A picture is only read over: its bytes cost a 64th of text, and its header as much as some words.
 _PICTURES_PER_CHARACTER: Final = 64
@@ -36,6 +36,7 @@ _DATA: Final = b";base64,"
 _DATA_URL: Final = b'"data:'
 _LONGEST_TYPE: Final = 128
 _LONG_STRUCTURE: Final = 1 << 14
+_ROLE_AND_CONTENT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +61,27 @@ class Cost:
         return self.text + self.items + self.pictures // _PICTURES_PER_CHARACTER
 
 
-def check_body(raw: bytes, settings: ServerSettings) -> None:
+def check_body(raw: bytes, settings: ServerSettings) -> bool:
     """Refuse too much text or structure before it becomes objects.
+
+    Returns:
+        Whether parsing takes so long that other requests should not wait for it.
 
     Raises:
         ApiError: 413.
     """
-    if (
-        len(raw) > settings.max_structure
-        and _structure(raw, settings.max_structure) > settings.max_structure
-    ):
+    few = min(_LONG_STRUCTURE, settings.max_structure, settings.max_text_bytes)
+    if len(raw) <= few:
+        return False
+    rest = _without_pictures(raw)
+    size = sum(map(len, rest))
+    if size <= few:  # and so is its structure
+        return len(raw) > _SLICE
+    _check_text(size, settings)
+    structure = _structure(rest, settings.max_structure)
+    if structure > settings.max_structure:
         raise _too_large("structure", f"{settings.max_structure} commas, colons and brackets")
-    if len(raw) > settings.max_text_bytes:
-        _check_text(len(raw) - _picture_bytes(raw), settings)
-
-
-def is_long(raw: bytes) -> bool:
-    """Whether to parse a body takes so long that other requests should not wait for it."""
-    return len(raw) > _SLICE or (
-        len(raw) > _LONG_STRUCTURE and _structure(raw, _LONG_STRUCTURE) > _LONG_STRUCTURE
-    )
+    return len(raw) > _SLICE or structure > _LONG_STRUCTURE
 
 
 def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
@@ -110,7 +112,8 @@ def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
         content = message.get("content")
         if isinstance(content, str):
             text += len(content)
-        text += _characters(value for name, value in message.items() if name != "content")
+        if len(message) > _ROLE_AND_CONTENT:
+            text += _characters(value for name, value in message.items() if name != "content")
         for part in content if isinstance(content, list) else ():
             url = _url_of(part)
             if url is None:
@@ -155,20 +158,24 @@ def _characters(values: Iterable[object]) -> int:
     return total
 
 
-def _structure(raw: bytes, limit: int) -> int:
+def _structure(parts: Iterable[bytes], limit: int) -> int:
     """Commas, colons and brackets, those within texts included; counted until it is too many."""
     total = 0
-    for start in range(0, len(raw), _SLICE):
-        part = raw[start : start + _SLICE]
-        total += sum(map(part.count, (b",", b":", b"[", b"{")))
-        if total > limit:
-            break
+    for part in parts:
+        for start in range(0, len(part), _SLICE):
+            piece = part[start : start + _SLICE]
+            total += sum(map(piece.count, (b",", b":", b"[", b"{")))
+            if total > limit:
+                return total
     return total
 
 
-def _picture_bytes(raw: bytes) -> int:
-    """Of data URLs, which become objects no larger than they are."""
-    pictures = at = 0
+def _without_pictures(raw: bytes) -> list[bytes]:
+    """What is left without the data of data URLs, which become objects no larger than they are.
+
+    To the next quotation mark it is all within one string: nothing is escaped in it.
+    """
+    rest, kept, at = list[bytes](), 0, 0
     while (start := raw.find(_DATA, at)) >= 0:
         at = raw.find(b'"', start)
         if at < 0:
@@ -176,8 +183,10 @@ def _picture_bytes(raw: bytes) -> int:
         url = raw[start:at]
         is_url = raw.rfind(_DATA_URL, max(0, start - _LONGEST_TYPE), start) >= 0
         if is_url and url.isascii() and b"\\" not in url:
-            pictures += len(url)
-    return pictures
+            rest.append(raw[kept:start])
+            kept = at
+    rest.append(raw[kept:])
+    return rest
 
 
 def _check_text(size: int, settings: ServerSettings) -> None:

@@ -21,7 +21,7 @@ from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.answers import BlockForm
 from mmroute.server.bodies import parse_body, validated
 from mmroute.server.capacity import Capacity, Reservation, read_body
-from mmroute.server.cost import Cost, check_body, cost_of, is_long
+from mmroute.server.cost import Cost, check_body, cost_of
 from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request
 from mmroute.server.fallback import Fallback
 from mmroute.server.handling import HandlerContext, HandlerResult
@@ -161,9 +161,9 @@ class Endpoints:
     async def _parsed(
         self, kind: TypeAdapter[R], raw: bytes, reservation: Reservation
     ) -> tuple[R, Cost]:
-        check_body(raw, self._settings)
+        is_long = check_body(raw, self._settings)
         parse = functools.partial(_parse, kind, raw, self._settings)
-        return await self._in(self._pool, parse, reservation) if is_long(raw) else parse()
+        return await self._in(self._pool, parse, reservation) if is_long else parse()
 
     async def _run(
         self,
