@@ -19,7 +19,7 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
-from mmroute.items import Identity
+from mmroute.items import Identity, Modality
 from mmroute.placement import PlaceholderRange
 from mmroute.request import Lora
 
@@ -232,16 +232,14 @@ class Routing:
         """Where each image stands, and who it is, by position.
 
         Raises:
-            InexactError: `image_identity_unknown`: only the size is known of one of them.
+            InexactError: `image_identity_unknown`: only the size is known of an image;
+                `item_identity_unknown`: what the engine calls a video or audio does not follow
+                from what is known of it.
         """
         pairs = []
         for placeholder, identity in self.items:
             if identity is None:
-                raise InexactError(
-                    Reason.IMAGE_IDENTITY_UNKNOWN,
-                    f"only the size is known of image {placeholder.item + 1}; send it as a data "
-                    "URL, or give the `uuid` that the engine gets for it",
-                )
+                raise _nameless(placeholder)
             pairs.append((placeholder, identity))
         return pairs
 
@@ -255,3 +253,24 @@ class Routing:
                 )
             pairs.append((placeholder, image_hash(identity.value)))
         return pairs
+
+
+def _nameless(placeholder: PlaceholderRange) -> InexactError:
+    """The error of an item whose identity is not known."""
+    number, modality = placeholder.item + 1, placeholder.modality
+    match modality:
+        case Modality.IMAGE:
+            return InexactError(
+                Reason.IMAGE_IDENTITY_UNKNOWN,
+                f"only the size is known of image {number}; send it as a data URL, or give the "
+                "`uuid` that the engine gets for it",
+            )
+        case Modality.VIDEO:
+            why = "it is not given as a file, or its frames are smaller than its file"
+        case Modality.AUDIO:
+            why = "the engine hashes the decoded samples of audio"
+    return InexactError(
+        Reason.ITEM_IDENTITY_UNKNOWN,
+        f"what the engine calls {modality} {number} is not known: {why}; give the `uuid` that the "
+        "engine gets for it",
+    )

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import (
     DEFAULT,
     Frames,
     Sampler,
     Sampling,
-    item_refused,
     sample,
     sampling_of,
 )
@@ -79,7 +79,10 @@ class MiniMaxVideo:
 
     def _replacement(self, video: VideoSize) -> Replacement:
         if self.max_long_side is not None:
-            raise item_refused(video, "resizing by the long side was not observed for videos")
+            raise InexactError(
+                Reason.VIDEO_NOT_PREDICTABLE,
+                "max_long_side_pixel is set, whose effect on videos was not observed",
+            )
         resize = MiniMaxResize(0, 0, 0, self.patch_size, self.merge_size, self.max_pixels)
         count = resize.count(ImageSize(video.width, video.height))
         pairs = -(-len(self.frames(video).indices) // 2)

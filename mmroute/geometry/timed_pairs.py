@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import (
     DEFAULT,
     Frames,
@@ -163,7 +164,11 @@ class TimedPairs:
             return frames.times
         if not self._samples_again:
             if self.sampling.fps is not None:
-                raise item_refused(video, "the engine and the processor choose other frames of it")
+                raise InexactError(
+                    Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+                    f"media_io_kwargs.video.fps with {video}, all of which are taken: the engine "
+                    "and the processor then choose different ones",
+                )
             return frames.times
         total = frames.total
         if self.num_frames is None:

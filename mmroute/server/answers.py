@@ -12,7 +12,6 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from mmroute.errors import InexactError, Reason
 from mmroute.routing import Routing
 
 __all__ = [
@@ -43,7 +42,7 @@ class DetokenizeResponse(TypedDict):
 
 
 class PlaceholderRange(TypedDict):
-    """Where an image stands; `is_embed` says which positions receive features, if not all do."""
+    """Where an item stands; `is_embed` says which positions receive features, if not all do."""
 
     offset: int
     length: int
@@ -51,7 +50,7 @@ class PlaceholderRange(TypedDict):
 
 
 class Features(TypedDict):
-    """Hashes and ranges of the images. There are no pixels, as with ``mm_payload: "none"``."""
+    """Hashes and ranges of the items. There are no pixels, as with ``mm_payload: "none"``."""
 
     mm_hashes: dict[str, list[str]]
     mm_placeholders: dict[str, list[PlaceholderRange]]
@@ -115,32 +114,28 @@ class BlockForm:
 
 
 def features_of(routing: Routing) -> Features | None:
-    """Hashes and ranges of the images, by their position; None if there are none.
+    """Hashes and ranges of the items by modality, by their position; None if there are none.
 
     vLLM's answer has no key `is_embed`; Dynamo reads it by this name.
 
     Raises:
-        InexactError: `image_identity_unknown`.
+        InexactError: `image_identity_unknown`, `item_identity_unknown`.
     """
     if not routing.placeholders:
         return None
-    hashes, ranges = [], list[PlaceholderRange]()
-    for placed, identity in zip(routing.placeholders, routing.image_identities, strict=True):
-        if identity is None:
-            raise InexactError(
-                Reason.IMAGE_IDENTITY_UNKNOWN,
-                f"nothing tells which image {placed.item + 1} is; send it as a data URL, or "
-                "give its uuid",
-            )
-        hashes.append(identity.value)
+    hashes: dict[str, list[str]] = {}
+    ranges: dict[str, list[PlaceholderRange]] = {}
+    for placed, identity in routing.identified():
+        modality = placed.modality.value
+        hashes.setdefault(modality, []).append(identity.value)
         where: PlaceholderRange = {"offset": placed.offset, "length": placed.length}
         if placed.embed_runs:
             runs = placed.embed_runs
             where["is_embed"] = [bool(embed) for embed, length in runs for _ in range(length)]
-        ranges.append(where)
+        ranges.setdefault(modality, []).append(where)
     return {
-        "mm_hashes": {"image": hashes},
-        "mm_placeholders": {"image": ranges},
+        "mm_hashes": hashes,
+        "mm_placeholders": ranges,
         "kwargs_data": None,
         "mm_metadata": None,
     }

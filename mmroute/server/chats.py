@@ -27,7 +27,14 @@ _OF_THIS_SERVER: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_LINK_REFUSED: "an image is a link that this server does not follow; allow its "
     "host and network (mmroute serve --image-host, --image-network)",
 }
-_AUDIO: Final = frozenset({"audio_url", "input_audio", "audio_embeds"})
+_KEYS: Final[Mapping[str, Modality]] = {
+    "image_url": Modality.IMAGE,
+    "video_url": Modality.VIDEO,
+    "audio_url": Modality.AUDIO,
+    "input_audio": Modality.AUDIO,
+    "audio_embeds": Modality.AUDIO,
+}
+"""Keys of content parts -> what they hold."""
 
 
 def exact_chat(
@@ -50,7 +57,7 @@ def exact_chat(
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    _check_trust(loaded, request, settings)
+    _check_trust(request, settings)
     request.messages = _with_part_types(request.messages)
     routing = route_chat(loaded, request, cache_salt, limited=limited)
     if routing.reason is not None:
@@ -91,7 +98,7 @@ def _with_part_types(messages: list[Any]) -> list[Any]:
     return [{**messages[0], "content": typed}]
 
 
-def _check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> None:
+def _check_trust(request: ChatRequest, settings: ServerSettings) -> None:
     in_kwargs = (request.chat_template_kwargs or {}).get("chat_template")
     if request.chat_template is not None or in_kwargs is not None:
         raise bad_request(
@@ -108,12 +115,6 @@ def _check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSett
                 f"--trust-request-mm-kwargs only when clients are trusted. (parameter={name})",
                 name,
             )
-    if request.media_io_kwargs:
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
-            "media_io_kwargs: the engine's token IDs depend on it, and it is not covered",
-            model=loaded.name,
-        )
 
 
 def _named_otherwise(
@@ -121,8 +122,8 @@ def _named_otherwise(
 ) -> ApiError | None:
     """An error for which vLLM has another status or `param` than for others of its reason."""
     if reason is Reason.UNSUPPORTED_MODALITY:
-        refused = "audio" if Modality.IMAGE in loaded.model.media else "image"
-        if refused == "image" or any(_AUDIO & part.keys() for part in _parts(messages)):
+        found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}
+        for refused in sorted(found - loaded.model.media.keys()):
             text = f"At most 0 {refused}(s) may be provided in one prompt. (parameter={refused})"
             return bad_request(text, refused, reason=reason, model=loaded.name)
     if reason is Reason.IMAGE_UNREADABLE and any(map(_is_not_base64, _parts(messages))):

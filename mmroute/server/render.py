@@ -36,6 +36,7 @@ _UNSET: Final = (None, "auto")
 _OF_IMAGES: Final = frozenset({
     Reason.IMAGE_SIZE_UNKNOWN, Reason.IMAGE_LINK_REFUSED, Reason.IMAGE_LINK_FAILED,
     Reason.IMAGE_UNREADABLE, Reason.IMAGE_IDENTITY_UNKNOWN, Reason.ITEM_TOO_LARGE,
+    Reason.ITEM_IDENTITY_UNKNOWN, Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE,
 })  # fmt: skip
 _NO_TENSORS: Final = {"x-mmroute-mm-payload": "none"}
 

@@ -172,5 +172,6 @@ def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) ->
         add_special_tokens=request.add_special_tokens,
         chat_template_kwargs=kwargs,
         mm_processor_kwargs=request.mm_processor_kwargs or {},
+        media_io_kwargs=request.media_io_kwargs or {},
         cache_salt=cache_salt,
     )

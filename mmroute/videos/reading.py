@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import BinaryIO, Final
 
+from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.items import VideoFile, VideoSize, checked_uuid
 from mmroute.videos.header import VideoHeader, not_predictable
@@ -34,7 +35,7 @@ def read_video(
 
     Raises:
         InexactError: `video_not_predictable` if the header does not tell what the engine reads;
-            `item_unreadable` for a data URL that is none; `invalid_request` if the source or the
+            `item_unreadable` for a data URL that is none, or a file of fewer than 8 bytes; `invalid_request` if the source or the
             uuid is none.
         OSError: the path cannot be opened.
     """
@@ -46,6 +47,8 @@ def read_video(
         header, data = read_frame_list(source[len(_FRAME_LIST) :], max_frames)
     else:
         data = read_source(source)
+        if len(data) < _HEAD:
+            raise InexactError(Reason.ITEM_UNREADABLE, f"a video of {len(data)} bytes is none")
         header = read_video_header(io.BytesIO(data))
     size = VideoSize(header.width, header.height, header.num_frames, header.fps, uuid, listed)
     return VideoFile(size, data)

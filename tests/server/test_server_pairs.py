@@ -39,7 +39,6 @@ DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
         (422, "InexactRouting", "image_size_unknown"), "links are not followed unless allowed",
     ),
     f"{CHAT} file": ((400, "BadRequestError", None), "a server error for a client's mistake"),
-    f"{CHAT} video": (422, "no video is read, or the model takes none"),
     f"{CHAT} a function without a name": (
         (400, "BadRequestError", None), "what is wrong with a message is named in other words",
     ),
