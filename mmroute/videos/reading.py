@@ -35,8 +35,8 @@ def read_video(
 
     Raises:
         InexactError: `video_not_predictable` if the header does not tell what the engine reads;
-            `item_unreadable` for a data URL that is none, or a file of fewer than 8 bytes; `invalid_request` if the source or the
-            uuid is none.
+            `item_unreadable` for a data URL that is none, or a file of fewer than 8 bytes;
+            `invalid_request` if the source or the uuid is none.
         OSError: the path cannot be opened.
     """
     uuid = checked_uuid(uuid)
