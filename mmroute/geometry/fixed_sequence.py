@@ -43,9 +43,12 @@ class FixedSequence:
         return self.tokens_per_image
 
     def with_overrides(self, overrides: Overrides) -> FixedSequence:
-        """See `Geometry.with_overrides`; none changes the count."""
+        """See `Geometry.with_overrides`; none changes the count.
+
+        A ``shortest_edge`` is refused: images of several shapes then make the processor fail.
+        """
         check_absent(overrides.processor, "do_center_crop")
-        check_ignored(overrides.processor, edge="shortest_edge")
+        check_ignored(overrides.processor)
         return self
 
     def replacements(

@@ -34,6 +34,15 @@ FAMILY_PLACEHOLDERS = {
     "small-glm-4.1v": "<|image|>",
     "small-minimax-m3": "]<]image[>[",
     "small-qwen3.5": "<|image_pad|>",
+    "small-gemma-4": "<|image|>",
+    "small-gemma-4-unified": "<|image|>",
+    "small-gemma-3n": "<image_soft_token>",
+    "small-internvl": "<IMG_CONTEXT>",
+    "small-llama-4": "<|image|>",
+    "small-deepseek-ocr": "<image>",
+    "small-deepseek-ocr-2": "<image>",
+    "small-step-3-vl": "<im_patch>",
+    "small-command-a-vision": "<|IMG_PATCH|>",
 }
 
 _SIZES = (

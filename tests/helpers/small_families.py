@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files, byte_level, special_ids
+from small_tile_families import TILE_FAMILIES
 
 _NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
 _CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -323,5 +324,6 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-glm-4.1v": _glm,
     "small-minimax-m3": _minimax,
     "small-qwen3.5": _qwen3_5,
+    **TILE_FAMILIES,
 }
 """Name -> its files: JSON values, or text for a template."""

@@ -126,7 +126,7 @@ def _bos_template(bos: str, added: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _piece_level(
+def piece_level(
     head: tuple[str, ...], special: tuple[str, ...], *, gemma: bool = False, **flags: bool
 ) -> dict[str, Any]:
     """Pieces with a space mark and byte fallback, as SentencePiece models are converted."""
@@ -293,7 +293,7 @@ LLAMA: Final = {
 
 
 def _llava(architecture: str, model_type: str, **config: Any) -> Files:
-    tokenizer = _piece_level(("<unk>", "<s>", "</s>"), ("<image>", "<pad>"))
+    tokenizer = piece_level(("<unk>", "<s>", "</s>"), ("<image>", "<pad>"))
     name = architecture.replace("ForConditionalGeneration", "")
     return {
         "config.json": {
@@ -470,7 +470,7 @@ def _phi3v(num_crops: int) -> Files:
     # vLLM's fill for this family is the constant 32044, so the vocabulary reaches that far.
     last = 32044
     special = ("<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>")
-    tokenizer = _piece_level(("<unk>", "<s>", "</s>"), (*special, "<|image|>"))
+    tokenizer = piece_level(("<unk>", "<s>", "</s>"), (*special, "<|image|>"))
     vocabulary = tokenizer["model"]["vocab"]
     fillers = last - len(vocabulary) - len(special)
     vocabulary |= {f"<filler {i}>": len(vocabulary) + i for i in range(fillers)}
@@ -510,7 +510,7 @@ def _phi3v(num_crops: int) -> Files:
 def _gemma3() -> Files:
     special = ("<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>",
                "<image_soft_token>")  # fmt: skip
-    tokenizer = _piece_level(("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), special, gemma=True)
+    tokenizer = piece_level(("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), special, gemma=True)
     ids = special_ids(tokenizer)
     template = (
         CHAT_OPENAI.replace("IMAGE", "<start_of_image>")
