@@ -107,7 +107,6 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """See `jinja2.sandbox.SandboxedEnvironment.getattr`."""
         kind = type(obj)
         if kind is dict:
             if attribute in obj and attribute not in _DICT_ATTRIBUTES:
@@ -119,7 +118,6 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """See `jinja2.sandbox.SandboxedEnvironment.call`."""
         if obj is Namespace:
             kwargs.pop("_loop_vars", None)  # which compiled templates add to every call
             kwargs.pop("_block_vars", None)

@@ -58,7 +58,6 @@ class AnyRes:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         if self.largest is not None:
             return self.count(ImageSize(*self.largest))
         return max(self.count(ImageSize(width, height)) for height, width in self.pinpoints)
@@ -71,7 +70,6 @@ class AnyRes:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:

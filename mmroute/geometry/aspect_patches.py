@@ -42,7 +42,6 @@ class AspectPatches:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self.max_image_tokens
 
     def with_overrides(self, overrides: Overrides) -> AspectPatches:
@@ -61,7 +60,6 @@ class AspectPatches:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (
             framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
             for image in items

@@ -58,7 +58,6 @@ class FixedAudio:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self.tokens
 
     def with_overrides(self, overrides: Overrides) -> FixedAudio:
@@ -69,7 +68,6 @@ class FixedAudio:
     def replacements(
         self, items: Sequence[AudioLength], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         run = FramedRun(self.opening, self.tokens, self.closing)
         return repeat(framed_runs(self.audio_token_id, [run]), len(items))
 
@@ -104,7 +102,6 @@ class AudioFrames:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self._count(self.max_samples or _PLANNED_SECONDS * self.sampling_rate)
 
     def with_overrides(self, overrides: Overrides) -> AudioFrames:
@@ -115,7 +112,6 @@ class AudioFrames:
     def replacements(
         self, items: Sequence[AudioLength], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(audio) for audio in items)
 
     def _replacement(self, audio: AudioLength) -> Replacement:

@@ -97,7 +97,6 @@ class CanvasTiles:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(*self.grid(image)) for image in items)
 
     def grid(self, image: ImageSize) -> tuple[int, int]:

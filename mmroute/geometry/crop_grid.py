@@ -65,7 +65,6 @@ class CropGrid:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:

@@ -43,7 +43,6 @@ class FixedGrid:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return selected_tokens(
             self.vision_encoder, self.image_size // self.patch_size, self.select_strategy
         )
@@ -56,7 +55,6 @@ class FixedGrid:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return repeat(fill(self.image_token_id, self.max_embeds), len(items))
 
 

@@ -39,7 +39,6 @@ class FixedSequence:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self.tokens_per_image
 
     def with_overrides(self, overrides: Overrides) -> FixedSequence:
@@ -54,7 +53,6 @@ class FixedSequence:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         soft_tokens = [self.image_token_id] * self.tokens_per_image
         framed = [self.start_token_id, *soft_tokens, self.end_token_id]
         ids = np.array([*self.blank_line, *framed, *self.blank_line], dtype=np.uint32)

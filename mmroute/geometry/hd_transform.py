@@ -45,7 +45,6 @@ class HdTransform:
         return self.count(_LARGEST)
 
     def with_overrides(self, overrides: Overrides) -> HdTransform:
-        """See `Geometry.with_overrides`."""
         kwargs = overrides.processor
         check_unread(kwargs)
         num_crops = positive_count(kwargs, "num_crops", self.num_crops)
@@ -56,7 +55,6 @@ class HdTransform:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         for number, image in enumerate(items, 1):
             target = context.encode(self.target.replace("{n}", str(number)))
             counted = fill(self.image_token_id, self.count(image))

@@ -99,7 +99,6 @@ class MiniMaxResize:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (
             framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
             for image in items

@@ -56,7 +56,6 @@ class Navit:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:
@@ -131,7 +130,6 @@ class NavitWithSize:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         navit = self._navit
         return (self._replacement(image, navit.count(image), context) for image in items)
 

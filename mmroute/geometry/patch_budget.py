@@ -44,7 +44,6 @@ class PatchBudget:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self.max_soft_tokens
 
     def with_overrides(self, overrides: Overrides) -> PatchBudget:
@@ -60,7 +59,6 @@ class PatchBudget:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (
             framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
             for image in items

@@ -47,12 +47,10 @@ class PatchRows:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         columns, count = self.grid(ImageSize(self.max_side, self.max_side))
         return columns * count
 
     def with_overrides(self, overrides: Overrides) -> PatchRows:
-        """See `Geometry.with_overrides`."""
         if self.overrides == "ignored":
             check_unread(overrides.processor)
             return self
@@ -64,7 +62,6 @@ class PatchRows:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self.replacement(image) for image in items)
 
     def replacement(self, image: ImageSize) -> Replacement:

@@ -89,7 +89,6 @@ class RowColumnTiles:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         for image in items:
             rows, columns = self.grid(image)
             counts = [self.tokens_per_tile] * (rows * columns + 1)

@@ -59,7 +59,6 @@ class SharedBudget:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         budget = (context.max_model_len - _RESERVED) * _MERGE**2
         share = max(min(budget, self.max_patches), self.min_patches)
         grids = [self.grid(image, share) for image in items]

@@ -88,7 +88,6 @@ class Slices:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return sum(self.counts(ImageSize(self.planned_side, self.planned_side * self.max_slices)))
 
     def with_overrides(self, overrides: Overrides) -> Slices:
@@ -109,7 +108,6 @@ class Slices:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         for number, image in enumerate(items):
             text = context.encode(self._text(number, *self.grid(image)))
             yield repeated(text, self.image_token_id, self.counts(image))

@@ -67,7 +67,6 @@ class SmartResize:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         if self.row_ends:  # the engine's general estimate, by two squares
             sides = math.isqrt(self.max_pixels), _LARGE_SIDE
             return max(self.count(ImageSize(side, side)) for side in sides)
@@ -102,7 +101,6 @@ class SmartResize:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:

@@ -73,12 +73,10 @@ class SoftTokens:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         crops = self.max_num_crops if self.pan_and_scan else 0
         return (crops + 1) * self.tokens_per_image
 
     def with_overrides(self, overrides: Overrides) -> SoftTokens:
-        """See `Geometry.with_overrides`."""
         given = read_kwargs(overrides.processor, "size", *_PAN_AND_SCAN)
         check_size(given, edge="shortest_edge")
         changes: dict[str, Any] = {}
@@ -92,7 +90,6 @@ class SoftTokens:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(self.num_crops(image)) for image in items)
 
     def num_crops(self, image: ImageSize) -> int:

@@ -123,7 +123,6 @@ class ThumbnailTiles:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         grids = [self.grid(image) for image in items]
         for image, grid in zip(items, grids, strict=True):
             self._check_padding(image, cut=grid > (1, 1), alone=len(items) == 1)

@@ -71,7 +71,6 @@ class TileLines:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(self.lines(image)) for image in items)
 
     def lines(self, image: ImageSize) -> int:

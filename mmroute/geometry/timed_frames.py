@@ -52,7 +52,6 @@ class TimedFrames:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return _MOST_FRAMES * self.max_soft_tokens
 
     def with_overrides(self, overrides: Overrides) -> TimedFrames:
@@ -61,13 +60,11 @@ class TimedFrames:
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
     def frames(self, video: VideoSize) -> Frames:
-        """See `VideoGeometry.frames`."""
         return sample(self.sampler, video, self.sampling)
 
     def replacements(
         self, items: Sequence[VideoSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(video, context) for video in items)
 
     def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:

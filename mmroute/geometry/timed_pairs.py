@@ -82,7 +82,6 @@ class TimedPairs:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self.max_pixels // _PAIR // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, overrides: Overrides) -> TimedPairs:
@@ -124,13 +123,11 @@ class TimedPairs:
         return fps, positive_count(given, "num_frames", 0)
 
     def frames(self, video: VideoSize) -> Frames:
-        """See `VideoGeometry.frames`."""
         return sample(self.sampler, video, self.sampling)
 
     def replacements(
         self, items: Sequence[VideoSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(video, context) for video in items)
 
     def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:

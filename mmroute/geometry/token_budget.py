@@ -43,7 +43,6 @@ class TokenBudget:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self.max_tokens * self.expand_factor**2
 
     def with_overrides(self, overrides: Overrides) -> TokenBudget:
@@ -59,7 +58,6 @@ class TokenBudget:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:

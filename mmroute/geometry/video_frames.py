@@ -46,7 +46,6 @@ class PooledFrames:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return self._count(_MOST_FRAMES)
 
     def with_overrides(self, overrides: Overrides) -> PooledFrames:
@@ -55,13 +54,11 @@ class PooledFrames:
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
     def frames(self, video: VideoSize) -> Frames:
-        """See `VideoGeometry.frames`."""
         return sample(self.sampler, video, self.sampling)
 
     def replacements(
         self, items: Sequence[VideoSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         for video in items:
             yield fill(self.video_token_id, self._count(len(self.frames(video).indices)))
 
@@ -94,7 +91,6 @@ class NumberedFrames:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return _MOST_FRAMES * self.tokens_per_frame
 
     def with_overrides(self, overrides: Overrides) -> NumberedFrames:
@@ -103,13 +99,11 @@ class NumberedFrames:
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
     def frames(self, video: VideoSize) -> Frames:
-        """See `VideoGeometry.frames`."""
         return sample(self.sampler, video, self.sampling)
 
     def replacements(
         self, items: Sequence[VideoSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(len(self.frames(video).indices), context) for video in items)
 
     def _replacement(self, frames: int, context: RequestContext) -> Replacement:

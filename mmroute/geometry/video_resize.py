@@ -45,7 +45,6 @@ class VideoResize:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`."""
         return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, overrides: Overrides) -> VideoResize:
@@ -68,13 +67,11 @@ class VideoResize:
         )
 
     def frames(self, video: VideoSize) -> Frames:
-        """See `VideoGeometry.frames`."""
         return sample(self.sampler, video, self.sampling)
 
     def replacements(
         self, items: Sequence[VideoSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return (self._replacement(video) for video in items)
 
     def _replacement(self, video: VideoSize) -> Replacement:

@@ -97,7 +97,6 @@ class WindowCrops:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        """See `Geometry.replacements`."""
         return map(self.replacement, items)
 
     def replacement(self, image: ImageSize) -> Replacement:

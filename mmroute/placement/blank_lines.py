@@ -61,7 +61,6 @@ class MergedBlankLines:
         return cls((one, two, three, four), tokenizer)
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
-        """See `Placement.expand`."""
         matches = match_targets(ids, insertions)
         if len(matches) == len(insertions):
             expanded = self._merge(splice(ids, matches, insertions).token_ids)

@@ -52,7 +52,6 @@ class NumberedTags:
         return cls(tokenizer, tuple(start.tolist()))
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
-        """See `Placement.expand`."""
         prompt = self._encode_anew(ids.tolist())
         matches = match_targets(prompt, insertions)
         if len(matches) == len(insertions):

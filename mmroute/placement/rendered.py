@@ -21,9 +21,7 @@ class RenderedByTokenizer:
 
     @classmethod
     def build(cls, _tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> RenderedByTokenizer:
-        """See `PlacementRule.build`."""
         return cls()
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
-        """See `Placement.expand`."""
         return Expansion(ids, find_replacements(ids, insertions))

@@ -31,11 +31,9 @@ class Targets:
 
     @classmethod
     def build(cls, tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> Targets:
-        """See `PlacementRule.build`."""
         return cls(tokenizer)
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
-        """See `Placement.expand`."""
         matches = match_targets(ids, insertions)
         if len(matches) == len(insertions):
             return splice(ids, matches, insertions)

@@ -50,7 +50,6 @@ class Connection(HttpToolsProtocol):
         self._lingering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """See `asyncio.Protocol`."""
         transport.set_write_buffer_limits(high=_UNTAKEN)
         super().connection_made(_LingeringTransport(transport, self))  # type: ignore[arg-type]  # delegates
         if len(self.connections) > self._limits.connections:
@@ -59,14 +58,12 @@ class Connection(HttpToolsProtocol):
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         for timer in (self._waiting, self._writing):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         if self._lingering:
             return
         self._head += len(data)
@@ -78,12 +75,10 @@ class Connection(HttpToolsProtocol):
             self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
-        """See `httptools`."""
         super().on_message_begin()
         self._in_head, self._body = True, 0
 
     def on_headers_complete(self) -> None:
-        """See `httptools`."""
         self._in_head, self._head = False, 0
         if self._waiting is not None:
             self._waiting.cancel()
@@ -91,18 +86,15 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """See `httptools`."""
         self._body += len(body)
         self._head -= len(body)
         super().on_body(body)
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         super().pause_writing()
         self._writing = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         super().resume_writing()
         if self._writing is not None:
             self._writing.cancel()
@@ -151,11 +143,9 @@ class _LingeringTransport:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """See `asyncio.BaseTransport`."""
         return self._closing or self._transport.is_closing()
 
     def close(self) -> None:
-        """See `asyncio.BaseTransport`."""
         if self.is_closing():
             return
         self._closing = True

@@ -114,7 +114,6 @@ class _DrainingServer(uvicorn.Server):
         _LOG.info("listening", extra={"fields": {"addresses": where}})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server.shutdown`."""
         self._end_listening()
         await super().shutdown(sockets)
 

@@ -69,7 +69,6 @@ class PendingEncoder:
         self._chosen: Encoder | None = None
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Encoder.encode`."""
         encoder = self._chosen
         if encoder is None:
             encoder = self.chosen() if self._choosing.done() else self._reference

@@ -33,7 +33,6 @@ class ReferenceEncoder:
         self._why = why
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Encoder.encode`."""
         try:
             if len(text) < _LONG:
                 encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
@@ -50,7 +49,6 @@ class ReferenceEncoder:
         return np.array(encoding.ids, dtype=np.uint32)
 
     def stats(self) -> EncoderStats:
-        """See `Encoder.stats`."""
         return EncoderStats(f"tokenizers {tokenizers.__version__}", self._why)
 
 
@@ -72,7 +70,6 @@ class FastEncoder:
         self._why = why
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Encoder.encode`."""
         try:
             ids, _ = self._encode([text], add_special_tokens=add_special_tokens)
         except (KeyboardInterrupt, SystemExit):
@@ -82,5 +79,4 @@ class FastEncoder:
         return np.frombuffer(ids, dtype="<u4")
 
     def stats(self) -> EncoderStats:
-        """See `Encoder.stats`."""
         return EncoderStats(self._engine, self._why)

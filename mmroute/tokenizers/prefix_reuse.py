@@ -99,7 +99,6 @@ class PrefixReuse:
         self._cache: PrefixCache[_Known] = PrefixCache(max_bytes)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Encoder.encode`."""
         if add_special_tokens or len(text) < self._shortest:
             return self._encoder.encode(text, add_special_tokens=add_special_tokens)
         known, hashes = self._cache.find(text)
@@ -118,7 +117,6 @@ class PrefixReuse:
         return ids[:]  # a view cannot be made writable again: what is kept is kept
 
     def stats(self) -> EncoderStats:
-        """See `Encoder.stats`."""
         return replace(self._encoder.stats(), reuse=self._cache.stats())
 
     def _keep(

@@ -46,12 +46,10 @@ class HfChat:
 
     @property
     def content_format(self) -> str:
-        """See `Chat.content_format`."""
         return "string" if self.template is None else self.template.content_format
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """See `Chat.origins`."""
         return {
             "chat_template": self.template.origin if self.template else "none",
             "tool_chat_template": self.tool_template.origin if self.tool_template else "none",
@@ -60,17 +58,14 @@ class HfChat:
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
-        """See `Chat.templates`."""
         given = {"default": self.template, "tool_use": self.tool_template}
         return {name: template for name, template in given.items() if template is not None}
 
     @property
     def request_fields(self) -> frozenset[str]:
-        """See `Chat.request_fields`."""
         return frozenset()
 
     def with_template(self, template: ChatTemplate) -> HfChat:
-        """See `Chat.with_template`."""
         return replace(self, template=template, tool_template=template)
 
     def render(
@@ -79,7 +74,6 @@ class HfChat:
         items: Sequence[Item],
         request: Request,
     ) -> str:
-        """See `Chat.render`."""
         kwargs = template_kwargs(request)
         tools = kwargs.get("tools", normalize_tools(request.tools))
         template = self.template if tools is None else self.tool_template

@@ -50,7 +50,6 @@ class KimiK3Chat:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """See `Chat.origins`."""
         return {
             "chat_template": self.template.origin,
             "content_format": "the engine's constant for this model",
@@ -58,7 +57,6 @@ class KimiK3Chat:
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
-        """See `Chat.templates`."""
         return {"default": self.template, "tool_use": self.template}
 
     @property
@@ -67,7 +65,6 @@ class KimiK3Chat:
         return frozenset({"response_format", "tool_choice"})
 
     def with_template(self, template: ChatTemplate) -> KimiK3Chat:
-        """See `Chat.with_template`."""
         return replace(self, template=template)
 
     def render(
@@ -76,7 +73,6 @@ class KimiK3Chat:
         items: Sequence[Item],
         request: Request,
     ) -> str:
-        """See `Chat.render`."""
         kwargs = template_kwargs(request)
         for name in sorted(_REFUSED & kwargs.keys()):
             raise invalid(f"chat_template_kwargs must not set {name} for this model")

@@ -42,12 +42,10 @@ class MistralChat:
 
     @property
     def content_format(self) -> str:
-        """See `Chat.content_format`."""
         return "string"
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """See `Chat.origins`."""
         return {"content_format": "mistral-common's encoder"}
 
     @property
@@ -56,15 +54,12 @@ class MistralChat:
 
     @property
     def request_fields(self) -> frozenset[str]:
-        """See `Chat.request_fields`."""
         return frozenset()
 
     def with_template(self, template: ChatTemplate) -> MistralChat:
-        """See `Chat.with_template`."""
         return self
 
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
-        """See `Chat.render`."""
         # Template variables have no effect without a template; what steers the encoder has.
         given = request.chat_template_kwargs.keys()
         refused = given & _ENCODER_PARAMETERS if self.takes_kwargs else given

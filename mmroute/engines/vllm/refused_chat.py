@@ -27,12 +27,10 @@ class RefusedChat:
 
     @property
     def content_format(self) -> str:
-        """See `Chat.content_format`."""
         return "string"
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """See `Chat.origins`."""
         return {"chat": "refused: the engine renders it by code of its own"}
 
     @property
@@ -42,15 +40,12 @@ class RefusedChat:
 
     @property
     def request_fields(self) -> frozenset[str]:
-        """See `Chat.request_fields`."""
         return frozenset()
 
     def with_template(self, template: ChatTemplate) -> RefusedChat:
-        """See `Chat.with_template`."""
         return self
 
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
-        """See `Chat.render`."""
         raise InexactError(
             Reason.CHAT_RENDERER_UNSUPPORTED,
             f"the engine renders chats of the family {self.family} by Python code of its own, not "

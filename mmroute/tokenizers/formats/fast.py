@@ -65,7 +65,6 @@ class HfTokenizer:
 
     @property
     def max_token_id(self) -> int:
-        """See `Tokenizer.max_token_id`."""
         return self.vocab_size - 1
 
     def encoder_stats(self) -> EncoderStats:
@@ -73,11 +72,9 @@ class HfTokenizer:
         return self.encoder.stats()
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Codec.encode`."""
         return self.encoder.encode(text, add_special_tokens=add_special_tokens)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """See `Codec.decode`."""
         if not self.verbatim:
             text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
             return text
@@ -91,17 +88,14 @@ class HfTokenizer:
         return "".join(parts)
 
     def token_id(self, token: str) -> int | None:
-        """See `Codec.token_id`."""
         found: int | None = self.backend.token_to_id(token)
         return found
 
     def token(self, token_id: int) -> str | None:
-        """See `Codec.token`."""
         found: str | None = self.backend.id_to_token(token_id)
         return found
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]]:
-        """See `Codec.offsets`."""
         text.encode()  # a lone surrogate is a ValueError
         found: list[tuple[int, int]] = self.backend.encode(
             text, add_special_tokens=add_special_tokens

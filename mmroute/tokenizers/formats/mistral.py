@@ -67,16 +67,13 @@ class MistralTokenizer:
 
     @property
     def bos_token_id(self) -> int:
-        """See `Tokenizer.bos_token_id`."""
         return self.backend.bos_id
 
     @property
     def max_token_id(self) -> int:
-        """See `Tokenizer.max_token_id`."""
         return self.vocab_size - 1
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Codec.encode`."""
         text.encode()  # tekken would take a lone surrogate for U+FFFD
         return np.array(self.backend.encode(text, bos=add_special_tokens, eos=False), np.uint32)
 
@@ -98,11 +95,9 @@ class MistralTokenizer:
         return "".join(parts)
 
     def token_id(self, token: str) -> int | None:
-        """See `Codec.token_id`."""
         return self._vocabulary.get(token)
 
     def token(self, token_id: int) -> str | None:
-        """See `Codec.token`."""
         return self.backend.id_to_piece(token_id)
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:

@@ -70,7 +70,6 @@ class SentencePieceCodec:
         object.__setattr__(self, "_texts", {t.token_id: s for s, t in self.added.items()})
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Codec.encode`."""
         text.encode()  # a lone surrogate is a ValueError
         ids = list(self.bos) if add_special_tokens else []
         for at, part, token_id in self._cutter.cut(text):
@@ -99,7 +98,6 @@ class SentencePieceCodec:
         return text.removeprefix(" ") if self.prefixed is not None else text
 
     def token_id(self, token: str) -> int | None:
-        """See `Codec.token_id`."""
         added = self.added.get(token)
         if added is not None:
             return added.token_id
@@ -107,7 +105,6 @@ class SentencePieceCodec:
         return found if self.plain.id_to_piece(found) == token else None
 
     def token(self, token_id: int) -> str | None:
-        """See `Codec.token`."""
         if token_id in self._texts or token_id >= self.plain.vocab_size():
             return self._texts.get(token_id)
         piece: str = self.plain.id_to_piece(token_id)

@@ -137,11 +137,9 @@ class TiktokenCodec:
 
     @property
     def vocab_size(self) -> int:
-        """See `Codec.vocab_size`."""
         return self.encoding.n_vocab
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """See `Codec.encode`."""
         text.encode()  # tiktoken would take a lone surrogate for U+FFFD
         if self.normalize is not None:
             text = self.normalize(text)
@@ -158,7 +156,6 @@ class TiktokenCodec:
         return ids[0] if len(ids) == 1 else np.concatenate(ids)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """See `Codec.decode`."""
         if skip_special_tokens:
             ids = [i for i in ids if i not in self._special_ids]
         try:
@@ -167,7 +164,6 @@ class TiktokenCodec:
             return self.encoding.decode([i for i in ids if self._bytes(i) is not None])
 
     def token_id(self, token: str) -> int | None:
-        """See `Codec.token_id`."""
         try:
             return self.encoding.encode_single_token(token)
         except KeyError:
@@ -179,7 +175,6 @@ class TiktokenCodec:
         return None if found is None else found.decode("utf-8", "backslashreplace")
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
-        """See `Codec.offsets`."""
         if self.normalize is not None:
             return None
         ids = self.encode(text, add_special_tokens=False).tolist()
