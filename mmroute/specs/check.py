@@ -258,11 +258,14 @@ def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
 def _may_both_match(spec: FamilySpec, other: FamilySpec) -> bool:
     """Whether they look at the same fields, and nothing there keeps them apart."""
     shared = spec.match.keys() & other.match.keys()
-    return bool(shared) and all(
-        _ANY in (spec.match[ref], other.match[ref])
-        or not {*spec.match[ref]}.isdisjoint(other.match[ref])
-        for ref in shared
-    )
+    return bool(shared) and all(_agree(spec.match[ref], other.match[ref]) for ref in shared)
+
+
+def _agree(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether one field may fit both: ``*`` is any value, and nothing is no field."""
+    if not one or not other:
+        return one == other
+    return _ANY in (one, other) or not {*one}.isdisjoint(other)
 
 
 def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:

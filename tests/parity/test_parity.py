@@ -197,30 +197,28 @@ def test_no_file(tmp_path: Path) -> None:
 def test_special_token_split(changed_model: Callable[..., Path], normalizer: Load) -> None:
     """Qwen2-VL's added tokens stand in tokenizer_config.json only."""
 
-    def leave_out(*left_out: str) -> Callable[[dict[str, Any]], None]:
-        def change(files: dict[str, Any]) -> None:
-            config = files["tokenizer_config.json"]
-            config["added_tokens_decoder"] = {
-                key: token
-                for key, token in config["added_tokens_decoder"].items()
-                if token["content"] not in left_out
-            }
+    def leave_out(files: dict[str, Any]) -> None:
+        added = files["tokenizer_config.json"]["added_tokens_decoder"]
+        for key in [key for key, token in added.items() if "image_pad" in token["content"]]:
+            del added[key]
 
-        return change
+    def add_one(files: dict[str, Any]) -> None:
+        config = files["tokenizer_config.json"]
+        added = config["added_tokens_decoder"]
+        last = max(added, key=int)
+        added[str(int(last) + 1)] = {**added[last], "content": "<|fim_pad|>"}
+        config["additional_special_tokens"] = ["<|fim_pad|>"]
 
-    right = normalizer("small-qwen2-vl")
-    path = changed_model("small-qwen2-vl", leave_out("<|image_pad|>", "<|video_pad|>"))
-    with pytest.raises(ModelError) as caught:
-        Normalizer.from_pretrained(str(path))
-    assert caught.value.reason is Reason.SPECIAL_TOKEN_SPLIT
+    with pytest.raises(ModelError):
+        Normalizer.from_pretrained(str(changed_model("small-qwen2-vl", leave_out)))
 
-    path = changed_model("small-qwen2-vl", leave_out("<|video_pad|>"))
-    faulty = Normalizer.from_pretrained(str(path))
-    case = chat(text("a <|video_pad|> b"), IMAGE, sizes=((60, 60),))
+    faulty = normalizer("small-qwen2-vl")
+    right = Normalizer.from_pretrained(str(changed_model("small-qwen2-vl", add_one)))
+    case = chat(text("a <|fim_pad|> b"), IMAGE, sizes=((60, 60),))
     for ours, theirs, split in ((faulty, right, "mmroute"), (right, faulty, "the oracle")):
         found = diagnosed(ours, theirs, case)
         assert found.cause is Cause.SPECIAL_TOKEN_SPLIT
-        assert "'<|video_pad|>'" in found.explanation
+        assert "'<|fim_pad|>'" in found.explanation
         assert f"pieces in {split}" in found.explanation
     suite = [
         f
