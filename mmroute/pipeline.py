@@ -117,6 +117,7 @@ def prepare(
         lap(Stage.ENCODE)
     else:
         items, ids = _chat_ids(model, request, links, lap)
+    _check_counts(model, items)
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
     if items.keys() - {Modality.IMAGE}:
         check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
@@ -225,6 +226,17 @@ def _chat_ids(
         rendered = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
         lap(Stage.ENCODE)
     return items, rendered
+
+
+def _check_counts(model: ResolvedModel, items: Items) -> None:
+    for modality, listed in items.items():
+        most = _rules(model, modality).most
+        if most is not None and len(listed) > most:
+            raise InexactError(
+                Reason.TOO_MANY_IMAGES,
+                f"{len(listed)} {modality}s; for the family {model.family.family} the engine takes "
+                f"{most} in one prompt",
+            )
 
 
 def _in_order(chat: ParsedChat, items: Items) -> list[Item]:

@@ -268,6 +268,7 @@ class _Resolver:
             self._max_embeds(modality, geometry),
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
+            most=spec.most,
         )
 
     def _max_embeds(self, modality: Modality, geometry: AnyGeometry) -> int:

@@ -46,6 +46,7 @@ class MediaRules:
             sizes its encoder cache by it.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.
+        most: how many items the engine takes in one prompt; None for its limit of all models.
     """
 
     geometry: AnyGeometry
@@ -53,6 +54,7 @@ class MediaRules:
     max_embeds: int
     only_in_chats: bool = False
     identity: IdentityForm = IdentityForm.FILE
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,127 @@
+"""Videos and audio of a request: how they reach their parts, and what a routing says of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from media_files import media_files
+
+from mmroute import (
+    AudioLength,
+    ImageSize,
+    InexactError,
+    Modality,
+    Normalizer,
+    Reason,
+    VideoSize,
+    read_audio,
+    read_video,
+)
+
+QWEN = "small-qwen2.5-vl"
+VIDEOS = media_files("videos")
+PLAIN = VIDEOS["plain"]
+VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
+
+
+def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": "Hi"}]}]
+
+
+def video_url(name: str, **more: Any) -> dict[str, Any]:
+    data = base64.b64encode(VIDEOS[name].data).decode()
+    return {"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{data}"}, **more}
+
+
+def test_a_file_and_its_numbers_have_the_same_tokens(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer(QWEN)
+    engine = PLAIN.engine or {}
+    size = VideoSize(32, 16, engine["num_frames"], engine["fps"])
+    by_file = model.normalize(prompt=VIDEO, videos=[read_video(PLAIN.data)])
+    by_numbers = model.normalize(prompt=VIDEO, videos=[size])
+    assert by_file.token_ids.tolist() == by_numbers.token_ids.tolist()
+    assert [place.modality for place in by_file.placeholders] == [Modality.VIDEO]
+
+
+def test_a_file_has_an_identity_and_numbers_have_none(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer(QWEN)
+    by_file = model.normalize(prompt=VIDEO, videos=[read_video(PLAIN.data)])
+    assert by_file.block_hashes() is not None
+    by_numbers = model.normalize(prompt=VIDEO, videos=[VideoSize(640, 480, 60, 30.0)])
+    with pytest.raises(InexactError, match="give the `uuid`") as caught:
+        by_numbers.block_hashes()
+    assert caught.value.reason is Reason.ITEM_IDENTITY_UNKNOWN
+    named = model.normalize(prompt=VIDEO, videos=[VideoSize(640, 480, 60, 30.0, "clip")])
+    assert [str(identity) for identity in named.image_identities] == ["clip"]
+
+
+def test_frames_that_are_smaller_than_their_file_have_no_identity(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    padding = (20_000).to_bytes(4) + b"free" + bytes(19_992)
+    large = read_video(PLAIN.data + padding)  # 6 frames of 32x16 pixels are 9,216 bytes
+    routing = normalizer(QWEN).normalize(prompt=VIDEO, videos=[large])
+    assert routing.exact
+    assert routing.image_identities == (None,)
+
+
+def test_images_and_videos_take_their_own_places(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    size = VideoSize(64, 64, 30, 30.0)
+    routing = normalizer(QWEN).normalize(
+        prompt=f"{VIDEO}{VIDEO.replace('video', 'image')}{VIDEO}",
+        images=[ImageSize(64, 64)],
+        videos=[size, size],
+    )
+    assert [place.modality.value for place in routing.placeholders] == ["video", "image", "video"]
+    assert [place.item for place in routing.placeholders] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("parts", "videos", "reason"),
+    [
+        ([{"type": "video"}], [], Reason.ITEM_COUNT_MISMATCH),
+        ([], [VideoSize(64, 64, 30, 30.0)], Reason.ITEM_COUNT_MISMATCH),
+        ([{"type": "video"}], [VideoSize(64, 64, 1, 30.0)], Reason.ITEM_REFUSED),
+        ([{"type": "video"}], [VideoSize(3840, 2160, 6000, 25.0)], Reason.ITEM_REFUSED),
+        ([{"type": "video"}], [VideoSize(6000, 20, 60, 30.0)], Reason.IMAGE_REFUSED),
+        ([{"type": "video"}], [VideoSize(64, 64, 0, 30.0)], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [AudioLength(1, 1)], Reason.INVALID_REQUEST),
+        ([video_url("fragmented")], [], Reason.VIDEO_NOT_PREDICTABLE),
+        ([{"type": "audio"}], [], Reason.UNSUPPORTED_MODALITY),
+        ([{"type": "input_audio", "input_audio": {}}], [], Reason.INVALID_REQUEST),
+    ],
+)
+def test_what_is_refused(
+    parts: list[dict[str, Any]],
+    videos: list[Any],
+    reason: Reason,
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    routing = normalizer(QWEN).normalize(messages=user(*parts), videos=videos)
+    assert routing.reason is reason, routing.message
+
+
+def test_kwargs_change_which_frames_are_taken(normalizer: Callable[[str], Normalizer]) -> None:
+    model = normalizer(QWEN)
+    videos = [VideoSize(64, 64, 300, 30.0)]
+    slow = model.normalize(prompt=VIDEO, videos=videos, media_io_kwargs={"video": {"fps": 1}})
+    assert len(slow.token_ids) < len(model.normalize(prompt=VIDEO, videos=videos).token_ids)
+    backend = {"video": {"backend": "torchcodec"}}
+    other = model.normalize(prompt=VIDEO, videos=videos, media_io_kwargs=backend)
+    assert other.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_a_recording_is_read() -> None:
+    wav = media_files("audios")["wav-PCM_16"]
+    engine = wav.engine or {}
+    found = read_audio(wav.data, uuid="sound")
+    assert found == AudioLength(engine["num_samples"], engine["sampling_rate"], "sound", 2)
