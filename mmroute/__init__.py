@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.fast_paths import FastPaths
 from mmroute.images import read_image, read_image_size
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AudioLength",
+    "EngineSettings",
     "EventsError",
     "FastPaths",
     "Identity",

@@ -12,6 +12,7 @@ __all__ = [
     "InexactError",
     "MmrouteError",
     "ModelError",
+    "ModelIdWarning",
     "Reason",
     "SpecError",
     "did_you_mean",
@@ -46,6 +47,10 @@ class Reason(StrEnum):
     """No family spec matches the model directory."""
     UNKNOWN_BACKEND = "unknown_backend"
     """There is no backend profile of that name."""
+    INVALID_ENGINE_SETTING = "invalid_engine_setting"
+    """There is no such option of the engine, or not with such a value."""
+    UNSUPPORTED_ENGINE_SETTING = "unsupported_engine_setting"
+    """The engine runs with an option that changes token IDs or hashes in a way not covered."""
     INVALID_SPEC = "invalid_spec"
     """A family spec is malformed, or two of them match the same model."""
     TOKENIZER_UNVERIFIED = "tokenizer_unverified"
@@ -189,6 +194,10 @@ class InexactError(MmrouteError):
 
 class EventsError(MmrouteError):
     """A payload is no batch of KV events."""
+
+
+class ModelIdWarning(UserWarning):
+    """Block hashes cover the engine's model string, and it was not given."""
 
 
 def invalid(message: str) -> InexactError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from mmroute.batch import normalize_many
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, shown
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
@@ -68,6 +69,7 @@ class Normalizer:
         links: ImageLinks | None = ...,
         self_check: bool = ...,
         fast_paths: FastPaths | None = ...,
+        engine_settings: EngineSettings | None = ...,
         remote: None = None,
     ) -> Normalizer: ...
 
@@ -89,6 +91,7 @@ class Normalizer:
         links: ImageLinks | None = None,
         self_check: bool = False,
         fast_paths: FastPaths | None = None,
+        engine_settings: EngineSettings | None = None,
         remote: str | Remote | None = None,
     ) -> Normalizer | RemoteNormalizer:
         """Load a model.
@@ -97,7 +100,7 @@ class Normalizer:
             model: directory, hub name, or ``pixtral-12b-2409``, which needs no download.
             backend: the engine whose behaviour is matched; see `mmroute.engines`.
             model_id: the engine's own model string, which its image identities cover; only
-                needed if it is another than `model`.
+                needed if it is another than `model`, and not in `engine_settings`.
             revision: hub branch, tag or commit.
             token: hub access token.
             links: permission to follow http and https links to images, which it takes time to
@@ -105,6 +108,8 @@ class Normalizer:
             self_check: try the loaded model on a few requests first, as ``mmroute doctor`` does.
             fast_paths: who encodes, and how much memory may go into what will be asked again;
                 see `FastPaths`.
+            engine_settings: the options the engine was started with, where they are not its
+                defaults; see `EngineSettings.from_args`.
             remote: deprecated: use `mmroute.connect`.
 
         Raises:
@@ -114,7 +119,7 @@ class Normalizer:
         unlimited in time and memory.
         """
         if remote is not None:
-            others = (model_id, revision, token, links, fast_paths)
+            others = (model_id, revision, token, links, fast_paths, engine_settings)
             if backend != "vllm" or self_check or any(other is not None for other in others):
                 raise TypeError("with `remote` the server decides: no argument but `model` goes")
             warnings.warn(
@@ -130,6 +135,10 @@ class Normalizer:
             raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):
             raise TypeError(f"fast_paths must be a FastPaths, found {shown(fast_paths)}")
+        if engine_settings is not None and not isinstance(engine_settings, EngineSettings):
+            raise TypeError(
+                f"engine_settings must be an EngineSettings, found {shown(engine_settings)}"
+            )
         from mmroute.model.resolve import resolve_model  # jinja2, pydantic
 
         fast_paths = fast_paths or FastPaths()
@@ -140,6 +149,7 @@ class Normalizer:
             "revision": revision,
             "token": token,
             "fast_paths": fast_paths,
+            "engine_settings": engine_settings,
         }
         resolved = resolve_model(**source)
         if self_check:

@@ -62,7 +62,7 @@ def answer(
         prepared = prepare(model, request, links=links, lap=lap)
         expansion = expand(model, prepared)
         lap(Stage.PLACE)
-        placed = _placed(model, request, prepared, expansion)
+        placed = _placed(model, prepared, expansion)
         lap(Stage.IDENTIFY)
     except InexactError as inexact:
         return Routing(reason=inexact.reason, message=str(inexact))
@@ -74,7 +74,7 @@ def answer(
         items=placed,
         lora=request.lora,
         cache_salt=request.cache_salt,
-        hash_block_size=model.hash_block_size,
+        hashing=model.hashing,
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _reuse=hash_reuse,
@@ -85,12 +85,14 @@ class Prepared(NamedTuple):
     """A request whose items are counted, and not yet placed.
 
     Attributes:
+        request: with what the engine's settings put into it.
         ids: the un-expanded prompt, shape (n,).
         items: by modality, in the order of the request.
         geometries: of the same modalities, under the request's overrides.
         insertions: what takes each item's place, modality by modality.
     """
 
+    request: Request
     ids: TokenIds
     items: Items
     geometries: _Geometries
@@ -110,6 +112,8 @@ def prepare(
         InexactError: there is no exact answer.
     """
     request.check()
+    if model.defaults is not None:
+        request = model.defaults.put_into(request)
     if request.messages is None:
         items = _given_items(model, request)
         lap(Stage.PARSE)
@@ -123,7 +127,7 @@ def prepare(
         check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
     insertions = _insertions(model, geometries, items, len(ids)) if items else []
     lap(Stage.COUNT)
-    return Prepared(ids, items, geometries, insertions)
+    return Prepared(request, ids, items, geometries, insertions)
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
@@ -145,7 +149,7 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
     Raises:
         InexactError: `unsupported_modality`, `unsupported_processor_kwargs`.
     """
-    geometry = _rules(model, modality).geometry
+    rules = _rules(model, modality)
     overrides = Overrides(request.mm_processor_kwargs, request.media_io_of(modality))
     if modality is Modality.IMAGE and overrides.media_io:
         raise InexactError(
@@ -153,8 +157,11 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
             "media_io_kwargs.image: what it changes was not observed; leave it out",
         )
     if not overrides.processor and not overrides.media_io:
-        return geometry
-    return geometry.with_overrides(overrides)
+        return rules.geometry
+    if model.defaults is None or rules.own_geometry is None:
+        return rules.geometry.with_overrides(overrides)
+    processor = model.defaults.processor_kwargs(overrides.processor)
+    return rules.own_geometry.with_overrides(Overrides(processor, overrides.media_io))
 
 
 def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
@@ -171,6 +178,8 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     if not isinstance(model.placement, Targets):
         return None
     try:
+        if model.defaults is not None:
+            request = model.defaults.put_into(request)
         chat = model.engine.parse_chat(request)
         rendered = model.chat.render(chat, (), request)
         if not isinstance(rendered, str):
@@ -292,8 +301,7 @@ def _insertions(
     """What takes each item's place, within the limits of the engine."""
     insertions: list[Insertion] = []
     total = 0
-    planned = max(rules.max_embeds for rules in model.media.values())
-    limit = max(model.engine.min_encoder_cache, planned)
+    limit = model.encoder_cache
     for modality, listed in items.items():
         rules = model.media[modality]
         numbers = [size_of(item) for item in listed]
@@ -330,12 +338,14 @@ def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
 
 
 def _placed(
-    model: ResolvedModel, request: Request, prepared: Prepared, expansion: Expansion
+    model: ResolvedModel, prepared: Prepared, expansion: Expansion
 ) -> tuple[PlacedItem, ...]:
     """Where each item stands, and how the engine calls it, by position.
 
     The engine gives the k-th name of a modality to the k-th range of that modality.
     """
+    request = prepared.request
+    in_lora = request.lora is not None and model.engine.lora_in_identities
     first_named: dict[str, Item] = {}
     waiting: dict[Modality, Iterator[Identity | None]] = {}
     for modality, listed in prepared.items.items():
@@ -351,6 +361,8 @@ def _placed(
             identity = model.engine.identify(
                 item, overrides=overrides, frames=frames, model_id=model.model_id, form=form
             )
+            if in_lora and identity is not None and request.lora is not None:
+                identity = replace(identity, value=f"{request.lora.name}:{identity.value}")
             identities.append(identity)
             if identity is not None:
                 first = first_named.setdefault(identity.value, item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from mmroute.chat.conversation import MediaPart
 from mmroute.engines.profile import EngineProfile
@@ -50,7 +51,11 @@ def given_items(request: Request, engine: EngineProfile) -> Items:
         Modality.VIDEO: request.videos,
         Modality.AUDIO: request.audios,
     }
-    return {modality: _within_limits(items, engine) for modality, items in given.items() if items}
+    return {
+        modality: _within_limits(modality, items, engine)
+        for modality, items in given.items()
+        if items
+    }
 
 
 def items_of_parts(
@@ -78,11 +83,13 @@ def items_of_parts(
     fetcher = None if links is None else _fetcher(links)
     for modality in dict.fromkeys(part.modality for part in parts):
         own = [part for part in parts if part.modality is modality]
-        if len(own) > engine.max_items:
-            raise _too_many(engine)
+        if len(own) > engine.most(modality):
+            raise _too_many(modality, engine)
         read = _reader(modality, request, engine)
+        if engine.media_domains:
+            _check_domains(own, engine.media_domains)
         found = _items(own, waiting[modality], read, fetcher)
-        items[modality] = _within_limits(found, engine)
+        items[modality] = _within_limits(modality, found, engine)
     for modality, listed in given.items():
         left = len(list(waiting[modality]))
         if left:
@@ -171,14 +178,28 @@ def _items(
             yield with_uuid(item, uuid)
 
 
-def _within_limits(items: Iterable[Item], engine: EngineProfile) -> tuple[Item, ...]:
+def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:
+    for part in parts:
+        link = urlsplit(part.url or "")
+        if link.scheme in ("http", "https") and link.hostname not in allowed:
+            raise InexactError(
+                Reason.IMAGE_LINK_REFUSED,
+                f"the engine follows links to {', '.join(sorted(allowed))} only, found "
+                f"{shown(link.hostname)}",
+            )
+
+
+def _within_limits(
+    modality: Modality, items: Iterable[Item], engine: EngineProfile
+) -> tuple[Item, ...]:
     """All items of a modality, if the engine takes them together."""
     taken: list[Item] = []
+    most = engine.most(modality)
     decoded = 0
     for item in items:
         taken.append(item)
-        if len(taken) > engine.max_items:
-            raise _too_many(engine)
+        if len(taken) > most:
+            raise _too_many(modality, engine)
         size = size_of(item)
         if isinstance(size, AudioLength):
             _check_audio(size)
@@ -273,9 +294,8 @@ def with_uuid(item: ItemT, uuid: str | None) -> ItemT:
     return replace(item, uuid=uuid)
 
 
-def _too_many(engine: EngineProfile) -> InexactError:
+def _too_many(modality: Modality, engine: EngineProfile) -> InexactError:
     return InexactError(
         Reason.TOO_MANY_IMAGES,
-        f"more than {engine.max_items} items of one modality; the engine takes no more in one "
-        "prompt",
+        f"more than {engine.most(modality)} {modality}s; the engine takes no more in one prompt",
     )

@@ -156,10 +156,12 @@ def blocks_answer(
     """
     hashes = routing.block_hashes(algorithm, block_size=block_size, seed=seed)
     identities = [identity for identity in routing.image_identities if identity is not None]
+    model_id = routing.hashing.model_id
     return {
         "block_hashes": hashes.hex(),
         "image_identities": [identity.value for identity in identities],
         "image_identity_sources": [identity.source.value for identity in identities],
+        **({"model_id": model_id} if routing.covers_model_id and model_id else {}),
     }
 
 

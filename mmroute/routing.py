@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, ModelIdWarning, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import (
     BlockHashes,
     ExtraKey,
     ExtraKeys,
     HashedItem,
+    Hashing,
     extra_keys,
     hash_blocks,
     image_hash,
@@ -19,11 +22,14 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
-from mmroute.items import Identity, Modality
+from mmroute.items import Identity, IdentitySource, Modality
 from mmroute.placement import PlaceholderRange
 from mmroute.request import Lora
 
 __all__ = ["PlacedItem", "Routing"]
+
+
+_DEFAULT_HASHING: Final = Hashing()
 
 
 class PlacedItem(NamedTuple):
@@ -48,8 +54,7 @@ class Routing:
         cache_salt: of the request.
         reason: None if exact.
         message: what was found, and what to do; empty if exact.
-        hash_block_size: tokens under one block hash by the engine's default; None where the engine
-            chooses them for the model.
+        hashing: what block hashes depend on beside it, by the engine's settings and defaults.
     """
 
     items: tuple[PlacedItem, ...] = ()
@@ -57,7 +62,7 @@ class Routing:
     cache_salt: str | None = None
     reason: Reason | None = None
     message: str = ""
-    hash_block_size: int | None = 16
+    hashing: Hashing = _DEFAULT_HASHING
     _token_ids: TokenIds | None = field(default=None, repr=False)
     _unexpanded: TokenIds | None = field(default=None, repr=False)
     _reuse: HashReuse | None = field(default=None, repr=False)
@@ -70,7 +75,7 @@ class Routing:
             self.cache_salt,
             self.reason,
             self.message,
-            self.hash_block_size,
+            self.hashing,
             self._token_ids,
             self._unexpanded,
         )
@@ -124,7 +129,7 @@ class Routing:
 
     def block_hashes(
         self,
-        algorithm: str = "sha256",
+        algorithm: str | None = None,
         *,
         block_size: int | None = None,
         seed: str | None = None,
@@ -134,22 +139,28 @@ class Routing:
 
         Args:
             algorithm: the engine's ``--prefix-caching-hash-algo``: ``sha256``, ``sha256_cbor``,
-                ``xxhash`` or ``xxhash_cbor``.
-            block_size: the engine's, in tokens; None for `hash_block_size`.
-            seed: the engine's ``PYTHONHASHSEED``; None if it runs without, which the xxhash
-                algorithms answer with a random one: give them theirs.
+                ``xxhash`` or ``xxhash_cbor``; None for that of `hashing`.
+            block_size: the engine's, in tokens; None for that of `hashing`.
+            seed: the engine's ``PYTHONHASHSEED``; None for that of `hashing`, which is none unless
+                the engine's settings say it; the xxhash algorithms need theirs.
             previous: hashes of an earlier prompt of the same conversation. Blocks at the
                 beginning that are the same in both are not hashed again. None: the
                 normalizer's own cache is asked for one (`FastPaths.hash_cache_bytes`).
 
         Raises:
             InexactError: the request is inexact; `image_identity_unknown` if only the size is
-                known of one of its images; `block_size_unknown` if there is none.
+                known of one of its images; `block_size_unknown` if there is none;
+                `unsupported_engine_setting` if the engine hashes more than the prompt.
             ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
                 positive integer.
         """
+        defaults = self.hashing
+        algorithm = defaults.algorithm if algorithm is None else algorithm
+        seed = defaults.seed if seed is None else seed
         block_size = self._block_size(block_size)
         token_ids, keys = self.token_ids, self._extra_keys(block_size)
+        if defaults.guessed and self.covers_model_id:
+            _warn_of_guess(defaults.model_id)
         if previous is None and self._reuse is not None:
             return self._reuse.hash_blocks(
                 token_ids, keys, algorithm=algorithm, block_size=block_size, seed=seed
@@ -175,7 +186,9 @@ class Routing:
         return tuple(self._extra_keys(self._block_size(block_size)))
 
     def _block_size(self, given: int | None) -> int:
-        size = self.hash_block_size if given is None else given
+        if self.hashing.refused:
+            raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.hashing.refused)
+        size = self.hashing.block_size if given is None else given
         if size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
@@ -183,6 +196,11 @@ class Routing:
                 "which its BlockStored events and its log tell",
             )
         return size
+
+    @property
+    def covers_model_id(self) -> bool:
+        """Whether identities cover the engine's model string: all do but a client's own uuid."""
+        return any(i is not None and i.source is not IdentitySource.UUID for _, i in self.items)
 
     def _extra_keys(self, block_size: int) -> ExtraKeys:
         check_block_size(block_size)
@@ -273,4 +291,16 @@ def _nameless(placeholder: PlaceholderRange) -> InexactError:
         Reason.ITEM_IDENTITY_UNKNOWN,
         f"what the engine calls {modality} {number} is not known: {why}; give the `uuid` that the "
         "engine gets for it",
+    )
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_guess(model: str) -> None:
+    """Say it once for each model, whatever the filter of warnings."""
+    warnings.warn(
+        f"block hashes of requests with images cover the engine's own model string, which is "
+        f"taken to be {model!r}. If the engine was started with another one, no hash is equal: "
+        "give it as model_id (--model-id, or --engine-args with the engine's command line).",
+        ModelIdWarning,
+        stacklevel=4,
     )

@@ -39,6 +39,9 @@ class Chat(Protocol):
     def with_template(self, template: ChatTemplate) -> Chat:
         """The same renderer with another template for all requests."""
 
+    def with_content_format(self, content_format: str) -> Chat:
+        """The same renderer, whose templates get message contents in another form."""
+
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> str | TokenIds:
         """Render a conversation.
 

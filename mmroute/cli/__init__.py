@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -18,7 +19,7 @@ from mmroute.cli.requests import add_blocks, add_tokens
 from mmroute.cli.serve import add_serve
 from mmroute.cli.texts import add_decode, add_encode
 from mmroute.cli.validate import add_validate
-from mmroute.errors import MmrouteError, nearest
+from mmroute.errors import MmrouteError, ModelIdWarning, nearest
 
 __all__ = ["main"]
 
@@ -41,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILURE
     arguments = _parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", ModelIdWarning)
+            warnings.showwarning = _show_warning  # type: ignore[assignment]  # the rest is ignored
+            status: int = arguments.run(arguments)
         sys.stdout.flush()
     except MmrouteError as error:
         print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
@@ -59,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("mmroute: interrupted", file=sys.stderr)
         return EXIT_FAILURE
     return status
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    """A warning as the commands say things, without a line of code."""
+    print(f"mmroute: warning: {message}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

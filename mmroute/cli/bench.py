@@ -21,6 +21,7 @@ from mmroute.cli.common import (
     Commands,
     add_command,
     encoder_argument,
+    engine_settings,
     model_arguments,
 )
 from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
@@ -133,6 +134,7 @@ def _load(arguments: argparse.Namespace, fast_paths: FastPaths) -> Normalizer:
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
+        engine_settings=engine_settings(arguments),
         fast_paths=fast_paths,
     )
 

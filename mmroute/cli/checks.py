@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import Commands, add_command, model_arguments, print_table
+from mmroute.cli.common import Commands, add_command, engine_settings, model_arguments, print_table
 from mmroute.health.self_check import load_and_check
 from mmroute.model.files import find_model
 from mmroute.parity.oracles import find_oracle
@@ -111,6 +111,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
+        engine_settings=engine_settings(arguments),
     )
     if arguments.json:
         print(json.dumps(report.as_json(), ensure_ascii=False))

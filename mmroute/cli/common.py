@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from mmroute.engines.settings import EngineSettings
 from mmroute.fast_paths import EncoderChoice
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "Commands",
     "add_command",
     "encoder_argument",
+    "engine_settings",
     "model_arguments",
     "port",
     "print_table",
@@ -66,6 +69,31 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
         help="the engine's own model string, which its image identities cover (default: MODEL)",
     )
     parser.add_argument("--revision", help="hub branch, tag or commit")
+    parser.add_argument(
+        "--engine-args",
+        metavar="ARGS",
+        default="",
+        help="the engine's own command line or a part of it, in one argument, such as "
+        "'vllm serve NAME --max-num-batched-tokens 8192'; variables in front of it count",
+    )
+    parser.add_argument(
+        "--engine-config",
+        metavar="FILE",
+        help="the engine's configuration file (vllm serve --config); --engine-args win",
+    )
+
+
+def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
+    """What the engine was started with, by the arguments.
+
+    Raises:
+        ModelError: as `EngineSettings.from_args`.
+    """
+    settings = EngineSettings.from_args(arguments.engine_args, config=arguments.engine_config)
+    if settings.without_effect:
+        listed = ", ".join(settings.without_effect)
+        print(f"mmroute: without effect on token IDs and hashes: {listed}", file=sys.stderr)
+    return settings
 
 
 def encoder_argument(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 from typing import Any
 
-from mmroute.cli.common import Commands, add_command, model_arguments, print_table
+from mmroute.cli.common import Commands, add_command, engine_settings, model_arguments, print_table
 from mmroute.model.architectures import register
 from mmroute.model.spec import FamilySpec, known_families
 from mmroute.model.spec_files import OWN_PACKAGE
@@ -46,6 +46,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
+        engine_settings=engine_settings(arguments),
     )
     model, encoder = normalizer.model, normalizer.stats().encoder
     head = {

@@ -19,9 +19,11 @@ from mmroute.cli.common import (
     Commands,
     add_command,
     encoder_argument,
+    engine_settings,
     model_arguments,
 )
 from mmroute.cli.strip import print_strip
+from mmroute.engines.settings import EngineSettings
 from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.net.links import ImageLinks
@@ -40,6 +42,8 @@ _OF_REQUESTS: Final[Mapping[str, object]] = {
     "--output": _STANDARD,
     "--backend": DEFAULT_BACKEND,
     "--model-id": None,
+    "--engine-args": "",
+    "--engine-config": None,
     "--encoder": EncoderChoice.AUTO.value,
     "--image-host": [],
     "--image-network": [],
@@ -113,7 +117,7 @@ def _tokens(arguments: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             return EXIT_USAGE
-        return _answer_requests(arguments, tokens_answer)
+        return _answer_requests(arguments, engine_settings(arguments), tokens_answer)
     wrong = [option for option, value in _OF_REQUESTS.items() if _given(arguments, option) != value]
     if wrong:
         print(
@@ -154,21 +158,21 @@ def add_blocks(commands: Commands) -> None:
     blocks.add_argument(
         "--algorithm",
         choices=[algorithm.value for algorithm in Algorithm],
-        default=Algorithm.SHA256.value,
-        help="the engine's --prefix-caching-hash-algo (default: %(default)s)",
+        help="the engine's --prefix-caching-hash-algo (default: that of --engine-args, else "
+        "sha256)",
     )
     blocks.add_argument(
         "--block-size",
         metavar="N",
         type=_positive,
-        help="the engine's block size in tokens (default: the engine's own default; hybrid models "
-        "have none)",
+        help="the engine's block size in tokens (default: that of --engine-args, else the engine's "
+        "own default; hybrid models have none)",
     )
     blocks.add_argument(
         "--hash-seed",
         metavar="SEED",
-        help="the engine's PYTHONHASHSEED, which all algorithms cover (default: it runs without "
-        "one, which the xxhash algorithms answer with a random seed)",
+        help="the engine's PYTHONHASHSEED, which all algorithms cover (default: that of "
+        "--engine-args, else none, which the xxhash algorithms answer with a random seed)",
     )
 
 
@@ -200,7 +204,9 @@ def _positive(text: str) -> int:
 
 
 def _blocks(arguments: argparse.Namespace) -> int:
-    algorithm, seed = arguments.algorithm, arguments.hash_seed
+    settings = engine_settings(arguments)
+    algorithm = arguments.algorithm or settings.hash_algorithm or Algorithm.SHA256
+    seed = settings.hash_seed if arguments.hash_seed is None else arguments.hash_seed
     try:
         none_hash(algorithm, seed)
     except ValueError as error:
@@ -209,10 +215,12 @@ def _blocks(arguments: argparse.Namespace) -> int:
     answer = functools.partial(
         blocks_answer, algorithm=algorithm, block_size=arguments.block_size, seed=seed
     )
-    return _answer_requests(arguments, answer)
+    return _answer_requests(arguments, settings, answer)
 
 
-def _answer_requests(arguments: argparse.Namespace, answer: Answer) -> int:
+def _answer_requests(
+    arguments: argparse.Namespace, settings: EngineSettings, answer: Answer
+) -> int:
     if _same_file(arguments.input, arguments.output):
         print("mmroute: --input and --output are the same file", file=sys.stderr)
         return EXIT_USAGE
@@ -229,6 +237,7 @@ def _answer_requests(arguments: argparse.Namespace, answer: Answer) -> int:
                 backend=arguments.backend,
                 model_id=arguments.model_id,
                 revision=arguments.revision,
+                engine_settings=settings,
                 links=links,
                 fast_paths=FastPaths(encoder=arguments.encoder),
             )

@@ -18,6 +18,7 @@ from mmroute.cli.common import (
     encoder_argument,
     port,
 )
+from mmroute.engines.settings import EngineSettings
 from mmroute.fast_paths import FastPaths
 from mmroute.net.links import ImageLinks
 
@@ -79,6 +80,16 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         "NAME, or of the one MODEL (default: MODEL as given)",
     )
     parser.add_argument("--revision", help="hub branch, tag or commit of the one MODEL")
+    parser.add_argument(
+        "--engine-args", metavar="[NAME=]ARGS", action="append", default=[],
+        help="the command line of the engine that is matched, or a part of it, in one argument, "
+        "such as 'vllm serve ID --max-num-batched-tokens 8192'; of the model served as NAME, or of "
+        "the one MODEL",
+    )  # fmt: skip
+    parser.add_argument(
+        "--engine-config", metavar="[NAME=]FILE", action="append", default=[],
+        help="its configuration file (vllm serve --config); --engine-args win",
+    )  # fmt: skip
     encoder_argument(parser)
     parser.add_argument(
         "--text-cache-mib", metavar="N", type=int, default=64,
@@ -210,8 +221,11 @@ def _serve(arguments: argparse.Namespace) -> int:
     from mmroute.server.run import serve  # an extra, and slow to import
 
     try:
+        sources = _sources(arguments)
+        trusted = all(source.engine_settings.trust_request_mm_kwargs for source in sources)
+        arguments.trust_request_mm_kwargs |= trusted
         failure = serve(
-            _sources(arguments),
+            sources,
             _settings(arguments),
             _listen(arguments),
             FastPaths(
@@ -250,6 +264,12 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
         model, names = _named(given)
         names = tuple(arguments.served_model_name) or names
         known = [ids.pop(name) for name in (*names, "") if name in ids]
+        settings = EngineSettings.from_args(
+            _of_model(names, arguments.engine_args, one=one) or "",
+            config=_of_model(names, arguments.engine_config, one=one),
+        )
+        if one and settings.served_names and names == (given,):
+            names = settings.served_names
         sources.append(
             ModelSource(
                 model,
@@ -257,8 +277,17 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
                 model_id=known[0] if known else None,
                 revision=arguments.revision,
                 backend=arguments.backend,
+                engine_settings=settings,
             )
         )
+    named = {name for source in sources for name in source.names}
+    if not one:
+        for text in (*arguments.engine_args, *arguments.engine_config):
+            if text.partition("=")[0] not in named:
+                raise _UsageError(
+                    "--engine-args and --engine-config must be of the form NAME=ARGS where there "
+                    f"are several models, found {text}"
+                )
     if ids:
         raise _UsageError(f"--model-id: no model is served as {', '.join(ids)}")
     return sources
@@ -273,6 +302,18 @@ def _named(given: str) -> tuple[str, tuple[str, ...]]:
     if not listed or not model:
         raise _UsageError(f"{given} must be of the form NAME=MODEL")
     return model, listed
+
+
+def _of_model(names: Sequence[str], given: Sequence[str], *, one: bool) -> str | None:
+    """What was given for the model of these names, the last one of several."""
+    found = None
+    for text in given:
+        name, equals, value = text.partition("=")
+        if equals and name in names:
+            found = value
+        elif one:
+            found = text
+    return found
 
 
 def _model_ids(given: Sequence[str], *, one: bool) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import EXIT_USAGE, Commands, add_command, model_arguments
+from mmroute.cli.common import EXIT_USAGE, Commands, add_command, engine_settings, model_arguments
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
 from mmroute.normalizer import Normalizer
@@ -104,6 +104,7 @@ def _compared(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
+        engine_settings=engine_settings(arguments),
     )
     oracle = find_oracle(
         arguments.against,

@@ -2,5 +2,6 @@
 
 from mmroute.engines.known import engine_names, find_engine
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.settings import EngineSettings
 
-__all__ = ["EngineProfile", "engine_names", "find_engine"]
+__all__ = ["EngineProfile", "EngineSettings", "engine_names", "find_engine"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from mmroute.hashing import Hashing
 from mmroute.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Identify(Protocol):
         frames: Frames | None,
         model_id: str,
         form: IdentityForm,
+        algorithm: str = ...,
     ) -> Identity | None:
         """The identity of an item; None if too little of it is known.
 
@@ -42,6 +44,7 @@ class Identify(Protocol):
             frames: of a video's file, which are decoded.
             model_id: the model string the engine was started with.
             form: what the engine hashes for the model.
+            algorithm: of the hash.
 
         Raises:
             InexactError: the engine's own identity is not reproducible.
@@ -104,8 +107,10 @@ class EngineProfile:
         load_chat: makes a model's chat renderer.
         identify: names items.
         longest_context: of a model.
-        hash_algorithm: the default of its block hashes.
-        hash_block_size: likewise, in tokens.
+        hashing: the defaults of its block hashes.
+        limits: the most items of a modality in one prompt, where it is not `max_items`.
+        media_domains: hosts of links that it follows; empty for all.
+        lora_in_identities: identities of requests to a LoRA adapter begin with its name.
     """
 
     name: str
@@ -119,5 +124,11 @@ class EngineProfile:
     load_chat: LoadChat
     identify: Identify
     longest_context: LongestContext
-    hash_algorithm: str
-    hash_block_size: int
+    hashing: Hashing
+    limits: Mapping[Modality, int] = field(default_factory=dict)
+    media_domains: frozenset[str] = frozenset()
+    lora_in_identities: bool = False
+
+    def most(self, modality: Modality) -> int:
+        """Items of a modality in one prompt; more are refused."""
+        return self.limits.get(modality, self.max_items)

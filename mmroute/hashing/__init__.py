@@ -17,7 +17,7 @@ from mmroute.hashing.pad_values import (
     wide_pad_value_ids,
     wide_pad_values,
 )
-from mmroute.hashing.vllm import Algorithm, BlockHashes, hash_blocks, none_hash
+from mmroute.hashing.vllm import Algorithm, BlockHashes, Hashing, hash_blocks, none_hash
 
 __all__ = [
     "Algorithm",
@@ -27,6 +27,7 @@ __all__ = [
     "ExtraKey",
     "ExtraKeys",
     "HashedItem",
+    "Hashing",
     "event_extra_keys",
     "extra_keys",
     "hash_blocks",

@@ -24,7 +24,7 @@ from mmroute.hashing import cbor_encoding, pickle_encoding
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys, check_block_size, check_token_ids
 from mmroute.hashing.packed_integers import AroundParent
 
-__all__ = ["Algorithm", "BlockHashes", "hash_blocks", "none_hash"]
+__all__ = ["Algorithm", "BlockHashes", "Hashing", "hash_blocks", "none_hash"]
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
@@ -43,6 +43,28 @@ class Algorithm(StrEnum):
         close = nearest(str(value), cls)
         hint = f"; did you mean {close}?" if close else ""
         raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """What block hashes depend on beside the request, as far as it is known of an engine.
+
+    Attributes:
+        algorithm: a value of `Algorithm`.
+        block_size: tokens under one hash; None where the engine chooses them for the model.
+        seed: the engine's PYTHONHASHSEED; None if it is not set.
+        refused: why no hash can be told; empty if they can.
+        model_id: the engine's model string, which identities of content cover; empty where it
+            does not enter because a server answers.
+        guessed: whether that is only the path from which the model was loaded here.
+    """
+
+    algorithm: str = Algorithm.SHA256
+    block_size: int | None = 16
+    seed: str | None = None
+    refused: str = ""
+    model_id: str = ""
+    guessed: bool = False
 
 
 class _Encoding(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from mmroute.engines import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.health.probes import run_probes, token_ids_of_spec
 from mmroute.health.tested_versions import deciding_versions, untested, version_of
@@ -124,6 +125,7 @@ def load_and_check(
     model_id: str | None = None,
     revision: str | None = None,
     token: str | None = None,
+    engine_settings: EngineSettings | None = None,
 ) -> HealthReport:
     """Load a model and check it; one that cannot be loaded has a report too.
 
@@ -134,10 +136,16 @@ def load_and_check(
         model_id: the engine's own model string.
         revision: hub branch, tag or commit.
         token: hub access token.
+        engine_settings: what the engine was started with.
     """
     try:
         resolved = resolve_model(
-            os.fspath(model), backend=backend, model_id=model_id, revision=revision, token=token
+            os.fspath(model),
+            backend=backend,
+            model_id=model_id,
+            revision=revision,
+            token=token,
+            engine_settings=engine_settings,
         )
     except MmrouteError as error:
         refused = Check("load", ok=False, detail=f"{error.reason}: {error}")

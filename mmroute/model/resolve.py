@@ -9,13 +9,21 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmroute.engines import EngineProfile, find_engine
+from mmroute.engines import EngineProfile, EngineSettings, find_engine
 from mmroute.errors import InexactError, ModelError, Reason, shown
 from mmroute.fast_paths import FastPaths
 from mmroute.geometry import AnyGeometry
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import Modality
-from mmroute.model.files import JsonValue, ModelFiles, find_model
+from mmroute.model.configured import (
+    check_tokenizer_mode,
+    configured_chat,
+    configured_context,
+    configured_geometry,
+    configured_hashing,
+    request_defaults,
+)
+from mmroute.model.files import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
 from mmroute.model.resolved import MediaRules, Origin, ResolvedModel
 from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup, match_family
 from mmroute.placement import Placement
@@ -34,59 +42,84 @@ def resolve_model(
     revision: str | None = None,
     token: str | None = None,
     fast_paths: FastPaths | None = None,
+    engine_settings: EngineSettings | None = None,
 ) -> ResolvedModel:
     """Find, read and check a model.
 
     Args:
         model: directory, hub name, or the embedded model.
         backend: name of an engine profile.
-        model_id: the engine's model string; default: `model`.
+        model_id: the engine's model string; default: that of the settings, else `model`.
         revision: hub branch, tag or commit.
         token: hub access token.
         fast_paths: how it may be made fast.
+        engine_settings: what the engine was started with.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
         SpecError: the family spec is not usable.
     """
+    settings = engine_settings or EngineSettings()
     engine = find_engine(backend)
-    files = find_model(model, revision=revision, token=token)
+    files = find_model(model, revision=revision or settings.revision, token=token)
     family = match_family(files)
-    return resolve_files(files, family, engine, model_id or model, fast_paths)
+    given = model_id or (None if settings.offline else settings.model)
+    return resolve_files(files, family, engine, given, fast_paths=fast_paths, settings=settings)
 
 
 def resolve_files(
     files: ModelFiles,
     family: FamilySpec,
     engine: EngineProfile,
-    model_id: str,
+    model_id: str | None,
+    *,
     fast_paths: FastPaths | None = None,
+    settings: EngineSettings | None = None,
 ) -> ResolvedModel:
     """Work out everything a spec says of a model's files.
+
+    Args:
+        files: of the model.
+        family: its spec.
+        engine: by its defaults.
+        model_id: the engine's model string; None for the model's name.
+        fast_paths: how it may be made fast.
+        settings: what the engine was started with.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
     """
     family = family.for_engine(engine.name)
-    return _Resolver(files, family, fast_paths or FastPaths()).resolve(engine, model_id)
+    resolver = _Resolver(files, family, fast_paths or FastPaths(), settings or EngineSettings())
+    return resolver.resolve(engine, model_id)
 
 
 class _Resolver:
     """Works through one spec, and notes every value it finds."""
 
-    def __init__(self, files: ModelFiles, family: FamilySpec, fast_paths: FastPaths) -> None:
+    def __init__(
+        self,
+        files: ModelFiles,
+        family: FamilySpec,
+        fast_paths: FastPaths,
+        settings: EngineSettings,
+    ) -> None:
         self.files = files
+        self.settings = settings
+        self.defaults = request_defaults(settings)
         self.family = family
         self.fast_paths = fast_paths
         self.origins: list[Origin] = []
 
-    def resolve(self, engine: EngineProfile, model_id: str) -> ResolvedModel:
+    def resolve(self, engine: EngineProfile, model_id: str | None) -> ResolvedModel:
         self._check_requirements()
+        check_tokenizer_mode(self.settings, self.family)
         tokenizer = self._tokenizer()
         tokens = self._tokens(tokenizer)
         media = self._media(tokenizer, tokens)
         placement = self._placement(tokenizer, tokens)
         chat = engine.load_chat(self.files, self.family, tokenizer, media)
+        chat = configured_chat(chat, self.settings, self.files.name)
         for name, origin in chat.origins.items():
             value = chat.content_format if name == "content_format" else None
             self._note(name, value, origin)
@@ -98,15 +131,29 @@ class _Resolver:
             scale=context.rope_scaling == "applied",
         )
         self._note("max_model_len", max_model_len, "after other limits and RoPE scaling")
+        if self.settings.max_model_len is not None:
+            max_model_len = configured_context(self.settings, max_model_len)
+            self._note("max_model_len", max_model_len, "the engine's settings")
         vocab_size = self._integer("vocab_size", self.family.vocab_size, default=0)
         max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
         self._note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
+        engine = self.settings.applied_to(engine)
+        taken = [rules.max_embeds for modality, rules in media.items() if engine.most(modality)]
         return ResolvedModel(
             name=self.files.name,
-            model_id=model_id,
+            model_id=model_id or self.files.name,
             commit=self.files.commit,
             family=self.family,
             engine=engine,
+            hashing=configured_hashing(
+                engine.hashing,
+                self.settings,
+                hybrid=self.family.hybrid,
+                model_id=model_id or self.files.name,
+                guessed=model_id is None and not self._is_named(),
+            ),
+            encoder_cache=max([engine.min_encoder_cache, *taken]),
+            defaults=self.defaults,
             tokenizer=tokenizer,
             chat=chat,
             media=media,
@@ -115,6 +162,10 @@ class _Resolver:
             max_token_id=max_token_id,
             origins=tuple(self.origins),
         )
+
+    def _is_named(self) -> bool:
+        """Whether the model was found by a name, which the engine may have, too."""
+        return self.files.commit is not None or self.files.name == EMBEDDED_MODEL
 
     def _check_requirements(self) -> None:
         for ref, allowed in self.family.requires.items():
@@ -262,10 +313,14 @@ class _Resolver:
             self._note("chat_placeholder_ids", list(target), f"encoded {text!r}")
         else:
             self._note("chat_placeholder", spec.templates.get("target"), "family spec")
+        own = geometry
+        if self.defaults is not None:
+            geometry = configured_geometry(geometry, modality, self.defaults)
         return MediaRules(
             geometry,
             target,
             self._max_embeds(modality, geometry),
+            own_geometry=None if geometry is own else own,
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
             most=spec.most,

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from mmroute.chat import Chat
 from mmroute.engines.profile import EngineProfile
 from mmroute.geometry import AnyGeometry, RequestContext, TokenIds
+from mmroute.hashing import Hashing
 from mmroute.items import IdentityForm, Modality
 from mmroute.placement import Placement
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
+    from mmroute.engines.defaults import RequestDefaults
     from mmroute.model.files import JsonValue
     from mmroute.model.spec import FamilySpec
 
@@ -44,6 +46,8 @@ class MediaRules:
         target: the token IDs whose place an item takes, unless its replacement says otherwise.
         max_embeds: the most features one item has by the model's own configuration; the engine
             sizes its encoder cache by it.
+        own_geometry: the geometry without the engine's ``--mm-processor-kwargs``; None if it
+            is the same.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.
         most: how many items the engine takes in one prompt; None for its limit of all models.
@@ -52,6 +56,7 @@ class MediaRules:
     geometry: AnyGeometry
     target: tuple[int, ...]
     max_embeds: int
+    own_geometry: AnyGeometry | None = None
     only_in_chats: bool = False
     identity: IdentityForm = IdentityForm.FILE
     most: int | None = None
@@ -71,6 +76,9 @@ class ResolvedModel:
         chat: renders messages.
         media: the rules of each modality that the engine takes for this family.
         placement: replacements into the prompt.
+        hashing: what its block hashes depend on.
+        encoder_cache: features of the largest item that the engine is sure to take.
+        defaults: what the engine's settings put into requests; None for nothing.
         max_model_len: tokens of the longest context.
         max_token_id: the largest ID the engine accepts.
         origins: every value above with its place.
@@ -85,14 +93,12 @@ class ResolvedModel:
     chat: Chat
     media: Mapping[Modality, MediaRules]
     placement: Placement
+    hashing: Hashing
+    encoder_cache: int
+    defaults: RequestDefaults | None
     max_model_len: int
     max_token_id: int
     origins: tuple[Origin, ...]
-
-    @property
-    def hash_block_size(self) -> int | None:
-        """Tokens under one block hash by the engine's default; None where it chooses them."""
-        return None if self.family.hybrid else self.engine.hash_block_size
 
     def context(self, text_length: int) -> RequestContext:
         """What a geometry may know of a request whose un-expanded prompt has that many tokens."""

@@ -103,12 +103,12 @@ class BlockForm:
     """Which block hashes a request wants.
 
     Attributes:
-        algorithm: the engine's ``--prefix-caching-hash-algo``.
+        algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
         block_size: in tokens; None for the engine's default.
         seed: the engine's PYTHONHASHSEED.
     """
 
-    algorithm: str
+    algorithm: str | None
     block_size: int | None
     seed: str | None
 

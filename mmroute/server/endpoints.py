@@ -284,12 +284,14 @@ def _block_form(request: Request, seed: str | None) -> BlockForm | None:
     query = request.query_params
     if "block_size" not in query and "algorithm" not in query:
         return None
-    size, algorithm = query.get("block_size"), query.get("algorithm", "sha256")
+    size, algorithm = query.get("block_size"), query.get("algorithm")
     if size is not None and not _is_block_size(size):
         raise bad_request(
             f"block_size must be a positive integer, found {shown(size)}", "block_size"
         )
     known = [known.value for known in Algorithm]
+    if algorithm is None:
+        return BlockForm(None, None if size is None else int(size), seed)
     if algorithm not in known:
         raise bad_request(
             f"algorithm must be one of {', '.join(known)}, found {shown(algorithm)}", "algorithm"

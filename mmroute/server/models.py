@@ -14,7 +14,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final
 
-from mmroute.engines import EngineProfile, find_engine
+from mmroute.engines import EngineProfile, EngineSettings, find_engine
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.health.self_check import check_model
@@ -31,6 +31,7 @@ __all__ = ["Entry", "LoadedModel", "ModelSource", "ModelStatus", "Models", "Name
 _LOG: Final = logging.getLogger(__name__)
 _NO_LIMIT: Final = (1 << 31) - 1
 _LOADING_AT_A_TIME: Final = 8
+_NO_SETTINGS: Final = EngineSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class ModelSource:
         model_id: the engine's own model string; None if it is `model`.
         revision: hub branch, tag or commit.
         backend: the engine that is matched.
+        engine_settings: what it was started with.
     """
 
     model: str
@@ -50,6 +52,7 @@ class ModelSource:
     model_id: str | None = None
     revision: str | None = None
     backend: str = "vllm"
+    engine_settings: EngineSettings = _NO_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +335,7 @@ class Models:
             revision=source.revision,
             links=self._links,
             fast_paths=self._fast_paths,
+            engine_settings=source.engine_settings,
         )
         report = check_model(normalizer.model)
         for warning in report.warnings:
@@ -347,6 +351,7 @@ class Models:
         unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
         fields = {
             "model": source.model,
+            "model_id": model.model_id,
             "encoder": None if encoder is None else encoder.engine,
             "seconds": round(time.perf_counter() - began, 3),
         }
@@ -355,4 +360,5 @@ class Models:
 
 
 def _files(source: ModelSource) -> tuple[object, ...]:
-    return source.model, source.model_id, source.revision, source.backend
+    settings = repr(source.engine_settings)  # mappings in it have no hash
+    return source.model, source.model_id, source.revision, source.backend, settings

@@ -63,9 +63,7 @@ def route_beginning(
     found = text_prefix(loaded.model, _asked(loaded, request, cache_salt))
     if found is None:
         return None
-    return Routing(
-        cache_salt=cache_salt, hash_block_size=loaded.model.hash_block_size, _token_ids=found
-    )
+    return Routing(cache_salt=cache_salt, hashing=loaded.model.hashing, _token_ids=found)
 
 
 def route_prompt(
@@ -111,7 +109,7 @@ def route_prompt(
         raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
     return Routing(
         cache_salt=cache_salt,
-        hash_block_size=loaded.model.hash_block_size,
+        hashing=loaded.model.hashing,
         _token_ids=np.array(ids, dtype=np.uint32),
     )
 

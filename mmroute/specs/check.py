@@ -281,7 +281,7 @@ def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:
     else:
         if other != spec:
             raise SpecError(f"{model} is matched by the family {other.family} too")
-    return resolve_files(files, spec, profile, model, REFERENCE_ONLY)
+    return resolve_files(files, spec, profile, model, fast_paths=REFERENCE_ONLY)
 
 
 def _unmatched(spec: FamilySpec, files: ModelFiles) -> str:

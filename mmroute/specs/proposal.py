@@ -78,7 +78,9 @@ class _Trial:
             problem = f"takes text only, and the model has a vision part ({vision})"
             return Candidate(family, geometry, text, problem=problem)
         try:
-            model = resolve_files(self.files, spec, self.profile, self.files.name, REFERENCE_ONLY)
+            model = resolve_files(
+                self.files, spec, self.profile, self.files.name, fast_paths=REFERENCE_ONLY
+            )
         except MmrouteError as error:
             return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:

@@ -68,6 +68,14 @@ class HfChat:
     def with_template(self, template: ChatTemplate) -> HfChat:
         return replace(self, template=template, tool_template=template)
 
+    def with_content_format(self, content_format: str) -> HfChat:
+        """See `Chat.with_content_format`."""
+        template, tool_template = (
+            None if template is None else replace(template, content_format=content_format)
+            for template in (self.template, self.tool_template)
+        )
+        return replace(self, template=template, tool_template=tool_template)
+
     def render(
         self,
         chat: ParsedChat,

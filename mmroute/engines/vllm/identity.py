@@ -5,8 +5,9 @@ Source: vLLM 0.33.0 ``multimodal/hasher.py`` and ``multimodal/processing/inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 from blake3 import blake3
@@ -40,6 +41,11 @@ _CONVERSION: Final = {"image_mode": "RGB", "rgba_background_color": (255, 255, 2
 _KWARGS_OF_MODALITIES: Final = frozenset({"images_kwargs", "videos_kwargs", "audio_kwargs"})
 _SCOPE: Final = {Modality.IMAGE: "images", Modality.VIDEO: "videos", Modality.AUDIO: "audio"}
 _BYTES_PER_PIXEL: Final = 3  # of a decoded frame
+_HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
+    "blake3": blake3,
+    "sha256": hashlib.sha256,
+    "sha512": hashlib.sha512,
+}
 
 
 def item_identity(
@@ -49,6 +55,7 @@ def item_identity(
     frames: Frames | None,
     model_id: str,
     form: IdentityForm = IdentityForm.FILE,
+    algorithm: str = "blake3",
 ) -> Identity | None:
     """The identity of an item; None if it does not follow from what is known.
 
@@ -59,6 +66,7 @@ def item_identity(
         frames: of a video's file, which are decoded.
         model_id: the model string the engine was started with.
         form: what the engine hashes for this model.
+        algorithm: the engine's ``--mm-hasher-algorithm``.
 
     Raises:
         InexactError: `invalid_request` for a text that is not Unicode;
@@ -83,7 +91,7 @@ def item_identity(
         factors["mm_processor_kwargs"] = _value(kwargs)
     if overrides.media_io:
         factors["media_io_kwargs"] = _value({modality.value: overrides.media_io})
-    hasher = blake3()
+    hasher = _HASHERS[algorithm]()
     for name in sorted(factors):
         hasher.update(_framed(name.encode()))
         for chunk in factors[name]:

@@ -67,6 +67,10 @@ class KimiK3Chat:
     def with_template(self, template: ChatTemplate) -> KimiK3Chat:
         return replace(self, template=template)
 
+    def with_content_format(self, content_format: str) -> KimiK3Chat:
+        """See `Chat.with_content_format`: the engine's renderer has one form only."""
+        return self
+
     def render(
         self,
         chat: ParsedChat,

@@ -59,6 +59,10 @@ class MistralChat:
     def with_template(self, template: ChatTemplate) -> MistralChat:
         return self
 
+    def with_content_format(self, content_format: str) -> MistralChat:
+        """See `Chat.with_content_format`: the engine's renderer has one form only."""
+        return self
+
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
         # Template variables have no effect without a template; what steers the encoder has.
         given = request.chat_template_kwargs.keys()

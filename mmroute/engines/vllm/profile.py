@@ -13,6 +13,7 @@ from mmroute.engines.vllm.chats import load_chat
 from mmroute.engines.vllm.context import longest_context
 from mmroute.engines.vllm.identity import item_identity
 from mmroute.engines.vllm.messages import parse_chat
+from mmroute.hashing import Hashing
 
 __all__ = ["VLLM"]
 
@@ -28,6 +29,5 @@ VLLM: Final = EngineProfile(
     load_chat=load_chat,
     identify=item_identity,
     longest_context=longest_context,
-    hash_algorithm="sha256",
-    hash_block_size=16,
+    hashing=Hashing(algorithm="sha256", block_size=16),
 )

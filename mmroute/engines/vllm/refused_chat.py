@@ -45,6 +45,10 @@ class RefusedChat:
     def with_template(self, template: ChatTemplate) -> RefusedChat:
         return self
 
+    def with_content_format(self, content_format: str) -> RefusedChat:
+        """See `Chat.with_content_format`."""
+        return self
+
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
         raise InexactError(
             Reason.CHAT_RENDERER_UNSUPPORTED,

@@ -1,0 +1,138 @@
+"""What an engine was started with, as far as token IDs, identities and hashes depend on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from mmroute.errors import shown
+from mmroute.items import Modality
+
+if TYPE_CHECKING:
+    from mmroute.engines.profile import EngineProfile
+
+__all__ = ["EngineSettings"]
+
+_POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
+             "max_decoded_bytes")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """The options one engine runs with. None, or nothing, stands for the engine's default.
+
+    Attributes:
+        model: the engine's model string, which its identities cover.
+        served_names: by which requests ask for the model.
+        revision: hub branch, tag or commit.
+        tokenizer_mode: ``auto``, or ``mistral`` for models in Mistral format.
+        chat_template: a file, or the template itself, in the place of the model's own.
+        content_format: how message contents reach the chat template: ``openai`` or ``string``.
+        chat_template_kwargs: variables for the template where a request does not set them.
+        mm_processor_kwargs: of the model's processor where a request does not set them.
+        media_io_kwargs: by modality, likewise.
+        limits: the most items of a modality in one prompt; 0 takes none.
+        max_model_len: tokens of the longest context.
+        allow_long_context: it may be longer than the model's own.
+        max_num_batched_tokens: also the features that the encoder cache holds at least.
+        block_size: tokens in a block.
+        hash_block_size: tokens under one hash, where it is another number (hybrid models).
+        hash_algorithm: of block hashes.
+        hash_seed: PYTHONHASHSEED.
+        identity_algorithm: of image identities: ``blake3``, ``sha256`` or ``sha512``.
+        lora_in_identities: identities of requests to a LoRA adapter begin with its name.
+        loras: path of each adapter, by its name.
+        trust_request_mm_kwargs: requests may set processor arguments.
+        media_domains: hosts of links that the engine follows; empty for all.
+        max_image_pixels: of one image.
+        max_decoded_bytes: of all items of a request.
+        offline: the model string is a path of the hub's cache (HF_HUB_OFFLINE).
+        hashes_refused: why block hashes cannot be told; empty if they can.
+        without_effect: other options that were given.
+
+    Raises:
+        ValueError: a value is not one of these.
+    """
+
+    model: str | None = None
+    served_names: tuple[str, ...] = ()
+    revision: str | None = None
+    tokenizer_mode: str = "auto"
+    chat_template: str | None = None
+    content_format: str | None = None
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    mm_processor_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    media_io_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    max_model_len: int | None = None
+    allow_long_context: bool = False
+    max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    hash_block_size: int | None = None
+    hash_algorithm: str | None = None
+    hash_seed: str | None = None
+    identity_algorithm: str = "blake3"
+    lora_in_identities: bool = False
+    loras: Mapping[str, str] = field(default_factory=dict, hash=False)
+    trust_request_mm_kwargs: bool = False
+    media_domains: frozenset[str] = frozenset()
+    max_image_pixels: int | None = None
+    max_decoded_bytes: int | None = None
+    offline: bool = False
+    hashes_refused: str = ""
+    without_effect: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} must be a positive integer, found {shown(value)}")
+        for modality in (*self.limits, *self.media_io_kwargs):
+            if modality not in frozenset(Modality):
+                known = ", ".join(Modality)
+                raise ValueError(f"there is no modality {shown(modality)}, only {known}")
+
+    @classmethod
+    def from_args(
+        cls, arguments: str, *, config: str | os.PathLike[str] | None = None
+    ) -> EngineSettings:
+        """The settings of a ``vllm serve`` command line.
+
+        Args:
+            arguments: the line or any part of it: ``[NAME=VALUE ...] [vllm serve] [MODEL]
+                [--option ...]``, quoted as for a shell.
+            config: a file as for ``vllm serve --config``; the command line wins.
+
+        Raises:
+            ModelError: `invalid_engine_setting`, `unsupported_engine_setting`; `missing_file`,
+                `malformed_file`.
+        """
+        from mmroute.engines.vllm.serve_settings import read_settings  # rarely needed
+
+        return read_settings(arguments, config=None if config is None else os.fspath(config))
+
+    @classmethod
+    def from_config(cls, path: str | os.PathLike[str]) -> EngineSettings:
+        """The settings in a configuration file of ``vllm serve --config``.
+
+        Raises:
+            ModelError: as `from_args`.
+        """
+        return cls.from_args("", config=path)
+
+    def applied_to(self, engine: EngineProfile) -> EngineProfile:
+        """The engine under these settings."""
+        settings: dict[str, Any] = {
+            "min_encoder_cache": self.max_num_batched_tokens,
+            "max_image_pixels": self.max_image_pixels,
+            "max_decoded_bytes": self.max_decoded_bytes,
+            "limits": {Modality(name): count for name, count in self.limits.items()},
+            "media_domains": self.media_domains,
+            "lora_in_identities": self.lora_in_identities,
+        }
+        if self.identity_algorithm != "blake3":
+            settings["identify"] = partial(engine.identify, algorithm=self.identity_algorithm)
+        return replace(engine, **{name: value for name, value in settings.items() if value})

@@ -1,0 +1,210 @@
+"""A ``vllm serve`` command line, or its configuration file, taken apart.
+
+Source: vLLM 0.33.0 ``utils/argparse_utils.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
+from mmroute.errors import ModelError, Reason, did_you_mean, shown
+
+__all__ = ["ServeCommand", "Value", "parse_command", "parse_file", "wrong"]
+
+Value: TypeAlias = "bool | str | list[str]"
+"""Of one option: a flag, a value, or several."""
+
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+# What may stand before the options: the words of a command, and what is run by it.
+_COMMAND: Final = re.compile(
+    r"(exec|env|(\S*/)?vllm|serve|launch|render|(\S*/)?python[0-9.]*|-m|"
+    r"vllm\.entrypoints\.openai\.api_server)"
+)
+_OPPOSITES: Final = (("enable-", "disable-"), ("disable-", "enable-"))
+_ALL: Final = FLAGS | VALUES | LISTS
+
+
+@dataclass(frozen=True, slots=True)
+class ServeCommand:
+    """What a server was started with, each value as it was written.
+
+    Attributes:
+        model: the positional argument, or ``--model``.
+        options: by their long names.
+        environment: variables set in front of the command.
+    """
+
+    model: str | None = None
+    options: Mapping[str, Value] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
+    """Take a command line apart.
+
+    Args:
+        text: ``[NAME=VALUE ...] [vllm serve] [MODEL] [--option ...]``, quoted as for a shell.
+        config: a configuration file as well; the command line wins.
+
+    Raises:
+        ModelError: `invalid_engine_setting`: there is no such option, or the text cannot be read.
+    """
+    try:
+        words = shlex.split(text.replace("\\\n", " "))
+    except ValueError as error:
+        raise wrong(f"the engine's command line cannot be read: {error}") from None
+    environment = {}
+    while words and (_COMMAND.fullmatch(words[0]) or _ASSIGNMENT.fullmatch(words[0])):
+        assignment = _ASSIGNMENT.fullmatch(words.pop(0))
+        if assignment:
+            environment[assignment[1]] = assignment[2]
+    model, options = _parsed(words)
+    config = config or _text(options.pop("config", None))
+    if config is not None:
+        of_file = parse_file(config)
+        model, options = model or of_file.model, {**of_file.options, **options}
+    return ServeCommand(model, options, environment)
+
+
+def parse_file(path: str) -> ServeCommand:
+    """Read a configuration file of ``vllm serve --config``.
+
+    Raises:
+        ModelError: `missing_file`, `malformed_file`; `invalid_engine_setting`.
+    """
+    import yaml  # type: ignore[import-untyped]  # of huggingface_hub; only for such a file
+
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(Reason.MISSING_FILE, f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ModelError(Reason.MALFORMED_FILE, f"{path} is not YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelError(Reason.MALFORMED_FILE, f"{path} must hold options by name")
+    model, options = _parsed(list(_words_of_file(found)))
+    return ServeCommand(model, options)
+
+
+def wrong(message: str) -> ModelError:
+    """A setting that is none of the engine's."""
+    return ModelError(Reason.INVALID_ENGINE_SETTING, message)
+
+
+def _words_of_file(options: Mapping[Any, Any]) -> Iterator[str]:
+    for key, value in options.items():
+        match value:
+            case True:
+                yield f"--{key}"
+            case False:
+                if _known(str(key).replace("_", "-")) in FLAGS:
+                    yield f"--no-{key}"
+            case [*items]:
+                yield from [f"--{key}", *map(str, items)] if items else ()
+            case dict():
+                yield from (f"--{key}", json.dumps(value))
+            case _:
+                yield from (f"--{key}", str(value))
+
+
+def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Value]]:
+    found: list[str] = []
+    options: dict[str, Value] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    waiting = list(reversed(words))
+    while waiting:
+        word = waiting.pop()
+        if not word.startswith("-"):
+            found.append(word)
+            continue
+        if re.fullmatch(r"-O=?\w+", word):
+            word = f"-O={word[2:].removeprefix('=')}"
+        written, equals, value = word.partition("=")
+        name, *keys = _long(written).split(".")
+        name, positive = _option(name)
+        if name in FLAGS:
+            if equals:
+                raise wrong(f"--{name} takes no value, found {shown(value)}")
+            options[name] = positive
+            continue
+        values = [value] if equals else _values(waiting, many=name in LISTS and not keys)
+        if not values and name not in LISTS:
+            raise wrong(f"--{name} needs a value")
+        if keys:
+            _nest(nested.setdefault(name, {}), keys, values[0])
+        else:
+            options[name] = values if name in LISTS else values[0]
+    if len(found) > 1:
+        raise wrong(f"{shown(found[1])}: the engine's model is {shown(found[0])} already")
+    options |= {name: json.dumps(value) for name, value in nested.items()}
+    return _text(options.pop("model", None)) or next(iter(found), None), options
+
+
+def _values(waiting: list[str], *, many: bool) -> list[str]:
+    """What follows an option: one word whatever it is, or all up to the next option."""
+    if not many:
+        return [waiting.pop()] if waiting else []
+    values = []
+    while waiting and not waiting[-1].startswith("-"):
+        values.append(waiting.pop())
+    return values
+
+
+def _long(name: str) -> str:
+    if name.startswith("--"):
+        option, dot, rest = name[2:].partition(".")
+        return option.replace("_", "-") + dot + rest
+    short, dot, rest = name.partition(".")
+    if short not in SHORT:
+        raise wrong(f"there is no option {shown(name)} of vllm serve{did_you_mean(name, SHORT)}")
+    return SHORT[short] + dot + rest
+
+
+def _option(name: str) -> tuple[str, bool]:
+    """The option's own name, and whether it is said in the affirmative."""
+    known = _known(name)
+    if known is not None:
+        return known, True
+    opposites = [name.removeprefix("no-")] if name.startswith("no-") else []
+    opposites += [ours + name.removeprefix(s) for s, ours in _OPPOSITES if name.startswith(s)]
+    for opposite in opposites:
+        if opposite in FLAGS:
+            return opposite, False
+    raise wrong(f"there is no option --{name} of vllm serve{did_you_mean(name, _ALL)}")
+
+
+def _known(name: str) -> str | None:
+    """The option of this name, or the only one that begins like it."""
+    if name in _ALL:
+        return name
+    alike = [option for option in _ALL if option.startswith(name)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _nest(into: dict[str, Any], keys: Sequence[str], text: str) -> None:
+    """``--option.a.b value``: the value at its place in the option's object."""
+    *path, last = keys
+    for key in path:
+        into = into.setdefault(key, {})
+        if not isinstance(into, dict):
+            raise wrong(f"{'.'.join(keys)}: {key} has a value already")
+    value: Any
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if last.endswith("+"):
+        into.setdefault(last[:-1], []).extend(text.split(","))
+    else:
+        into[last] = value
+
+
+def _text(value: Value | None) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,242 @@
+"""The options of ``vllm serve`` to engine settings: what has an effect, and what is refused.
+
+Source: vLLM 0.33.0 ``envs.py`` and ``engine/arg_utils.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
+from mmroute.errors import ModelError, Reason, did_you_mean, shown
+from mmroute.items import Modality
+
+__all__ = ["read_settings"]
+
+_DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_NOTHING: Final = ("", "{}", "null", "None")
+
+# Options that change token IDs or identities in ways that are not covered, with the values that
+# change nothing.
+_REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
+    "cohere-format": (),
+    "config-format": ("auto", "hf", "mistral"),
+    "convert": ("auto", "none"),
+    "disable-sliding-window": (False,),
+    "exclude-tools-when-tool-choice-none": (False,),
+    "hf-config-path": (),
+    "hf-overrides": _NOTHING,
+    "interleave-mm-strings": (False,),
+    "io-processor-plugin": ("",),
+    "model-class-overrides": _NOTHING,
+    "model-impl": ("auto", "vllm"),
+    "reasoning-effort-map": _NOTHING,
+    "runner": ("auto", "generate"),
+    "skip-tokenizer-init": (False,),
+    "tokenizer-mode": ("auto", "hf", "mistral"),
+    "tokenizer-revision": (),
+    "video-pruning-rate": ("0", "0.0"),
+}
+# Options under which block hashes cover more than the prompt, or blocks have other sizes.
+_HASHES_REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
+    "decode-context-parallel-size": ("1",),
+    "default-mm-loras": _NOTHING,
+    "diffusion-config": _NOTHING,
+    "prefill-context-parallel-size": ("1",),
+    "spec-method": ("ngram",),
+    "spec-model": (),
+    "speculative-config": _NOTHING,
+}
+_REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "VLLM_MEDIA_CONNECTOR": ("http",),
+    "VLLM_PLUGINS": ("",),
+    "VLLM_USE_MODELSCOPE": ("0", "False", "false", ""),
+    "VLLM_VIDEO_LOADER_BACKEND": ("opencv",),
+}
+_TRUE: Final = ("1", "true", "yes", "on")
+
+
+def read_settings(arguments: str, *, config: str | None = None) -> EngineSettings:
+    """The settings of a command line; see `EngineSettings.from_args`."""
+    command = parse_command(arguments, config=config)
+    for refused, given, prefix in (
+        (_REFUSED, command.options, "--"),
+        (_REFUSED_ENVIRONMENT, command.environment, ""),
+    ):
+        for name, harmless in refused.items():
+            value = given.get(name)
+            if value is not None and value not in harmless:
+                raise _unsupported(
+                    f"{prefix}{name} {'' if isinstance(value, bool) else shown(value)}".rstrip(),
+                    "changes token IDs in a way that is not covered",
+                )
+    try:
+        return EngineSettings(**_effects(command))
+    except ValueError as error:
+        raise wrong(str(error)) from None
+
+
+def _effects(command: ServeCommand) -> dict[str, Any]:
+    """The fields of the settings; every option not read on the way is without effect."""
+    given = dict(command.options)
+    found: dict[str, Any] = {"model": command.model}
+    tokenizer = given.pop("tokenizer", None)
+    if tokenizer is not None and tokenizer != command.model:
+        raise _unsupported(f"--tokenizer {shown(tokenizer)}", "is not the model's own")
+    hashes_refused = [n for n, fine in _HASHES_REFUSED.items() if given.get(n, *fine[:1]) not in
+                      (*fine, None) and not _is_harmless_speculation(n, given.get(n))]  # fmt: skip
+    found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
+    for option, (name, read) in _READ.items():
+        if option in given:
+            found[name] = read(option, given.pop(option))
+    if given.pop("language-model-only", False):
+        found["limits"] = dict.fromkeys(Modality, 0)
+    environment = dict(command.environment)
+    for variable, (name, read) in _READ_ENVIRONMENT.items():
+        if variable in environment:
+            found[name] = read(variable, environment.pop(variable))
+    others = given.keys() - _REFUSED.keys() - set(hashes_refused)
+    found["without_effect"] = (*sorted(f"--{name}" for name in others), *sorted(environment))
+    return found
+
+
+def _is_harmless_speculation(name: str, value: Value | None) -> bool:
+    """Whether drafts come from the text alone: then a hash covers its own block only."""
+    if name != "speculative-config" or value is None:
+        return value is None
+    return _mapping(name, value).get("method") in ("ngram", "suffix")
+
+
+def _unsupported(setting: str, why: str) -> ModelError:
+    return ModelError(
+        Reason.UNSUPPORTED_ENGINE_SETTING,
+        f"{setting}: {why}. Requests to this engine cannot be answered exactly.",
+    )
+
+
+def _string(name: str, value: Value) -> str:
+    if not isinstance(value, str):
+        raise wrong(f"{name} must have one value, found {shown(value)}")
+    return value
+
+
+def _flag(name: str, value: Value) -> bool:
+    return value if isinstance(value, bool) else _string(name, value).lower() in _TRUE
+
+
+def _integer(name: str, value: Value) -> int:
+    """``8192``, ``8k`` (8,000) or ``8K`` (8,192)."""
+    text = _string(name, value).strip()
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)", text)
+    if match is None or ("." in match[1] and match[2] not in _DECIMAL):
+        raise wrong(f"{name} must be an integer, found {shown(text)}")
+    scale = _DECIMAL.get(match[2]) or _BINARY.get(match[2]) or 1
+    return int(float(match[1]) * scale) if "." in match[1] else int(match[1]) * scale
+
+
+def _context(name: str, value: Value) -> int:
+    text = _string(name, value)
+    if text.strip().lower() in ("-1", "auto"):
+        raise _unsupported(
+            f"--{name} {text}", "lets the engine choose the longest context by its memory; give "
+            "the number that it logs"
+        )  # fmt: skip
+    return _integer(name, value)
+
+
+def _mapping(name: str, value: Value) -> Mapping[str, Any]:
+    try:
+        found = json.loads(_string(name, value))
+    except ValueError as error:
+        raise wrong(f"--{name} must be a JSON object: {error}") from None
+    if found is not None and not isinstance(found, dict):
+        raise wrong(f"--{name} must be a JSON object, found {shown(found)}")
+    return found or {}
+
+
+def _limits(name: str, value: Value) -> Mapping[str, int]:
+    limits = {}
+    for modality, limit in _mapping(name, value).items():
+        count = limit.get("count", 999) if isinstance(limit, dict) else limit
+        if type(count) is not int or count < 0:
+            raise wrong(f"--{name}: {modality} must have a number, found {shown(limit)}")
+        limits[modality] = count
+    return limits
+
+
+def _words(name: str, value: Value) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise wrong(f"--{name} must have values, found {shown(value)}")
+    return tuple(value)
+
+
+def _domains(name: str, value: Value) -> frozenset[str]:
+    return frozenset(_words(name, value))
+
+
+def _loras(name: str, value: Value) -> Mapping[str, str]:
+    found = {}
+    for text in _words(name, value):
+        lora: Any
+        path: Any
+        lora, equals, path = text.partition("=")
+        if not equals or "," in text:
+            module = _mapping(name, text)
+            lora, path = module.get("name"), module.get("path")
+        if not (isinstance(lora, str) and isinstance(path, str) and lora and path):
+            raise wrong(f"--{name} must be NAME=PATH, found {shown(text)}")
+        found[lora] = path
+    return found
+
+
+def _one_of(*known: str) -> Callable[[str, Value], str]:
+    def read(name: str, value: Value) -> str:
+        text = _string(name, value)
+        if text not in known:
+            hint = did_you_mean(text, known)
+            raise wrong(f"--{name} must be one of {', '.join(known)}, found {shown(text)}{hint}")
+        return text
+
+    return read
+
+
+def _content_format(name: str, value: Value) -> str | None:
+    text = _one_of("auto", "openai", "string")(name, value)
+    return None if text == "auto" else text
+
+
+_READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
+    "allowed-media-domains": ("media_domains", _domains),
+    "block-size": ("block_size", _integer),
+    "chat-template": ("chat_template", _string),
+    "chat-template-content-format": ("content_format", _content_format),
+    "default-chat-template-kwargs": ("chat_template_kwargs", _mapping),
+    "enable-tower-connector-lora": ("lora_in_identities", _flag),
+    "limit-mm-per-prompt": ("limits", _limits),
+    "lora-modules": ("loras", _loras),
+    "max-model-len": ("max_model_len", _context),
+    "max-num-batched-tokens": ("max_num_batched_tokens", _integer),
+    "media-io-kwargs": ("media_io_kwargs", _mapping),
+    "mm-hasher-algorithm": ("identity_algorithm", _one_of("blake3", "sha256", "sha512")),
+    "mm-processor-kwargs": ("mm_processor_kwargs", _mapping),
+    "prefix-caching-hash-algo": (
+        "hash_algorithm", _one_of("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
+    ),
+    "prefix-match-unit": ("hash_block_size", _integer),
+    "revision": ("revision", _string),
+    "served-model-name": ("served_names", _words),
+    "tokenizer-mode": ("tokenizer_mode", _string),
+    "trust-request-mm-kwargs": ("trust_request_mm_kwargs", _flag),
+}  # fmt: skip
+_READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
+    "HF_HUB_OFFLINE": ("offline", _flag),
+    "PYTHONHASHSEED": ("hash_seed", _string),
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": ("allow_long_context", _flag),
+    "VLLM_MAX_IMAGE_PIXELS": ("max_image_pixels", _integer),
+    "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES": ("max_decoded_bytes", _integer),
+}

@@ -1,0 +1,167 @@
+"""A model under the settings of its engine: what they change, worked out before any request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from mmroute.chat import Chat
+from mmroute.chat.template import ChatTemplate
+from mmroute.engines.defaults import RequestDefaults
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import InexactError, ModelError, Reason, shown
+from mmroute.geometry import AnyGeometry, Overrides
+from mmroute.hashing import Hashing
+from mmroute.items import Modality
+from mmroute.model.spec import FamilySpec
+
+__all__ = [
+    "check_tokenizer_mode",
+    "configured_chat",
+    "configured_context",
+    "configured_geometry",
+    "configured_hashing",
+    "request_defaults",
+]
+
+# What a template's defaults must not set: the engine has its own of these, or fails.
+_NOT_DEFAULTS: Final = frozenset({
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents",
+    "max_length", "messages", "model_config", "padding", "reasoning_effort",
+    "return_assistant_tokens_mask", "return_dict", "return_tensors", "sanitize_control_tokens",
+    "self", "tokenize", "tokenizer", "tokenizer_kwargs", "tools", "truncation",
+})  # fmt: skip
+# A text with one of these is a template; any other names a file.
+_OF_TEMPLATES: Final = frozenset("{}\n")
+
+
+def check_tokenizer_mode(settings: EngineSettings, family: FamilySpec) -> None:
+    """Refuse a tokenizer that is not the one the family is read with.
+
+    Raises:
+        ModelError: `unsupported_engine_setting`.
+    """
+    mistral = family.chat == "mistral"
+    if settings.tokenizer_mode != "auto" and mistral != (settings.tokenizer_mode == "mistral"):
+        raise _unsupported(
+            f"--tokenizer-mode {settings.tokenizer_mode}",
+            f"the family {family.family} is read with another tokenizer",
+        )
+
+
+def request_defaults(settings: EngineSettings) -> RequestDefaults | None:
+    """What the settings put into requests; None for nothing.
+
+    Raises:
+        ModelError: `unsupported_engine_setting`.
+    """
+    wrong = [
+        name
+        for name, value in settings.chat_template_kwargs.items()
+        if name in _NOT_DEFAULTS or value in (None, "auto")
+    ]
+    if wrong:
+        raise _unsupported(
+            "--default-chat-template-kwargs", f"{', '.join(wrong)}: its effect is not covered"
+        )
+    defaults = RequestDefaults(
+        settings.chat_template_kwargs,
+        {name: kwargs for name, kwargs in settings.media_io_kwargs.items() if kwargs},
+        settings.mm_processor_kwargs,
+    )
+    nothing = RequestDefaults({}, {}, {})
+    return None if defaults == nothing else defaults
+
+
+def configured_chat(chat: Chat, settings: EngineSettings, model: str) -> Chat:
+    """The chat renderer with the engine's own template, and form of contents.
+
+    Raises:
+        ModelError: `missing_file`, `malformed_file`; `unsupported_engine_setting` for a model that
+            is rendered without a template.
+    """
+    given = settings.chat_template
+    if given is not None:
+        if chat.templates is None:
+            raise _unsupported("--chat-template", f"{model} is rendered without a template")
+        chat = chat.with_template(_template(given))
+    if settings.content_format is not None:
+        chat = chat.with_content_format(settings.content_format)
+    return chat
+
+
+def _template(given: str) -> ChatTemplate:
+    if _OF_TEMPLATES & set(given):
+        return ChatTemplate.compile(given, "--chat-template")
+    try:
+        source = Path(given).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ModelError(
+            Reason.MISSING_FILE,
+            f"--chat-template {given}: {error.strerror}. A template that comes with the engine "
+            "must be given as a file.",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ModelError(Reason.MALFORMED_FILE, f"{given} is not UTF-8: {error}") from error
+    return ChatTemplate.compile(source, given)
+
+
+def configured_context(settings: EngineSettings, longest: int) -> int:
+    """The longest context that the engine was given.
+
+    Raises:
+        ModelError: `invalid_engine_setting`: the model has none so long.
+    """
+    given = settings.max_model_len or longest
+    if given > longest and not settings.allow_long_context:
+        raise ModelError(
+            Reason.INVALID_ENGINE_SETTING,
+            f"--max-model-len {given}: the model's own longest context has {longest} tokens, and "
+            "the engine takes more with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 only",
+        )
+    return given
+
+
+def configured_geometry(
+    geometry: AnyGeometry, modality: Modality, defaults: RequestDefaults
+) -> AnyGeometry:
+    """The geometry of requests without overrides of their own.
+
+    Raises:
+        ModelError: `unsupported_engine_setting`: what they change was not observed.
+    """
+    media_io = defaults.media_io_kwargs.get(modality, {})
+    if modality is Modality.IMAGE and media_io:
+        raise _unsupported("--media-io-kwargs", "what it changes of images was not observed")
+    try:
+        if media_io:
+            geometry.with_overrides(Overrides(defaults.mm_processor_kwargs, media_io))
+        if not defaults.mm_processor_kwargs:
+            return geometry
+        return geometry.with_overrides(Overrides(defaults.mm_processor_kwargs, {}))
+    except InexactError as inexact:
+        raise _unsupported("--mm-processor-kwargs or --media-io-kwargs", str(inexact)) from inexact
+
+
+def configured_hashing(
+    default: Hashing, settings: EngineSettings, *, hybrid: bool, model_id: str, guessed: bool
+) -> Hashing:
+    """What block hashes of a model depend on."""
+    refused = settings.hashes_refused
+    size = settings.hash_block_size
+    if size is None and not hybrid:
+        size = settings.block_size or default.block_size
+    return replace(
+        default,
+        algorithm=settings.hash_algorithm or default.algorithm,
+        block_size=size,
+        seed=settings.hash_seed,
+        refused=f"{refused}: block hashes of such an engine are not covered" if refused else "",
+        model_id=model_id,
+        guessed=guessed,
+    )
+
+
+def _unsupported(setting: str, why: str) -> ModelError:
+    return ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, f"{shown(setting)[1:-1]}: {why}")
