@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from image_cases import data_url, image_files
 from small_models import SMALL_MODELS
 
-from mmroute import ImageSize, InexactError, Normalizer, Reason
+from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing
 from mmroute.geometry import Replacement
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
@@ -417,3 +417,18 @@ def test_messages_the_api_refuses(name: str, normalizer: Callable[[str], Normali
     images = [SIZE] if "link" in name or "detail" in name else []
     routing = normalizer("small-qwen2.5-vl").normalize(messages=messages, images=images)
     assert routing.reason is Reason.INVALID_REQUEST, routing.message
+
+
+def test_images_that_keep_their_shapes_cannot_be_stacked(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    """vLLM 0.33.0 fails on Gemma 3's images of two shapes under a shortest edge."""
+    gemma = normalizer("small-gemma-3")
+    kwargs = {"size": {"shortest_edge": 64}}
+
+    def ask(*sizes: ImageSize) -> Routing:
+        messages = user(*[IMAGE] * len(sizes))
+        return gemma.normalize(messages=messages, images=sizes, mm_processor_kwargs=kwargs)
+
+    assert ask(ImageSize(300, 200)).exact
+    assert ask(ImageSize(300, 200), ImageSize(150, 700)).reason is Reason.IMAGE_REFUSED

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import (
     check_size,
     is_count,
@@ -56,6 +57,7 @@ class SoftTokens:
         min_crop_size: the smallest side of a crop, in pixels.
         max_num_crops: the most crops.
         min_ratio: the smallest aspect ratio that is cut.
+        one_shape: whether all images are resized to one shape; the processor stacks them.
     """
 
     image_token_id: int
@@ -70,6 +72,7 @@ class SoftTokens:
     min_crop_size: int
     max_num_crops: int
     min_ratio: float
+    one_shape: bool = True
 
     @property
     def max_embeds(self) -> int:
@@ -78,8 +81,8 @@ class SoftTokens:
 
     def with_overrides(self, overrides: Overrides) -> SoftTokens:
         given = read_kwargs(overrides.processor, "size", *_PAN_AND_SCAN)
-        check_size(given, edge="shortest_edge")
-        changes: dict[str, Any] = {}
+        size = check_size(given, edge="shortest_edge")
+        changes: dict[str, Any] = {"one_shape": "shortest_edge" not in size}
         for name, (field, accepts) in _PAN_AND_SCAN.items():
             if name in given:
                 if not accepts(given[name]):
@@ -90,7 +93,15 @@ class SoftTokens:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        return (self._replacement(self.num_crops(image)) for image in items)
+        crops = [self.num_crops(image) for image in items]
+        shapes = {(image.width, image.height) for image in items}
+        if not self.one_shape and (len(shapes) > 1 or any(crops)):
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                "the engine refuses images of several shapes that keep them: with a shortest_edge "
+                "in mm_processor_kwargs.size the processor cannot stack them",
+            )
+        return map(self._replacement, crops)
 
     def num_crops(self, image: ImageSize) -> int:
         """How many crops an image gets; 0 if it is not cut."""
