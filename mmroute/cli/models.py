@@ -86,8 +86,7 @@ def _families(arguments: argparse.Namespace) -> int:
                 "family": spec.family,
                 "title": spec.title,
                 "match": {str(field): list(values) for field, values in spec.match.items()},
-                "images": spec.image is not None,
-                "geometry": spec.image.geometry if spec.image else None,
+                "geometries": {str(name): media.geometry for name, media in spec.media.items()},
                 "checked": {engine: list(v) for engine, v in spec.checked.items()},
                 "package": spec.package,
             }
@@ -95,11 +94,11 @@ def _families(arguments: argparse.Namespace) -> int:
         ]
         print(json.dumps(listed, ensure_ascii=False))
         return 0
-    rows = [("FAMILY", "MODELS", "GEOMETRY", "CHECKED ON", "FROM")]
+    rows = [("FAMILY", "EXACT FOR TEXT AND", "MODELS", "CHECKED ON", "FROM")]
     for spec in specs:
         checked = ", ".join(f"{engine} {' '.join(v)}" for engine, v in spec.checked.items())
-        geometry = spec.image.geometry if spec.image else "text only"
-        rows.append((spec.family, spec.title, geometry, checked, spec.package))
+        items = ", ".join(spec.media) or "-"
+        rows.append((spec.family, items, spec.title, checked, spec.package))
     print_table(rows)
     return 0
 

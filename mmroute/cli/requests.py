@@ -53,22 +53,29 @@ _REQUESTS_HELP = """\
 one request per input line:
   {"id": "a", "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text",
    "text": "What is this?"}]}], "images": [{"width": 640, "height": 480}]}
-instead of "messages": "prompt" (text) or "prompt_token_ids". Also: "add_special_tokens",
-"add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools",
-"mm_processor_kwargs", "cache_salt", each as in the engine's API, but "add_special_tokens" is
-false unless given (the completions API has true); and "lora": {"lora_name": "...", "lora_path":
-"..."}, which a server knows by the request's "model". Other fields are ignored. An image part with
-a data URL carries its own size; "images" holds the sizes of the others, in order.
+
+  "messages", or "prompt" (text), or "prompt_token_ids"
+  "images": [{"width", "height"}], "videos": [{"width", "height", "num_frames", "fps"}],
+      "audios": [{"num_samples", "sampling_rate"}]: of the items that the messages do not carry
+      themselves (as data URLs do), in order; each may have the client's "uuid"
+  as in the engine's API: "add_generation_prompt", "continue_final_message", "tools",
+      "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "cache_salt"
+  "add_special_tokens": false unless given (the completions API has true)
+  "lora": {"lora_name": "...", "lora_path": "..."}: a server tells it from the request's "model"
+
+Other fields are ignored. docs/requests.md has more about each.
 """
 _TOKENS_ANSWERS = """
 one answer per output line, in order:
   {"id": "a", "exact": true, "token_ids": [...], "placeholders": [{"offset": 2, "length": 1230}]}
-   "embed_runs" in a placeholder: [[1, n], [0, 1], ...], where only some tokens get features
+   in a placeholder: "modality", if it is no image; "embed_runs": [[1, n], [0, 1], ...], if only
+   some of its tokens get features
   {"id": "b", "exact": false, "reason": "image_refused", "message": "..."}
 """
 _BLOCKS_ANSWERS = """
-Hashes cover which images a request has. A data URL tells; for an entry of "images" give the
-"uuid" that the engine gets as well. Where the engine's model string is not MODEL, give --model-id.
+Hashes cover which images, videos and audio a request has. A data URL tells; an entry of "images",
+"videos" or "audios" needs the "uuid" that the engine gets as well. Hashes of such requests also
+cover the engine's model string: where it is not MODEL, give --model-id.
 
 one answer per output line, in order:
   {"id": "a", "exact": true, "block_hashes": ["9f...", ...], "image_identities": ["ed...", ...],

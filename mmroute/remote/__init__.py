@@ -1,6 +1,6 @@
 """Routings from a server, instead of from a model that is loaded in this process.
 
-`Normalizer.from_pretrained` with ``remote=`` leads here; nothing but `Remote` is imported before.
+`mmroute.connect` leads here; nothing but `Remote` is imported before.
 """
 
 from mmroute.remote.settings import Remote

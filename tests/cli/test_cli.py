@@ -84,7 +84,7 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["families", "--json"]) == 0
     listed = {f["family"]: f for f in json.loads(capsys.readouterr().out)}
     assert listed["qwen3-vl"]["checked"]["vllm"] == ["0.33.0"]
-    assert listed["llava-next-video"]["images"] is False
+    assert listed["llava-next-video"]["geometries"].keys() == {"video"}
     assert main(["families"]) == 0
     assert "qwen3-vl" in capsys.readouterr().out
 
