@@ -129,8 +129,8 @@ class Reason(StrEnum):
     FEATURE_POSITIONS_UNKNOWN = "feature_positions_unknown"
     """Pad values replace the feature positions of an image, and a server told only its range."""
     REMOTE_UNAVAILABLE = "remote_unavailable"
-    """The server that answers in place of a model (`mmroute.connect`) cannot be reached, is late, or says
-    neither what the token IDs are nor why there are none."""
+    """The server of `mmroute.connect` cannot be reached, is late, or says neither what the token
+    IDs are nor why there are none."""
     REMOTE_INEXPRESSIBLE = "remote_inexpressible"
     """The request has something that no server can be asked: an image without its file, or beside
     a prompt; or more than this server takes."""
