@@ -92,6 +92,8 @@ def test_images_and_videos_take_their_own_places(
         ([], [VideoSize(64, 64, 30, 30.0)], Reason.ITEM_COUNT_MISMATCH),
         ([{"type": "video"}], [VideoSize(64, 64, 1, 30.0)], Reason.ITEM_REFUSED),
         ([{"type": "video"}], [VideoSize(3840, 2160, 6000, 25.0)], Reason.ITEM_REFUSED),
+        ([{"type": "video"}], [VideoSize(64, 64, 10**15, 30.0)], Reason.VIDEO_NOT_PREDICTABLE),
+        ([{"type": "video"}], [VideoSize(64, 64, 30, 1e-300)], Reason.VIDEO_NOT_PREDICTABLE),
         ([{"type": "video"}], [VideoSize(6000, 20, 60, 30.0)], Reason.IMAGE_REFUSED),
         ([{"type": "video"}], [VideoSize(64, 64, 0, 30.0)], Reason.INVALID_REQUEST),
         ([{"type": "video"}], [AudioLength(1, 1)], Reason.INVALID_REQUEST),

@@ -111,6 +111,7 @@ class EngineProfile:
         limits: the most items of a modality in one prompt, where it is not `max_items`.
         media_domains: hosts of links that it follows; empty for all.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
+        processor_cache_off: whether no processed items are kept.
     """
 
     name: str
@@ -128,6 +129,7 @@ class EngineProfile:
     limits: Mapping[Modality, int] = field(default_factory=dict)
     media_domains: frozenset[str] = frozenset()
     lora_in_identities: bool = False
+    processor_cache_off: bool = False
 
     def most(self, modality: Modality) -> int:
         """Items of a modality in one prompt; more are refused."""

@@ -49,6 +49,7 @@ class EngineSettings:
         media_domains: hosts of links that the engine follows; empty for all.
         max_image_pixels: of one image.
         max_decoded_bytes: of all items of a request.
+        processor_cache_off: no processed items are kept (``--mm-processor-cache-gb 0``).
         offline: the model string is a path of the hub's cache (HF_HUB_OFFLINE).
         hashes_refused: why block hashes cannot be told; empty if they can.
         without_effect: other options that were given.
@@ -81,6 +82,7 @@ class EngineSettings:
     media_domains: frozenset[str] = frozenset()
     max_image_pixels: int | None = None
     max_decoded_bytes: int | None = None
+    processor_cache_off: bool = False
     offline: bool = False
     hashes_refused: str = ""
     without_effect: tuple[str, ...] = ()
@@ -132,6 +134,7 @@ class EngineSettings:
             "limits": {Modality(name): count for name, count in self.limits.items()},
             "media_domains": self.media_domains,
             "lora_in_identities": self.lora_in_identities,
+            "processor_cache_off": self.processor_cache_off,
         }
         if self.identity_algorithm != "blake3":
             settings["identify"] = partial(engine.identify, algorithm=self.identity_algorithm)

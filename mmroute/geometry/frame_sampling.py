@@ -96,6 +96,8 @@ _FIELDS: Final[Mapping[Sampler, frozenset[str]]] = {
     Sampler.OPENCV: frozenset({"fps", "num_frames"}),
     Sampler.MINIMAX_M3_VL: frozenset({"fps", "num_frames"}),
 }
+_MAX_FRAMES: Final = 2_000_000  # 18 hours at 30 a second
+_MAX_RATE: Final = 1e6
 _MAX_FPS: Final = 1000  # that is asked for
 _DEFAULT_NUM_FRAMES: Final = 32
 _MAX_QWEN_FRAMES: Final = 768
@@ -128,8 +130,15 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
     """The frames of a video that are decoded.
 
     Raises:
-        InexactError: `item_refused` if the engine refuses the video.
+        InexactError: `item_refused` if the engine refuses the video; `video_not_predictable` for
+            numbers that no video has.
     """
+    if video.num_frames > _MAX_FRAMES or not (
+        video.fps == 0 or 1 / _MAX_RATE < video.fps < _MAX_RATE
+    ):
+        raise InexactError(
+            Reason.VIDEO_NOT_PREDICTABLE, f"{video}: more than any video has, and was observed"
+        )
     if video.frame_list:
         fps = float(sampling.fps or 1)
         return Frames(range(video.num_frames), video.num_frames, fps, "jpeg_sequence", False)

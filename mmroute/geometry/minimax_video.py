@@ -17,6 +17,7 @@ from mmroute.geometry.frame_sampling import (
     Frames,
     Sampler,
     Sampling,
+    item_refused,
     sample,
     sampling_of,
 )
@@ -39,6 +40,7 @@ class MiniMaxVideo:
         fill: the token of a feature position, as a text of one token.
         before: token IDs before the features of a pair.
         after: token IDs behind them.
+        time: a template of the seconds at which the first frame of a pair stands.
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         max_pixels: largest area of a frame after the resize, in pixels.
@@ -50,6 +52,7 @@ class MiniMaxVideo:
     fill: tuple[int]
     before: tuple[int, ...]
     after: tuple[int, ...]
+    time: str
     patch_size: int
     merge_size: int
     max_pixels: int
@@ -72,9 +75,9 @@ class MiniMaxVideo:
     def replacements(
         self, items: Sequence[VideoSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        return (self._replacement(video) for video in items)
+        return (self._replacement(video, context) for video in items)
 
-    def _replacement(self, video: VideoSize) -> Replacement:
+    def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         if self.max_long_side is not None:
             raise InexactError(
                 Reason.VIDEO_NOT_PREDICTABLE,
@@ -82,5 +85,16 @@ class MiniMaxVideo:
             )
         resize = MiniMaxResize(0, 0, 0, self.patch_size, self.merge_size, self.max_pixels)
         count = resize.count(ImageSize(video.width, video.height))
-        pairs = -(-len(self.frames(video).indices) // 2)
-        return framed_runs(self.fill[0], [FramedRun(self.before, count, self.after)] * pairs)
+        runs = []
+        frames = self.frames(video)
+        if context.processor_cache_off and not frames.fps > 0:
+            raise item_refused(video, "its frame rate is unknown")
+        for index in frames.indices[::2]:
+            before = self.before
+            if context.processor_cache_off:
+                before = (
+                    *context.encode(self.time.format(seconds=index / frames.fps)).tolist(),
+                    *before,
+                )
+            runs.append(FramedRun(before, count, self.after))
+        return framed_runs(self.fill[0], runs)

@@ -76,11 +76,13 @@ class RequestContext:
         text_length: tokens of the prompt before expansion.
         max_model_len: tokens of the longest context.
         encode: the model's tokenizer, without special tokens, for replacements that are text.
+        processor_cache_off: whether the engine keeps no processed items.
     """
 
     text_length: int
     max_model_len: int
     encode: Callable[[str], TokenIds]
+    processor_cache_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

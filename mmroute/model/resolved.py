@@ -102,7 +102,8 @@ class ResolvedModel:
 
     def context(self, text_length: int) -> RequestContext:
         """What a geometry may know of a request whose un-expanded prompt has that many tokens."""
-        return RequestContext(text_length, self.max_model_len, self.encode_plain)
+        off = self.engine.processor_cache_off
+        return RequestContext(text_length, self.max_model_len, self.encode_plain, off)
 
     def encode_plain(self, text: str) -> TokenIds:
         """Token IDs of a text without special tokens around it, shape (n,)."""

@@ -129,6 +129,14 @@ def _flag(name: str, value: Value) -> bool:
     return value if isinstance(value, bool) else _string(name, value).lower() in _TRUE
 
 
+def _is_zero(name: str, value: Value) -> bool:
+    text = _string(name, value)
+    try:
+        return float(text) == 0
+    except ValueError:
+        raise wrong(f"{name} must be a number, found {shown(text)}") from None
+
+
 def _integer(name: str, value: Value) -> int:
     """``8192``, ``8k`` (8,000) or ``8K`` (8,192)."""
     text = _string(name, value).strip()
@@ -223,6 +231,7 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "max-num-batched-tokens": ("max_num_batched_tokens", _integer),
     "media-io-kwargs": ("media_io_kwargs", _mapping),
     "mm-hasher-algorithm": ("identity_algorithm", _one_of("blake3", "sha256", "sha512")),
+    "mm-processor-cache-gb": ("processor_cache_off", _is_zero),
     "mm-processor-kwargs": ("mm_processor_kwargs", _mapping),
     "prefix-caching-hash-algo": (
         "hash_algorithm", _one_of("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
