@@ -43,6 +43,11 @@ FAMILY_PLACEHOLDERS = {
     "small-deepseek-ocr-2": "<image>",
     "small-step-3-vl": "<im_patch>",
     "small-command-a-vision": "<|IMG_PATCH|>",
+    "small-qwen3-omni": "<|image_pad|>",
+    "small-qwen2.5-omni": "<|IMAGE|>",
+    "small-kimi-k2.5": "<|media_pad|>",
+    "small-kimi-k3": "<|kimi_image_placeholder|>",
+    "small-paddleocr-vl": "<|IMAGE_PLACEHOLDER|>",
 }
 
 _SIZES = (

@@ -102,8 +102,11 @@ class Engine:
         from mmroute.model.files import find_model
         from mmroute.parity.oracles.vllm import VllmEngine
 
+        # vLLM reads the limits of PaddleOCR-VL by other names where it trusts code.
         self._engine = VllmEngine(
-            find_model(str(directory)), trust_remote_code=True, block_size=BLOCK_SIZE
+            find_model(str(directory)),
+            trust_remote_code=any(directory.glob("*.py")),
+            block_size=BLOCK_SIZE,
         )
         processor = self._engine.renderer.mm_processor
         if processor is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files, byte_level, special_ids
+from small_native_families import NATIVE_FAMILIES
 from small_tile_families import TILE_FAMILIES
 
 _NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
@@ -325,5 +326,6 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-minimax-m3": _minimax,
     "small-qwen3.5": _qwen3_5,
     **TILE_FAMILIES,
+    **NATIVE_FAMILIES,
 }
 """Name -> its files: JSON values, or text for a template."""

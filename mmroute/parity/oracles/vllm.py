@@ -149,7 +149,9 @@ class VllmEngine:
             supported_tasks=("generate",),
             lora_request=LoRARequest(**{"lora_int_id": 1, **lora}) if lora else None,
         )
-        return core_request, list(engine_input.get("mm_placeholders", {}).get("image", []))
+        ranges = engine_input.get("mm_placeholders", {})
+        # Images of Kimi-K2.5 are of the modality vision_chunk.
+        return core_request, [*ranges.get("image", []), *ranges.get("vision_chunk", [])]
 
     def _chat(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
         from vllm.entrypoints.openai.chat_completion.protocol import (

@@ -1,0 +1,256 @@
+"""Small directories of families whose images keep their aspect ratio, in patches.
+
+Where a file gives a value, it is not the published one: a default that hides behind the published
+value shows here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from small_models import CHAT_OPENAI, LLAMA, Files, byte_level, piece_level, special_ids
+
+_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_TEXT: Final = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16384}
+_MROPE: Final = {"rope_type": "default", "rope_theta": 10000, "mrope_section": [2, 3, 3]}
+_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+_TOKENIZER: Final = {
+    "bos_token": None,
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|endoftext|>",
+    "tokenizer_class": "Qwen2Tokenizer",
+}
+
+
+def _chat(image: str) -> str:
+    return CHAT_OPENAI.replace("IMAGE", image)
+
+
+def _omni(
+    architecture: str, model_type: str, special: Mapping[str, str], limits: dict[str, Any]
+) -> Files:
+    """``special``: the name of a token in tokenizer_config.json -> its text."""
+    tokenizer = byte_level((*_CHAT, *special.values()))
+    ids = {name: special_ids(tokenizer)[text] for name, text in special.items()}
+    suffix = "index" if model_type == "qwen2_5_omni" else "id"
+    media = {f"{m}_token_{suffix}": ids[f"{m}_token"] for m in ("image", "video", "audio")}
+    name = "Qwen2_5Omni" if model_type == "qwen2_5_omni" else "Qwen3OmniMoe"
+    return {
+        "config.json": {
+            "architectures": [architecture],
+            "model_type": model_type,
+            "enable_audio_output": False,
+            "thinker_config": {
+                "model_type": f"{model_type}_thinker",
+                "text_config": {
+                    **_TEXT,
+                    "model_type": f"{model_type}_text",
+                    "rope_scaling": _MROPE,
+                },
+                "vision_config": {"model_type": f"{model_type}_vision_encoder"},
+                "audio_config": {"model_type": f"{model_type}_audio_encoder"},
+                **media,
+                "vision_start_token_id": ids["vision_bos_token"],
+                "vision_end_token_id": ids["vision_eos_token"],
+                "audio_start_token_id": ids["audio_bos_token"],
+                "audio_end_token_id": ids["audio_eos_token"],
+            },
+        },
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {**_TOKENIZER, **special, "extra_special_tokens": {**special}},
+        "preprocessor_config.json": {
+            **_NORMALIZED,
+            **limits,
+            "feature_extractor_type": "WhisperFeatureExtractor",
+            "feature_size": 128,
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "processor_class": f"{name}Processor",
+        },
+        "chat_template.jinja": _chat(
+            special["vision_bos_token"] + special["image_token"] + special["vision_eos_token"]
+        ),
+    }
+
+
+def _qwen2_5_omni() -> Files:
+    special = {
+        "image_token": "<|IMAGE|>",
+        "audio_token": "<|AUDIO|>",
+        "video_token": "<|VIDEO|>",
+        "vision_bos_token": "<|vision_bos|>",
+        "vision_eos_token": "<|vision_eos|>",
+        "audio_bos_token": "<|audio_bos|>",
+        "audio_eos_token": "<|audio_eos|>",
+    }
+    limits = {"patch_size": 14, "min_pixels": 7000, "max_pixels": 900000}
+    return _omni("Qwen2_5OmniModel", "qwen2_5_omni", special, limits)
+
+
+def _qwen3_omni() -> Files:
+    special = {
+        "image_token": "<|image_pad|>",
+        "audio_token": "<|audio_pad|>",
+        "video_token": "<|video_pad|>",
+        "vision_bos_token": "<|vision_start|>",
+        "vision_eos_token": "<|vision_end|>",
+        "audio_bos_token": "<|audio_start|>",
+        "audio_eos_token": "<|audio_end|>",
+    }
+    limits = {"patch_size": 16, "size": {"shortest_edge": 9000, "longest_edge": 1000000}}
+    return _omni("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", special, limits)
+
+
+_KIMI_MEDIA: Final = {
+    "fixed_output_tokens": None,
+    "in_patch_limit": 900,
+    "in_patch_limit_each_frame": 400,
+    "in_patch_limit_video": None,
+    "max_num_frames_each_video": None,
+    "merge_kernel_size": 2,
+    "patch_limit_on_one_side": 90,
+    "patch_size": 14,
+    "sample_fps": 2.0,
+    "temporal_merge_kernel_size": 4,
+    "timestamp_mode": "hh:mm:ss.fff",
+    **_NORMALIZED,
+}
+_KIMI_SPECIAL: Final = ("[BOS]", "[EOS]", "<|media_begin|>", "<|media_content|>",
+                        "<|media_pad|>", "<|media_end|>")  # fmt: skip
+
+
+def _kimi(
+    architecture: str, model_type: str, special: tuple[str, ...], text: Any, **config: Any
+) -> Files:
+    tokenizer = byte_level((*_CHAT, *_KIMI_SPECIAL, *special))
+    return {
+        "config.json": {
+            "architectures": [architecture],
+            "model_type": model_type,
+            "media_placeholder_token_id": special_ids(tokenizer)["<|media_pad|>"],
+            "text_config": text,
+            **config,
+        },
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {
+            "bos_token": "[BOS]",
+            "eos_token": "[EOS]",
+            "pad_token": "<|endoftext|>",
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        },
+        "preprocessor_config.json": {"media_proc_cfg": _KIMI_MEDIA},
+        "chat_template.jinja": _chat(
+            "<|media_begin|>image<|media_content|><|media_pad|><|media_end|>"
+        ),
+    }
+
+
+def _kimi_k25() -> Files:
+    text = {
+        **LLAMA,
+        "model_type": "deepseek_v3",
+        "max_position_embeddings": 16384,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+        "n_routed_experts": 4,
+    }
+    return _kimi(
+        "KimiK25ForConditionalGeneration",
+        "kimi_k25",
+        (),
+        text,
+        use_unified_vision_chunk=True,
+        vision_config={"patch_size": 14, "merge_kernel_size": [2, 2]},
+    )
+
+
+def _kimi_k3() -> Files:
+    special = ("<|kimi_image_placeholder|>", "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
+    text = {
+        **_TEXT,
+        "model_type": "kimi_linear",
+        "num_hidden_layers": 4,
+        "num_experts": 4,
+        "num_experts_per_token": 2,
+        "moe_intermediate_size": 32,
+        "linear_attn_config": {
+            "full_attn_layers": [4],
+            "kda_layers": [1, 2, 3],
+            "head_dim": 16,
+            "num_heads": 4,
+            "short_conv_kernel_size": 4,
+        },
+    }
+    return _kimi(
+        "KimiK3ForConditionalGeneration",
+        "kimi_k3",
+        special,
+        text,
+        vision_config={"patch_size": 14, "merge_kernel_size": [2, 2]},
+    )
+
+
+def _paddleocr() -> Files:
+    special = ("<|im_start|>", "<|im_end|>", "<|IMAGE_START|>", "<|IMAGE_PLACEHOLDER|>",
+               "<|IMAGE_END|>", "<|video_pad|>")  # fmt: skip
+    tokenizer = piece_level(("<unk>", "<s>", "</s>"), special)
+    ids = special_ids(tokenizer)
+    image = "<|IMAGE_PLACEHOLDER|>"
+    return {
+        "config.json": {
+            "architectures": ["PaddleOCRVLForConditionalGeneration"],
+            "model_type": "paddleocr_vl",
+            "image_token_id": ids[image],
+            "video_token_id": ids["<|video_pad|>"],
+            "vision_start_token_id": ids["<|IMAGE_START|>"],
+            "vision_end_token_id": ids["<|IMAGE_END|>"],
+            "text_config": {
+                **_TEXT,
+                "model_type": "paddleocr_vl_text",
+                "rope_parameters": _MROPE,
+            },
+            "vision_config": {
+                "model_type": "paddleocr_vl_vision",
+                "hidden_size": 64,
+                "intermediate_size": 128,
+                "num_attention_heads": 4,
+                "num_hidden_layers": 2,
+                "patch_size": 14,
+                "spatial_merge_size": 2,
+            },
+        },
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {
+            "add_bos_token": False,
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "pad_token": "<unk>",
+            "unk_token": "<unk>",
+            "image_token": image,
+            "extra_special_tokens": {"image_token": image},
+            "tokenizer_class": "LlamaTokenizerFast",
+        },
+        "preprocessor_config.json": {
+            **_NORMALIZED,
+            "image_processor_type": "PaddleOCRVLImageProcessor",
+            "merge_size": 2,
+            "patch_size": 14,
+            "processor_class": "PaddleOCRVLProcessor",
+            "size": {"shortest_edge": 20000, "longest_edge": 700000},
+            "temporal_patch_size": 1,
+        },
+        "chat_template.jinja": _chat(f"<|IMAGE_START|>{image}<|IMAGE_END|>"),
+    }
+
+
+NATIVE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-qwen3-omni": _qwen3_omni,
+    "small-qwen2.5-omni": _qwen2_5_omni,
+    "small-kimi-k2.5": _kimi_k25,
+    "small-kimi-k3": _kimi_k3,
+    "small-paddleocr-vl": _paddleocr,
+}
+"""Name -> its files."""
