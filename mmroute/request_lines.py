@@ -147,7 +147,12 @@ def tokens_answer(routing: Routing) -> dict[str, Any]:
 
 
 def blocks_answer(
-    routing: Routing, *, algorithm: str, block_size: int | None, seed: str | None
+    routing: Routing,
+    *,
+    algorithm: str,
+    block_size: int | None,
+    seed: str | None,
+    as_integers: bool = False,
 ) -> dict[str, Any]:
     """What ``mmroute blocks`` answers: block hashes, and which images they cover.
 
@@ -158,7 +163,7 @@ def blocks_answer(
     identities = [identity for identity in routing.image_identities if identity is not None]
     model_id = routing.hashing.model_id
     return {
-        "block_hashes": hashes.hex(),
+        "block_hashes": hashes.event_ints() if as_integers else hashes.hex(),
         "image_identities": [identity.value for identity in identities],
         "image_identity_sources": [identity.source.value for identity in identities],
         **({"model_id": model_id} if routing.covers_model_id and model_id else {}),

@@ -176,6 +176,13 @@ def add_blocks(commands: Commands) -> None:
         "own default; hybrid models have none)",
     )
     blocks.add_argument(
+        "--hashes",
+        choices=["hex", "int"],
+        default="hex",
+        help="hex: whole; int: their last 64 bits, as the engine's events have them unless "
+        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0 (default: %(default)s)",
+    )
+    blocks.add_argument(
         "--hash-seed",
         metavar="SEED",
         help="the engine's PYTHONHASHSEED, which all algorithms cover (default: that of "
@@ -220,7 +227,11 @@ def _blocks(arguments: argparse.Namespace) -> int:
         print(f"mmroute: {error} (--hash-seed)", file=sys.stderr)
         return EXIT_USAGE
     answer = functools.partial(
-        blocks_answer, algorithm=algorithm, block_size=arguments.block_size, seed=seed
+        blocks_answer,
+        algorithm=algorithm,
+        block_size=arguments.block_size,
+        seed=seed,
+        as_integers=arguments.hashes == "int",
     )
     return _answer_requests(arguments, settings, answer)
 

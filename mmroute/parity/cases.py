@@ -38,19 +38,22 @@ class Outcome:
     Attributes:
         token_ids: the expanded prompt, shape (n,), uint32; None if the request is refused.
         ranges: where the images stand, by position; None if the oracle does not say.
+        identities: what the images are called, by position; None if it is not known.
         refusal: the first words of the refusal; None if there are IDs.
     """
 
     token_ids: TokenIds | None = None
     ranges: tuple[Range, ...] | None = None
     refusal: str | None = None
+    identities: tuple[str, ...] | None = None
 
     def same(self, other: Outcome) -> bool:
-        """Whether both are refusals, or have the same IDs, and the same ranges if both have any."""
+        """Whether both refuse, or have the same IDs; and ranges and identities if both know."""
         if self.token_ids is None or other.token_ids is None:
             return self.token_ids is other.token_ids
-        ranges_differ = None not in (self.ranges, other.ranges) and self.ranges != other.ranges
-        return not ranges_differ and np.array_equal(self.token_ids, other.token_ids)
+        pairs = ((self.ranges, other.ranges), (self.identities, other.identities))
+        differ = any(None not in pair and pair[0] != pair[1] for pair in pairs)
+        return not differ and np.array_equal(self.token_ids, other.token_ids)
 
 
 class UndecidedError(Exception):

@@ -43,6 +43,8 @@ class Cause(StrEnum):
     """The oracle counts an image with its sides swapped: EXIF, or height before width."""
     RANGES_ONLY = "ranges_only"
     """The same IDs; the images are said to stand elsewhere in them."""
+    IDENTITIES_ONLY = "identities_only"
+    """The same IDs and ranges; the images have other names, and so all blocks other hashes."""
     OTHER = "other"
     """None of these, or several at once."""
 

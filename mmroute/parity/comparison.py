@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.diagnosis import Diagnosis, diagnose
+from mmroute.parity.identity_causes import identities_of
 from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
 
@@ -59,6 +60,8 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
         except UndecidedError as undecided:
             yield Finding(case, ours, None, Verdict.UNDECIDED, note=str(undecided))
             continue
+        if theirs.identities is not None:
+            ours = replace(ours, identities=identities_of(model, case))
         if ours.same(theirs):
             yield Finding(case, ours, theirs, Verdict.EQUAL)
         elif ours.token_ids is None:

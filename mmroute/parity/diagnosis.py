@@ -10,6 +10,7 @@ import numpy as np
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause, Diagnosis, Difference, first_difference
+from mmroute.parity.identity_causes import identities
 from mmroute.parity.image_causes import (
     orientation,
     placement_order,
@@ -63,6 +64,8 @@ def diagnose(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome) -
     if ours.token_ids is None:
         return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
     if np.array_equal(ours.token_ids, theirs.token_ids):
+        if None in (ours.ranges, theirs.ranges) or ours.ranges == theirs.ranges:
+            return identities(model, case, ours, theirs)
         return _ranges(ours, theirs)
     difference = Difference(
         model=model,

@@ -25,6 +25,13 @@ __all__ = [
 _AROUND: Final = 6  # token IDs shown before and after the first difference
 _SHOWN_CASES: Final = 3  # of each cause
 _LONGEST_TEXT: Final = 60
+_LEGEND: Final = (
+    "EQUAL      the same token IDs, ranges and identities (where the oracle tells them); or both",
+    "           refuse",
+    "SILENT     mmroute's answer is exact, and another than the oracle's",
+    "UNNEEDED   the oracle answers, and mmroute does not",
+    "UNDECIDED  the oracle cannot tell; parity needs no less equal answers than undecided ones",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,11 @@ class Report:
 
     @property
     def parity(self) -> bool | None:
-        """True if all decided findings are equal; False if one is not; None if none is decided."""
+        """True if all decided answers are equal; False if one is not; None if most are not."""
         if self.verdicts[Verdict.SILENT] or self.verdicts[Verdict.UNNEEDED]:
             return False
-        return True if self.verdicts[Verdict.EQUAL] else None
+        equal = self.verdicts[Verdict.EQUAL]
+        return True if equal and equal >= self.verdicts[Verdict.UNDECIDED] else None
 
 
 def title_of(oracle: Oracle) -> str:
@@ -113,6 +121,8 @@ def as_lines(report: Report) -> Iterator[str]:
         yield ""
         yield "known to differ, neither being wrong:"
         yield from (f"  {known}" for known in report.known_differences)
+    yield ""
+    yield from _LEGEND
     yield ""
     yield verdict_of(report)
 

@@ -79,7 +79,7 @@ class GenerateRequest(TypedDict):
     priority: int
     kv_transfer_params: dict[str, Any] | None
     ec_transfer_params: dict[str, Any] | None
-    block_hashes: NotRequired[list[str]]
+    block_hashes: NotRequired[list[str] | list[int]]
     inexact: NotRequired[dict[str, str]]
 
 
@@ -106,11 +106,13 @@ class BlockForm:
         algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
         block_size: in tokens; None for the engine's default.
         seed: the engine's PYTHONHASHSEED.
+        as_integers: as the engine's events have them, not in hexadecimal.
     """
 
     algorithm: str | None
     block_size: int | None
     seed: str | None
+    as_integers: bool = False
 
 
 def features_of(routing: Routing) -> Features | None:
@@ -141,11 +143,11 @@ def features_of(routing: Routing) -> Features | None:
     }
 
 
-def block_hashes_of(routing: Routing, form: BlockForm) -> list[str]:
-    """The block hashes that were asked for, in hexadecimal.
+def block_hashes_of(routing: Routing, form: BlockForm) -> list[str] | list[int]:
+    """The block hashes that were asked for.
 
     Raises:
         InexactError: as `Routing.block_hashes`.
     """
     hashes = routing.block_hashes(form.algorithm, block_size=form.block_size, seed=form.seed)
-    return hashes.hex()
+    return hashes.event_ints() if form.as_integers else hashes.hex()

@@ -282,7 +282,7 @@ def _check_content_type(request: Request) -> None:
 def _block_form(request: Request, seed: str | None) -> BlockForm | None:
     """Which block hashes the query asks for: ``?block_size=16&algorithm=sha256``."""
     query = request.query_params
-    if "block_size" not in query and "algorithm" not in query:
+    if not {"block_size", "algorithm", "hashes"} & query.keys():
         return None
     size, algorithm = query.get("block_size"), query.get("algorithm")
     if size is not None and not _is_block_size(size):
@@ -290,8 +290,11 @@ def _block_form(request: Request, seed: str | None) -> BlockForm | None:
             f"block_size must be a positive integer, found {shown(size)}", "block_size"
         )
     known = [known.value for known in Algorithm]
+    hashes = query.get("hashes", "hex")
+    if hashes not in ("hex", "int"):
+        raise bad_request(f"hashes must be hex or int, found {shown(hashes)}", "hashes")
     if algorithm is None:
-        return BlockForm(None, None if size is None else int(size), seed)
+        return BlockForm(None, None if size is None else int(size), seed, hashes == "int")
     if algorithm not in known:
         raise bad_request(
             f"algorithm must be one of {', '.join(known)}, found {shown(algorithm)}", "algorithm"
@@ -300,7 +303,7 @@ def _block_form(request: Request, seed: str | None) -> BlockForm | None:
         none_hash(algorithm, seed)
     except ValueError as error:
         raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
-    return BlockForm(algorithm, None if size is None else int(size), seed)
+    return BlockForm(algorithm, None if size is None else int(size), seed, hashes == "int")
 
 
 def _is_block_size(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from command_line import run
 
 from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
+from mmroute.parity.oracles.pictures import data_url
 
 LINE = """\
 PYTHONHASHSEED=0 VLLM_MAX_IMAGE_PIXELS=1000000 HF_TOKEN=secret \\
@@ -172,3 +174,23 @@ def test_the_commands_take_the_settings(small_model: Callable[[str], Path]) -> N
     wrong = run("tokens", model, "--engine-args", "--max-model-length 4", stdin=line)
     assert wrong.status == 1
     assert "did you mean" in wrong.stderr
+
+
+def test_hashes_as_events_have_them_and_the_model_string(
+    small_model: Callable[[str], Path],
+) -> None:
+    model = str(small_model("small-qwen2.5-vl"))
+    line = json.dumps({"prompt_token_ids": list(range(1, 40))})
+    whole, short = (
+        json.loads(run("blocks", model, "--hashes", form, stdin=line).stdout)["block_hashes"]
+        for form in ("hex", "int")
+    )
+    assert short == [int(digest[-16:], 16) for digest in whole]
+    picture = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {
+        "url": data_url(64, 48)}}]}]}  # fmt: skip
+    guessed = run("blocks", model, stdin=json.dumps(picture))
+    assert json.loads(guessed.stdout)["model_id"] == model
+    assert "--model-id" in guessed.stderr
+    told = run("blocks", model, "--engine-args", "vllm serve org/m", stdin=json.dumps(picture))
+    assert json.loads(told.stdout)["model_id"] == "org/m"
+    assert told.stderr == ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from mmroute.errors import InexactError
@@ -127,7 +128,9 @@ class HttpOracle:
             features = reply.body["features"] or {}
             placed = (features.get("mm_placeholders") or {}).get("image", [])
             ranges: list[Range] = [(int(p["offset"]), int(p["length"])) for p in placed]
-            return answered(_ids(reply.body["token_ids"]), ranges)
+            names = (features.get("mm_hashes") or {}).get("image")
+            identities = None if names is None else tuple(map(str, names))
+            return replace(answered(_ids(reply.body["token_ids"]), ranges), identities=identities)
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             raise self._garbage(_RENDER, error) from error
 

@@ -1,0 +1,76 @@
+"""The same token IDs, and images that the engine calls by other names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from mmroute.errors import InexactError
+from mmroute.items import Modality
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case, Outcome, UndecidedError
+from mmroute.parity.causes import Cause, Diagnosis
+from mmroute.parity.oracles.pictures import with_pictures
+from mmroute.pipeline import answer
+from mmroute.request_lines import request_of
+
+__all__ = ["identities", "identities_of"]
+
+
+def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
+    """What the images of a chat are called, if oracles get the pictures; None if nobody can say."""
+    request = dict(case.request)
+    try:
+        request["messages"] = with_pictures(request["messages"], request.pop("images", None))
+        routing = answer(model, request_of(request))
+        named = [i for p, i in routing.items if p.modality is Modality.IMAGE]
+    except (InexactError, UndecidedError, KeyError):
+        return None
+    found = tuple([identity.value for identity in named if identity is not None])
+    return found if len(found) == len(named) else None
+
+
+def identities(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome) -> Diagnosis:
+    """Which setting gives the names that the engine has."""
+    found = tuple(
+        name
+        for name, other in _alternatives(model)
+        if identities_of(other, case) == theirs.identities
+    )
+    remedy = (
+        f"They are equal with {found[0]}."
+        if found
+        else (
+            "Which string stands behind `vllm serve` there (--model-id), and is there an "
+            "--mm-hasher-algorithm (--engine-args)?"
+        )
+    )
+    return Diagnosis(
+        Cause.IDENTITIES_ONLY,
+        0 if ours.token_ids is None else len(ours.token_ids),
+        f"All IDs and ranges are equal, but images have other names, and so all blocks with or "
+        f"behind them other hashes. mmroute took the engine's model string to be "
+        f"{model.model_id!r}. {remedy}",
+        found,
+    )
+
+
+def _alternatives(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
+    """The same model under other settings that identities depend on, by the setting."""
+    path = Path(model.name)
+    spellings = [model.name, model.name.rstrip("/"), f"{model.name.rstrip('/')}/", path.name]
+    if path.is_dir():
+        spellings += [str(path.absolute()), str(path.resolve()), f"{path.resolve()}/"]
+    for spelling in dict.fromkeys([model.model_id, *spellings]):
+        renamed = replace(model, model_id=spelling)
+        if spelling != model.model_id:
+            yield f"--model-id {spelling}", renamed
+        for algorithm in ("blake3", "sha256", "sha512"):
+            identify = partial(model.engine.identify, algorithm=algorithm)
+            engine = replace(model.engine, identify=identify)
+            setting = f"--mm-hasher-algorithm {algorithm}"
+            if spelling != model.model_id:
+                setting = f"--model-id {spelling} and {setting}"
+            yield setting, replace(renamed, engine=engine)

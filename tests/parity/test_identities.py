@@ -1,0 +1,59 @@
+"""The engine's names for images are compared, and the setting that makes them equal is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mmroute.model.resolve import resolve_model
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case, Outcome
+from mmroute.parity.causes import Cause
+from mmroute.parity.comparison import Verdict, compare, our_outcome
+from mmroute.parity.identity_causes import identities_of
+
+CASE = Case(
+    "c",
+    "test",
+    {
+        "messages": [{"role": "user", "content": [{"type": "image"}]}],
+        "images": [{"width": 64, "height": 48}],
+    },
+)
+
+
+class Engine:
+    """An oracle that answers as mmroute would under other settings."""
+
+    name, version = "engine", "0"
+
+    def __init__(self, model: ResolvedModel) -> None:
+        self.model = model
+
+    def answer(self, case: Case) -> Outcome:
+        return replace(our_outcome(self.model, case), identities=identities_of(self.model, case))
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "sha512"])
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_wrong_model_string_or_algorithm_is_named(
+    slash: str, algorithm: str, small_model: Callable[[str], Path]
+) -> None:
+    path = str(small_model("small-qwen2.5-vl"))
+    model = resolve_model(path)
+    engine = replace(model.engine, identify=partial(model.engine.identify, algorithm=algorithm))
+    other = replace(model, model_id=path + slash, engine=engine)
+    (finding,) = compare(model, Engine(other), [CASE])
+    if (slash, algorithm) == ("", "blake3"):
+        assert finding.verdict is Verdict.EQUAL
+        return
+    assert finding.verdict is Verdict.SILENT
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.cause is Cause.IDENTITIES_ONLY
+    named = finding.diagnosis.alternatives[0]
+    assert (f"--model-id {path}/" in named) == bool(slash)
+    assert ("--mm-hasher-algorithm sha512" in named) == (algorithm == "sha512")
