@@ -1,7 +1,7 @@
 """Audio: samples to mel frames, and frames to tokens by the strides of an encoder.
 
 Sources: vLLM 0.33.0 ``model_executor/models/qwen2_audio.py``, ``qwen2_5_omni_thinker.py``,
-``qwen3_omni_moe_thinker.py``, ``qwen3_asr.py``, ``gemma4_mm.py``, ``ultravox.py``, ``voxtral.py``.
+``qwen3_omni_moe_thinker.py``, ``qwen3_asr.py``, ``gemma4_mm.py``, ``ultravox.py``.
 Checked with it. Divisions round down, also below zero.
 """
 
@@ -16,8 +16,8 @@ from typing import Final
 from mmroute.audios.header import resampled_length
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
-from mmroute.geometry.video_kwargs import read_scoped_kwargs
 from mmroute.items import AudioLength
 
 __all__ = ["AudioFrames", "Encoder", "FixedAudio"]
@@ -36,8 +36,6 @@ class Encoder(StrEnum):
     """Gemma 4: two convolutions of stride 2 over all frames but one, at most 750 tokens."""
     STACKED = "stacked"
     """Ultravox: 16 frames a token, in chunks of 3,000 frames."""
-    WHOLE = "whole"
-    """Voxtral: 375 tokens for each 3,000 frames, which are filled up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,6 @@ class AudioFrames:
         max_samples: of more, the rest is cut off; None for no limit.
         opening: token IDs before the features.
         closing: token IDs behind them.
-        mono: whether audio of more channels is refused.
     """
 
     audio_token_id: int
@@ -98,7 +95,6 @@ class AudioFrames:
     max_samples: int | None = None
     opening: tuple[int, ...] = ()
     closing: tuple[int, ...] = ()
-    mono: bool = False
 
     @property
     def max_embeds(self) -> int:
@@ -115,8 +111,6 @@ class AudioFrames:
         return (self._replacement(audio) for audio in items)
 
     def _replacement(self, audio: AudioLength) -> Replacement:
-        if self.mono and audio.channels > 1:
-            raise item_refused(audio, f"it has {audio.channels} channels")
         samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
         count = self._count(samples)
         if samples < self.min_samples or (count < 1 and self.encoder is not Encoder.SUBSAMPLED):
@@ -153,14 +147,9 @@ def _stacked(frames: int) -> int:
     return chunks * -(-3000 // 16) + -(-rest // 16)
 
 
-def _whole(frames: int) -> int:
-    return -(-frames // 3000) * 375
-
-
 _TOKENS: Final[Mapping[Encoder, Callable[[int], int]]] = {
     Encoder.HALVED: _halved,
     Encoder.CHUNKED: _chunked,
     Encoder.SUBSAMPLED: _subsampled,
     Encoder.STACKED: _stacked,
-    Encoder.WHOLE: _whole,
 }

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-import numpy as np
-
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, with_features
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 
 __all__ = ["FixedSequence"]
@@ -53,7 +52,7 @@ class FixedSequence:
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        soft_tokens = [self.image_token_id] * self.tokens_per_image
-        framed = [self.start_token_id, *soft_tokens, self.end_token_id]
-        ids = np.array([*self.blank_line, *framed, *self.blank_line], dtype=np.uint32)
-        return repeat(with_features(ids, self.image_token_id), len(items))
+        before = [*self.blank_line, self.start_token_id]
+        after = [self.end_token_id, *self.blank_line]
+        run = FramedRun(before, self.tokens_per_image, after)
+        return repeat(framed_runs(self.image_token_id, [run]), len(items))

@@ -43,18 +43,22 @@ def framed_runs(
     Raises:
         InexactError: `item_too_large`.
     """
-    check_count(sum(run.count for run in runs))
-    ids: list[int] = list(opening)
+    counts = [run.count for run in runs]
+    check_count(sum(counts))
+    short = list(opening)  # with one feature position for each run
+    positions: list[int] = []
     embeds: list[tuple[bool, int]] = []
-    others = len(ids)
+    others = len(short)
     for run in runs:
-        others += len(run.before)
-        ids += run.before
-        ids += [fill] * run.count
-        ids += run.after
-        embeds += [(False, others), (True, run.count)]
+        short += run.before
+        positions.append(len(short))
+        short += [fill, *run.after]
+        embeds += [(False, others + len(run.before)), (True, run.count)]
         others = len(run.after)
-    ids += closing
+    short += closing
     embeds.append((False, others + len(closing)))
+    repeats = np.ones(len(short), dtype=np.int64)
+    repeats[positions] = counts
+    token_ids = np.repeat(np.array(short, dtype=np.uint32), repeats)
     embed_runs: EmbedRuns = tuple(run for run in embeds if run[1])
-    return Replacement(np.array(ids, dtype=np.uint32), embed_runs)
+    return Replacement(token_ids, embed_runs)

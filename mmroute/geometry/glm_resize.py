@@ -18,7 +18,12 @@ from mmroute.geometry.processor_kwargs import (
     size_limits,
 )
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
-from mmroute.geometry.smart_resize import check_multiples, resizes, smart_resize
+from mmroute.geometry.smart_resize import (
+    check_multiples,
+    enlarge_to_factor,
+    resizes,
+    smart_resize,
+)
 from mmroute.items import ImageSize
 
 __all__ = ["GlmResize"]
@@ -88,12 +93,8 @@ class GlmResize:
         if not self.resize:
             check_multiples(image, factor)
             return (height // factor) * (width // factor)
-        if min(height, width) < factor:
-            scale = max(factor / height, factor / width)
-            height, width = int(height * scale), int(width * scale)
         height, width = smart_resize(
-            height,
-            width,
+            *enlarge_to_factor(height, width, factor),
             factor=factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,

@@ -22,7 +22,7 @@ from mmroute.geometry.replacement import Overrides, Replacement, RequestContext,
 from mmroute.geometry.smart_resize import check_aspect, check_multiples, resizes
 from mmroute.items import ImageSize
 
-__all__ = ["MiniMaxResize"]
+__all__ = ["MiniMaxResize", "grid_by_area"]
 
 # Constants of the processor, which neither files nor requests change.
 _MIN_PIXELS: Final = 4 * 28 * 28
@@ -114,30 +114,16 @@ class MiniMaxResize:
         if not self.resize:
             check_multiples(image, self._factor)
             return (height // self._factor) * (width // self._factor)
-        check_aspect(height, width)
         if self.max_long_side is None:
-            rows, columns = self._by_area(height, width)
+            rows, columns = grid_by_area(
+                height, width, factor=self._factor, max_pixels=self.max_pixels
+            )
         else:
             rows, columns = self._by_long_side(height, width, self.max_long_side)
-        if not rows * columns:
-            raise InexactError(
-                Reason.IMAGE_REFUSED, f"a side of {image} becomes 0; the engine refuses it"
-            )
         return rows * columns
 
-    def _by_area(self, height: int, width: int) -> tuple[int, int]:
-        factor = self._factor
-        rows, columns = max(1, round(height / factor)), max(1, round(width / factor))
-        area = rows * columns * factor**2
-        if area > self.max_pixels:
-            shrink = math.sqrt(height * width / self.max_pixels)
-            return math.floor(height / shrink / factor), math.floor(width / shrink / factor)
-        if area < _MIN_PIXELS:
-            grow = math.sqrt(_MIN_PIXELS / (height * width))
-            return math.ceil(height * grow / factor), math.ceil(width * grow / factor)
-        return rows, columns
-
     def _by_long_side(self, height: int, width: int, longest: int) -> tuple[int, int]:
+        check_aspect(height, width)
         scale = 1.0
         if max(height, width) > longest:
             scale = longest / max(height, width)
@@ -152,6 +138,34 @@ class MiniMaxResize:
                 "the engine refuses it",
             )
         return rows, columns
+
+
+def grid_by_area(height: int, width: int, *, factor: int, max_pixels: int) -> tuple[int, int]:
+    """Rows and columns of tokens after the resize by area, of an image or a frame.
+
+    Args:
+        height: in pixels.
+        width: likewise.
+        factor: both sides become multiples of it.
+        max_pixels: largest area after the resize.
+
+    Raises:
+        InexactError: `image_refused` if one side is more than 200 times the other, or becomes 0.
+    """
+    check_aspect(height, width)
+    rows, columns = max(1, round(height / factor)), max(1, round(width / factor))
+    area = rows * columns * factor**2
+    if area > max_pixels:
+        shrink = math.sqrt(height * width / max_pixels)
+        rows, columns = math.floor(height / shrink / factor), math.floor(width / shrink / factor)
+    elif area < _MIN_PIXELS:
+        grow = math.sqrt(_MIN_PIXELS / (height * width))
+        rows, columns = math.ceil(height * grow / factor), math.ceil(width * grow / factor)
+    if not rows * columns:
+        raise InexactError(
+            Reason.IMAGE_REFUSED, f"a side of {width}x{height} becomes 0; the engine refuses it"
+        )
+    return rows, columns
 
 
 def _check_size(given: dict[str, Any]) -> None:

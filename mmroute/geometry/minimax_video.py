@@ -22,10 +22,10 @@ from mmroute.geometry.frame_sampling import (
     sampling_of,
 )
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.minimax_resize import MiniMaxResize
+from mmroute.geometry.minimax_resize import grid_by_area
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
-from mmroute.geometry.video_kwargs import read_scoped_kwargs
-from mmroute.items import ImageSize, VideoSize
+from mmroute.items import VideoSize
 
 __all__ = ["MiniMaxVideo"]
 
@@ -83,8 +83,10 @@ class MiniMaxVideo:
                 Reason.VIDEO_NOT_PREDICTABLE,
                 "max_long_side_pixel is set, whose effect on videos was not observed",
             )
-        resize = MiniMaxResize(0, 0, 0, self.patch_size, self.merge_size, self.max_pixels)
-        count = resize.count(ImageSize(video.width, video.height))
+        factor = self.patch_size * self.merge_size
+        rows, columns = grid_by_area(
+            video.height, video.width, factor=factor, max_pixels=self.max_pixels
+        )
         runs = []
         frames = self.frames(video)
         if context.processor_cache_off and not frames.fps > 0:
@@ -92,9 +94,7 @@ class MiniMaxVideo:
         for index in frames.indices[::2]:
             before = self.before
             if context.processor_cache_off:
-                before = (
-                    *context.encode(self.time.format(seconds=index / frames.fps)).tolist(),
-                    *before,
-                )
-            runs.append(FramedRun(before, count, self.after))
+                time = self.time.format(seconds=index / frames.fps)
+                before = (*context.encode(time).tolist(), *before)
+            runs.append(FramedRun(before, rows * columns, self.after))
         return framed_runs(self.fill[0], runs)

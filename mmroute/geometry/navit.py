@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_unread, refused
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, check_count, fill
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
 from mmroute.items import ImageSize
 
 __all__ = ["Navit", "NavitWithSize"]
@@ -134,14 +133,9 @@ class NavitWithSize:
         return (self._replacement(image, navit.count(image), context) for image in items)
 
     def _replacement(self, image: ImageSize, count: int, context: RequestContext) -> Replacement:
-        check_count(count)
         opening = context.encode(self.opening.format(width=image.width, height=image.height))
-        features = np.full(count, self.image_token_id, dtype=np.uint32)
-        closing = np.array(self.closing, dtype=np.uint32)
-        return Replacement(
-            np.concatenate([opening, features, closing]),
-            ((False, len(opening)), (True, count), (False, len(closing))),
-        )
+        run = FramedRun(opening.tolist(), count, self.closing)
+        return framed_runs(self.image_token_id, [run])
 
 
 def check_kwargs(kwargs: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from mmroute.geometry.processor_kwargs import check_absent, check_size, read_kwa
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
 from mmroute.items import ImageSize
 
-__all__ = ["PatchBudget"]
+__all__ = ["PatchBudget", "soft_tokens"]
 
 _BUDGETS: Final = (70, 140, 280, 560, 1120)
 
@@ -66,9 +66,23 @@ class PatchBudget:
 
     def count(self, image: ImageSize) -> int:
         """The number of soft tokens."""
-        unit = self.patch_size * self.pooling_size
-        patches = (image.height / self.patch_size) * (image.width / self.patch_size)
-        scale = math.sqrt(self.max_soft_tokens * self.pooling_size**2 / patches)
-        rows = max(1, math.floor(image.height * scale / unit))
-        columns = max(1, math.floor(image.width * scale / unit))
-        return min(rows * columns, self.max_soft_tokens)
+        return soft_tokens(
+            image.height,
+            image.width,
+            patch_size=self.patch_size,
+            pooling_size=self.pooling_size,
+            budget=self.max_soft_tokens,
+        )
+
+
+def soft_tokens(height: int, width: int, *, patch_size: int, pooling_size: int, budget: int) -> int:
+    """The number of soft tokens of an image or a frame.
+
+    >>> soft_tokens(720, 1280, patch_size=16, pooling_size=3, budget=280)
+    264
+    """
+    unit = patch_size * pooling_size
+    scale = math.sqrt(budget * pooling_size**2 / ((height / patch_size) * (width / patch_size)))
+    rows = max(1, math.floor(height * scale / unit))
+    columns = max(1, math.floor(width * scale / unit))
+    return min(rows * columns, budget)

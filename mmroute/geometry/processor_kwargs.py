@@ -1,6 +1,6 @@
 """Reading the `mm_processor_kwargs` of a request.
 
-The engine hands them to the model's image processor. Which of them change a count, which are
+The engine hands them to the model's processors. Which of them change a count, which are
 ignored and which make a processor fail was observed for each family with vLLM 0.33.0 and
 transformers 5.20.2. What was not observed is refused, never guessed. What a name changes is the
 business of the geometry that reads it.
@@ -27,6 +27,7 @@ __all__ = [
     "positive_count",
     "read_flat",
     "read_kwargs",
+    "read_scoped_kwargs",
     "refuse_scoped",
     "refused",
     "size_limits",
@@ -103,9 +104,8 @@ _HARMFUL: Final = frozenset({
     "input_data_format", "revision", "size", "text", "text_kwargs", "text_pair",
     "trust_remote_code", "videos",
 })  # fmt: skip
-_KWARGS_OF_MODALITIES: Final = frozenset({
-    "audio_kwargs", "common_kwargs", "images_kwargs", "text_kwargs", "videos_kwargs",
-})  # fmt: skip
+_SCOPES: Final = frozenset({"audio_kwargs", "images_kwargs", "videos_kwargs"})
+_OBJECTS: Final = _SCOPES | {"common_kwargs", "text_kwargs"}
 _SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
 
 
@@ -126,6 +126,28 @@ def read_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
             _check_flat(name, value)
         elif any(name in _mapping(kwargs, scope) for scope in ("videos_kwargs", "audio_kwargs")):
             raise refused(name, value, "given once: the engine drops what a scope repeats")
+    return {name: value for name, value in {**kwargs, **scoped}.items() if name in names}
+
+
+def read_scoped_kwargs(kwargs: Mapping[str, Any], scope: str, *names: str) -> dict[str, Any]:
+    """The kwargs of these names for videos or audio, those inside the scope winning over flat ones.
+
+    Args:
+        kwargs: of the request.
+        scope: ``videos_kwargs`` or ``audio_kwargs``.
+        names: what the geometry reads.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs` for any other, but for the scopes of other
+            modalities.
+    """
+    scoped = kwargs.get(scope) or {}
+    if not isinstance(scoped, Mapping):
+        raise refused(scope, scoped, "an object")
+    flat = {name: value for name, value in kwargs.items() if name not in _SCOPES}
+    for name, value in {**scoped, **flat}.items():
+        if name not in names:
+            raise refused(name, value, "absent, where the request has videos or audio")
     return {name: value for name, value in {**kwargs, **scoped}.items() if name in names}
 
 
@@ -210,7 +232,7 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
     for name, value in kwargs.items():
         if name in ("images", "text"):
             raise refused(name, value, "absent")
-        if name in _KWARGS_OF_MODALITIES and not isinstance(value, Mapping):
+        if name in _OBJECTS and not isinstance(value, Mapping):
             raise refused(name, value, "an object")
         if name != "images_kwargs":
             _check_nesting(name, value)

@@ -27,6 +27,7 @@ __all__ = [
     "SmartResize",
     "check_aspect",
     "check_multiples",
+    "enlarge_to_factor",
     "pixel_limits",
     "resizes",
     "smart_resize",
@@ -187,6 +188,18 @@ def check_aspect(height: int, width: int) -> None:
         )
 
 
+def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
+    """Height and width, scaled up if a side is shorter than the factor.
+
+    >>> enlarge_to_factor(14, 100, 28)
+    (28, 200)
+    """
+    if min(height, width) >= factor:
+        return height, width
+    scale = max(factor / height, factor / width)
+    return int(height * scale), int(width * scale)
+
+
 def smart_resize(
     height: int,
     width: int,
@@ -195,6 +208,7 @@ def smart_resize(
     min_pixels: int,
     max_pixels: int,
     frames: int = 1,
+    counted_frames: int | None = None,
     shortest: int | None = None,
 ) -> tuple[int, int]:
     """Height and width after the resize, in pixels.
@@ -206,6 +220,7 @@ def smart_resize(
         min_pixels: smallest area of all frames together.
         max_pixels: largest area likewise.
         frames: how many frames there are of this size.
+        counted_frames: how many are compared with the limits; None: all of them.
         shortest: no side is made shorter than this to stay within `max_pixels`; None: the factor.
 
     Python's `round` is half-to-even, and the engine relies on it: 720 is 22.5 times 32 and
@@ -220,12 +235,13 @@ def smart_resize(
     check_aspect(height, width)
     new_height = round(height / factor) * factor
     new_width = round(width / factor) * factor
-    if frames * new_height * new_width > max_pixels:
+    volume = (counted_frames or frames) * new_height * new_width
+    if volume > max_pixels:
         shrink = math.sqrt(frames * height * width / max_pixels)
         shortest = factor if shortest is None else shortest
         new_height = max(shortest, math.floor(height / shrink / factor) * factor)
         new_width = max(shortest, math.floor(width / shrink / factor) * factor)
-    elif frames * new_height * new_width < min_pixels:
+    elif volume < min_pixels:
         grow = math.sqrt(min_pixels / (frames * height * width))
         new_height = math.ceil(height * grow / factor) * factor
         new_width = math.ceil(width * grow / factor) * factor

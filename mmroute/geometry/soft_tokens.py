@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import (
     check_size,
     is_count,
@@ -22,7 +21,7 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     refused,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, check_count
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 
 __all__ = ["SoftTokens"]
@@ -42,7 +41,7 @@ _PAN_AND_SCAN: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SoftTokens:
-    """Builds the replacement of an image from pieces encoded beforehand.
+    """Builds the replacement of an image and its crops.
 
     Attributes:
         image_token_id: a feature position.
@@ -113,19 +112,12 @@ class SoftTokens:
         return 0 if min(math.ceil(long / crops), short) < self.min_crop_size else crops
 
     def _replacement(self, crops: int) -> Replacement:
-        check_count((crops + 1) * self.tokens_per_image)
+        texts = [self.blank_line]
         if crops:
-            between = [self.between_crops] * (crops - 1)
-            texts = [self.before_crops, self.before_first_crop, *between, self.blank_line]
-        else:
-            texts = [self.blank_line, self.blank_line]
-        soft_tokens = [self.image_token_id] * self.tokens_per_image
-        ids: list[int] = []
-        runs: list[tuple[bool, int]] = []
-        opening = [*texts[0], self.start_token_id]
-        for text in texts[1:]:
-            ids += [*opening, *soft_tokens]
-            runs += [(False, len(opening)), (True, len(soft_tokens))]
-            opening = [self.end_token_id, *text, self.start_token_id]
-        closing = opening[:-1]
-        return Replacement(np.array(ids + closing, dtype=np.uint32), (*runs, (False, len(closing))))
+            texts = [self.before_crops, self.before_first_crop]
+            texts += [self.between_crops] * (crops - 1)
+        runs = [
+            FramedRun([*text, self.start_token_id], self.tokens_per_image, [self.end_token_id])
+            for text in texts
+        ]
+        return framed_runs(self.image_token_id, runs, closing=self.blank_line)

@@ -11,10 +11,10 @@ from typing import Final
 
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.patch_budget import PatchBudget
+from mmroute.geometry.patch_budget import soft_tokens
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
-from mmroute.geometry.video_kwargs import read_scoped_kwargs
-from mmroute.items import ImageSize, VideoSize
+from mmroute.items import VideoSize
 
 __all__ = ["TimedFrames"]
 
@@ -68,8 +68,13 @@ class TimedFrames:
         return (self._replacement(video, context) for video in items)
 
     def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
-        budget = PatchBudget(0, 0, 0, self.patch_size, self.pooling_size, self.max_soft_tokens)
-        count = budget.count(ImageSize(video.width, video.height))
+        count = soft_tokens(
+            video.height,
+            video.width,
+            patch_size=self.patch_size,
+            pooling_size=self.pooling_size,
+            budget=self.max_soft_tokens,
+        )
         frames = self.frames(video)
         runs: list[FramedRun] = []
         for index in frames.indices:

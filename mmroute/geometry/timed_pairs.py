@@ -7,7 +7,6 @@ Sources: transformers 5.20.2 ``models/qwen3_vl/video_processing_qwen3_vl.py``,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -25,10 +24,9 @@ from mmroute.geometry.frame_sampling import (
     sampling_of,
 )
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.processor_kwargs import positive_count, refused
+from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
-from mmroute.geometry.smart_resize import check_aspect, pixel_limits
-from mmroute.geometry.video_kwargs import read_scoped_kwargs
+from mmroute.geometry.smart_resize import enlarge_to_factor, pixel_limits, smart_resize
 from mmroute.items import VideoSize
 
 __all__ = ["TimedPairs", "resize_frames"]
@@ -190,19 +188,11 @@ def resize_frames(
     Raises:
         InexactError: `image_refused` if one side is more than 200 times the other.
     """
-    if height < factor or width < factor:
-        scale = max(factor / height, factor / width)
-        height, width = int(height * scale), int(width * scale)
-    check_aspect(height, width)
-    new_height = round(height / factor) * factor
-    new_width = round(width / factor) * factor
-    volume = round(frames / _PAIR) * _PAIR * new_height * new_width
-    if volume > max_pixels:
-        shrink = math.sqrt(frames * height * width / max_pixels)
-        new_height = max(factor, math.floor(height / shrink / factor) * factor)
-        new_width = max(factor, math.floor(width / shrink / factor) * factor)
-    elif volume < min_pixels:
-        grow = math.sqrt(min_pixels / (frames * height * width))
-        new_height = math.ceil(height * grow / factor) * factor
-        new_width = math.ceil(width * grow / factor) * factor
-    return new_height, new_width
+    return smart_resize(
+        *enlarge_to_factor(height, width, factor),
+        factor=factor,
+        min_pixels=min_pixels,
+        max_pixels=max_pixels,
+        frames=frames,
+        counted_frames=round(frames / _PAIR) * _PAIR,
+    )

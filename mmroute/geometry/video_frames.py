@@ -10,11 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, check_count, fill
-from mmroute.geometry.video_kwargs import read_scoped_kwargs
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill, repeated
 from mmroute.items import VideoSize
 
 __all__ = ["NumberedFrames", "PooledFrames"]
@@ -107,19 +105,7 @@ class NumberedFrames:
         return (self._replacement(len(self.frames(video).indices), context) for video in items)
 
     def _replacement(self, frames: int, context: RequestContext) -> Replacement:
-        check_count(frames * self.tokens_per_frame)
-        # One feature position stands for all of a frame: special tokens are not merged.
         texts = [self.frame.format(number=n + 1) + self.fill + self.end for n in range(frames)]
-        short = context.encode(self.separator.join(texts))
         (position,) = context.encode(self.fill).tolist()
-        repeats = np.where(short == position, self.tokens_per_frame, 1)
-        token_ids = np.repeat(short, repeats)
-        runs: list[tuple[bool, int]] = []
-        others = 0
-        for token in short.tolist():
-            if token == position:
-                runs += [(False, others), (True, self.tokens_per_frame)]
-                others = 0
-            else:
-                others += 1
-        return Replacement(token_ids, tuple(run for run in [*runs, (False, others)] if run[1]))
+        counts = [self.tokens_per_frame] * frames
+        return repeated(context.encode(self.separator.join(texts)), position, counts)

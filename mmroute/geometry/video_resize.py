@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
 from mmroute.geometry.smart_resize import pixel_limits, smart_resize
-from mmroute.geometry.video_kwargs import read_scoped_kwargs
 from mmroute.items import VideoSize
 
 __all__ = ["VideoResize"]
