@@ -6,19 +6,19 @@ looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from mmroute.chat.conversation import ParsedChat
+from mmroute.engines.identities import identities
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.geometry.frame_sampling import Frames
 from mmroute.geometry.replacement import VideoGeometry
 from mmroute.hashing.reuse import HashReuse
-from mmroute.items import Identity, IdentityForm, Item, Modality, VideoFile, VideoSize, size_of
+from mmroute.items import Item, Modality, VideoSize, size_of
 from mmroute.model.resolved import MediaRules, ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.placement import Expansion, Insertion
@@ -150,7 +150,7 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
         InexactError: `unsupported_modality`, `unsupported_processor_kwargs`.
     """
     rules = _rules(model, modality)
-    overrides = Overrides(request.mm_processor_kwargs, request.media_io_of(modality))
+    overrides = request.overrides_of(modality)
     if modality is Modality.IMAGE and overrides.media_io:
         raise InexactError(
             Reason.UNSUPPORTED_PROCESSOR_KWARGS,
@@ -344,43 +344,16 @@ def _placed(
 
     The engine gives the k-th name of a modality to the k-th range of that modality.
     """
-    request = prepared.request
-    in_lora = request.lora is not None and model.engine.lora_in_identities
-    first_named: dict[str, Item] = {}
-    waiting: dict[Modality, Iterator[Identity | None]] = {}
-    for modality, listed in prepared.items.items():
-        identities = []
-        form = model.media[modality].identity
-        if form is IdentityForm.VISION_CHUNK and len({size_of(i).uuid is None for i in listed}) > 1:
-            raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")
-        overrides = Overrides(request.mm_processor_kwargs, request.media_io_of(modality))
-        for item in listed:
-            frames = None
-            if isinstance(item, VideoFile):
-                frames = _frames(prepared.geometries, item.size)
-            identity = model.engine.identify(
-                item, overrides=overrides, frames=frames, model_id=model.model_id, form=form
-            )
-            if in_lora and identity is not None and request.lora is not None:
-                identity = replace(identity, value=f"{request.lora.name}:{identity.value}")
-            identities.append(identity)
-            if identity is not None:
-                first = first_named.setdefault(identity.value, item)
-                if first is not item:
-                    _check_same_size(identity, first, item)
-        waiting[modality] = iter(identities)
+    named = identities(
+        model,
+        prepared.request,
+        prepared.items,
+        lambda video: _frames(prepared.geometries, video),
+    )
+    waiting = {modality: iter(listed) for modality, listed in named.items()}
     return tuple([PlacedItem(p, next(waiting[p.modality])) for p in expansion.placeholders])
 
 
 def _frames(geometries: _Geometries, video: VideoSize) -> Frames:
     geometry: VideoGeometry = geometries[Modality.VIDEO]  # type: ignore[assignment]  # of a video
     return geometry.frames(video)
-
-
-def _check_same_size(identity: Identity, first: Item, second: Item) -> None:
-    one, other = replace(size_of(first), uuid=None), replace(size_of(second), uuid=None)
-    if one != other:
-        raise invalid(
-            f"the uuid {shown(identity.value)} names items of two sizes, {one} and {other}; the "
-            "engine caches by it, and would reuse the first one's tokens"
-        )

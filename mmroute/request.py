@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, SupportsIndex, TypeAlias, TypedDict
 
 from mmroute.errors import invalid, shown
+from mmroute.geometry import Overrides
 from mmroute.items import (
     AudioLength,
     Image,
@@ -99,6 +100,10 @@ class Request:
         """The overrides for reading media of one modality."""
         given: Mapping[str, Any] = self.media_io_kwargs.get(modality) or {}
         return given
+
+    def overrides_of(self, modality: Modality) -> Overrides:
+        """What the request changes of how items of one modality are processed."""
+        return Overrides(self.mm_processor_kwargs, self.media_io_of(modality))
 
     def check(self) -> None:
         """Check every field but those whose values are checked while they are read.
