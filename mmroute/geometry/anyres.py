@@ -63,7 +63,7 @@ class AnyRes:
         return max(self.count(ImageSize(width, height)) for height, width in self.pinpoints)
 
     def with_overrides(self, overrides: Overrides) -> AnyRes:
-        """See `Geometry.with_overrides`; the engine counts by the model's own config."""
+        """The engine counts by the model's own config."""
         check_ignored(overrides.processor, edge=self.ignored_size)
         return self
 

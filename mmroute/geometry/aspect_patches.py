@@ -45,7 +45,7 @@ class AspectPatches:
         return self.max_image_tokens
 
     def with_overrides(self, overrides: Overrides) -> AspectPatches:
-        """See `Geometry.with_overrides`: the most tokens, and what a patch is."""
+        """The most tokens, and sizes of patches."""
         given = read_kwargs(
             overrides.processor, "max_image_tokens", "patch_size", "merge_size", "size"
         )

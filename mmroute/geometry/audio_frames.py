@@ -59,7 +59,7 @@ class FixedAudio:
         return self.tokens
 
     def with_overrides(self, overrides: Overrides) -> FixedAudio:
-        """See `Geometry.with_overrides`: no kwargs of audio were observed."""
+        """All are refused: none was observed with audio."""
         read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
         return self
 
@@ -101,7 +101,7 @@ class AudioFrames:
         return self._count(self.max_samples or _PLANNED_SECONDS * self.sampling_rate)
 
     def with_overrides(self, overrides: Overrides) -> AudioFrames:
-        """See `Geometry.with_overrides`: no kwargs of audio were observed."""
+        """All are refused: none was observed with audio."""
         read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
         return self
 

@@ -71,16 +71,12 @@ class CanvasTiles:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: the engine's largest image is one column of tiles."""
+        """The engine's largest image is one column of tiles."""
         largest = ImageSize(self.tile_size, self.max_tiles * self.tile_size)
         return self._replacement(*self.grid(largest)).num_embeds
 
     def with_overrides(self, overrides: Overrides) -> CanvasTiles:
-        """See `Geometry.with_overrides`.
-
-        The engine counts with a flat ``resize_to_max_canvas`` and with the model's own
-        ``max_patches``.
-        """
+        """Only a flat ``resize_to_max_canvas`` changes the count."""
         check_absent(overrides.processor, "do_center_crop", "do_rescale", *_TOKENS)
         names = ("resize_to_max_canvas", "max_patches", "size")
         given = read_kwargs(overrides.processor, *names)

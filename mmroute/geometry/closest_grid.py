@@ -73,7 +73,7 @@ class ClosestGrid:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`; the engine also tries one tile more than the most."""
+        """The engine also tries one tile more than the most."""
         most = self.max_tiles + self.thumbnail
         sizes = [
             ImageSize(columns * self.tile_size, rows * self.tile_size)
@@ -82,7 +82,7 @@ class ClosestGrid:
         return max(self.count(size) for size in sizes)
 
     def with_overrides(self, overrides: Overrides) -> ClosestGrid:
-        """See `Geometry.with_overrides`: how many tiles there may be, and whether there are any."""
+        """How many tiles there may be, and whether there are any."""
         if self.overrides == "refused":
             check_known(overrides.processor)
             return self

@@ -50,11 +50,11 @@ class CropGrid:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: the engine's largest image is four crops."""
+        """The engine's largest image is four crops."""
         return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size))
 
     def with_overrides(self, overrides: Overrides) -> CropGrid:
-        """See `Geometry.with_overrides`; the engine counts by constants."""
+        """The engine counts by constants."""
         check_absent(overrides.processor, *_OWN)
         check_unread(overrides.processor)
         for name in ("image_size", "base_size"):

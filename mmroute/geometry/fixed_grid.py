@@ -48,7 +48,7 @@ class FixedGrid:
         )
 
     def with_overrides(self, overrides: Overrides) -> FixedGrid:
-        """See `Geometry.with_overrides`; the engine counts by the model's own config."""
+        """The engine counts by the model's own config."""
         check_ignored(overrides.processor, edge="shortest_edge")
         return self
 

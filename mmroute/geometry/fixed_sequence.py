@@ -41,9 +41,9 @@ class FixedSequence:
         return self.tokens_per_image
 
     def with_overrides(self, overrides: Overrides) -> FixedSequence:
-        """See `Geometry.with_overrides`; none changes the count.
+        """No count changes, and a ``shortest_edge`` is refused.
 
-        A ``shortest_edge`` is refused: images of several shapes then make the processor fail.
+        Images of several shapes then make the processor fail.
         """
         check_absent(overrides.processor, "do_center_crop")
         check_ignored(overrides.processor)

@@ -55,11 +55,11 @@ class GlmResize:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: what the engine's largest square image has."""
+        """What the engine's largest square image has."""
         return replace(self, resize=True).count(_ENGINES_LARGEST)
 
     def with_overrides(self, overrides: Overrides) -> GlmResize:
-        """See `Geometry.with_overrides`: ``min_pixels`` and ``max_pixels`` have no effect."""
+        """``min_pixels`` and ``max_pixels`` have no effect."""
         given = read_kwargs(
             overrides.processor,
             "size", "patch_size", "merge_size", "temporal_patch_size", "do_resize",

@@ -41,7 +41,7 @@ class HdTransform:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`; the engine measures it with a 50x8000 image."""
+        """The engine measures it with a 50x8000 image."""
         return self.count(_LARGEST)
 
     def with_overrides(self, overrides: Overrides) -> HdTransform:

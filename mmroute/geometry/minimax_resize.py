@@ -61,7 +61,7 @@ class MiniMaxResize:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: a square image."""
+        """A square image."""
         if self.max_long_side is None:
             side = math.isqrt(self.max_pixels)
         else:
@@ -69,7 +69,7 @@ class MiniMaxResize:
         return max(1, side // self._factor) ** 2
 
     def with_overrides(self, overrides: Overrides) -> MiniMaxResize:
-        """See `Geometry.with_overrides`; ``size`` and options of videos are only checked."""
+        """``size`` and options of videos are only checked."""
         kwargs = dict(overrides.processor)
         for name in ("do_resize", "padding"):
             if name in kwargs:

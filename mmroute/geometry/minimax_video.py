@@ -65,7 +65,7 @@ class MiniMaxVideo:
         return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, overrides: Overrides) -> MiniMaxVideo:
-        """See `Geometry.with_overrides`: which frames are decoded."""
+        """Which frames are decoded."""
         read_scoped_kwargs(overrides.processor, "videos_kwargs")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 

@@ -24,7 +24,7 @@ _ENGINES_LARGEST: Final = ImageSize(3000, 3000)
 
 @dataclass(frozen=True, slots=True)
 class Navit:
-    """Image tokens alone.
+    """Counts image tokens.
 
     Attributes:
         image_token_id: the fill.
@@ -44,11 +44,11 @@ class Navit:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: a square, which is not the largest image there is."""
+        """A square, which is not the largest image there is."""
         return self.count(_ENGINES_LARGEST)
 
     def with_overrides(self, overrides: Overrides) -> Navit:
-        """See `Geometry.with_overrides`; a request changes nothing."""
+        """A request changes nothing."""
         check_kwargs(overrides.processor)
         return self
 
@@ -81,13 +81,13 @@ class NavitWithSize:
 
     Attributes:
         image_token_id: a feature position.
-        patch_size: see `Navit`, also for the others of its name.
-        merge_size: likewise.
-        max_patches: likewise.
-        max_patches_per_side: likewise.
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        max_patches: the most patches of an image.
+        max_patches_per_side: the most patches along one side.
         opening: what stands before the image tokens, with ``{width}`` and ``{height}`` in pixels.
         closing: token IDs behind them.
-        fixed_tokens: see `Navit`.
+        fixed_tokens: tokens of every image, where they do not depend on its size.
     """
 
     image_token_id: int
@@ -112,7 +112,7 @@ class NavitWithSize:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: the most of all numbers of patches along both sides."""
+        """The most of all numbers of patches along both sides."""
         navit, patch, most = self._navit, self.patch_size, self.max_patches_per_side
         sides = [min((patches + 1) * patch - 1, most * patch) for patches in range(most + 1)]
         return max(
@@ -122,7 +122,7 @@ class NavitWithSize:
         )
 
     def with_overrides(self, overrides: Overrides) -> NavitWithSize:
-        """See `Geometry.with_overrides`; a request changes nothing."""
+        """A request changes nothing."""
         check_kwargs(overrides.processor)
         return self
 

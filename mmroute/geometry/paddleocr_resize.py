@@ -48,12 +48,12 @@ class PaddleOcrResize:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: a rectangle that is nearly a square."""
+        """A rectangle that is nearly a square."""
         most = self.max_pixels // (self.patch_size * self.merge_size) ** 2
         return most - most % math.isqrt(most)
 
     def with_overrides(self, overrides: Overrides) -> PaddleOcrResize:
-        """See `Geometry.with_overrides`: limits inside ``images_kwargs`` change no count."""
+        """Limits inside ``images_kwargs`` change no count."""
         names = ("size", "min_pixels", "max_pixels")
         others = ("patch_size", "merge_size", "temporal_patch_size")
         given = read_kwargs(overrides.processor, *names, *others, "do_resize")

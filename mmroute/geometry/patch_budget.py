@@ -47,7 +47,7 @@ class PatchBudget:
         return self.max_soft_tokens
 
     def with_overrides(self, overrides: Overrides) -> PatchBudget:
-        """See `Geometry.with_overrides`: one of the budgets that the engine knows."""
+        """One of the budgets that the engine knows."""
         check_absent(overrides.processor, "do_center_crop", "patch_size", "pooling_kernel_size")
         given = read_kwargs(overrides.processor, "max_soft_tokens", "size")
         check_size(given, edge="longest_edge")

@@ -59,12 +59,12 @@ class RowColumnTiles:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: the engine plans with a square of one tile."""
+        """The engine plans with a square of one tile."""
         rows, columns = self.grid(ImageSize(self.tile_size, self.tile_size))
         return (rows * columns + 1) * self.tokens_per_tile
 
     def with_overrides(self, overrides: Overrides) -> RowColumnTiles:
-        """See `Geometry.with_overrides`: sizes of the image and its tiles, or no tiles."""
+        """Sizes of the image and its tiles, or no tiles."""
         refuse_scoped(overrides.processor)
         given = read_kwargs(
             overrides.processor,

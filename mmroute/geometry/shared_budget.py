@@ -48,11 +48,11 @@ class SharedBudget:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`; the engine plans with a whole context for a video."""
+        """The engine plans with a whole context for a video."""
         return max(self.min_patches, self.max_patches) // _MERGE**2
 
     def with_overrides(self, overrides: Overrides) -> SharedBudget:
-        """See `Geometry.with_overrides`: nothing that is accepted has an effect."""
+        """Nothing that is accepted has an effect."""
         max_num_tiles(overrides.processor, 1)
         return self
 

@@ -91,7 +91,7 @@ class Slices:
         return sum(self.counts(ImageSize(self.planned_side, self.planned_side * self.max_slices)))
 
     def with_overrides(self, overrides: Overrides) -> Slices:
-        """See `Geometry.with_overrides`: the most slices, and how far patches are merged."""
+        """The most slices, and how far patches are merged."""
         check_known(overrides.processor, *COMMON_NAMES, *_OWN, *_IGNORED, *_SCOPES)
         for name, accepts in _IGNORED.items():
             if name in overrides.processor and not accepts(overrides.processor[name]):

@@ -74,7 +74,7 @@ class SmartResize:
         return self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, overrides: Overrides) -> SmartResize:
-        """See `Geometry.with_overrides`: limits, patches, or no resize at all."""
+        """Limits, patches, or no resize at all."""
         given = read_kwargs(
             overrides.processor,
             "min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize",

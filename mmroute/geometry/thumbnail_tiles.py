@@ -82,7 +82,7 @@ class ThumbnailTiles:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: the engine plans with an image that is not cut."""
+        """The engine plans with an image that is not cut."""
         side = int(math.sqrt(self.max_image_tokens * self._unit**2))
         return sum(self._counts(ImageSize(side, side)))
 
@@ -92,7 +92,7 @@ class ThumbnailTiles:
         return self.patch_size * self.downsample_factor
 
     def with_overrides(self, overrides: Overrides) -> ThumbnailTiles:
-        """See `Geometry.with_overrides`: all numbers of tiles and tokens."""
+        """All numbers of tiles and tokens."""
         refuse_scoped(overrides.processor)
         given = read_kwargs(
             overrides.processor,

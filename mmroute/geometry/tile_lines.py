@@ -51,12 +51,12 @@ class TileLines:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: the engine's largest image is one column of tiles."""
+        """The engine's largest image is one column of tiles."""
         lines = self.lines(ImageSize(self.tile_size, self.max_tiles * self.tile_size))
         return lines * self.line_side**2
 
     def with_overrides(self, overrides: Overrides) -> TileLines:
-        """See `Geometry.with_overrides`: how many tiles there may be, and whether there are any.
+        """How many tiles there may be, and whether there are any.
 
         The engine counts by flat kwargs, not by those in ``images_kwargs``, and by no fewest tiles.
         """

@@ -55,7 +55,7 @@ class TimedFrames:
         return _MOST_FRAMES * self.max_soft_tokens
 
     def with_overrides(self, overrides: Overrides) -> TimedFrames:
-        """See `Geometry.with_overrides`: which frames are decoded. The budget does not change."""
+        """Which frames are decoded. The budget does not change."""
         read_scoped_kwargs(overrides.processor, "videos_kwargs", "max_soft_tokens")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 

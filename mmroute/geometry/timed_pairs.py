@@ -83,7 +83,7 @@ class TimedPairs:
         return self.max_pixels // _PAIR // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, overrides: Overrides) -> TimedPairs:
-        """See `Geometry.with_overrides`: limits of the volume, and which frames are taken."""
+        """Limits of the volume, and which frames are taken."""
         names = ["size"]
         if self._samples_again:
             names += ["min_pixels", "max_pixels", "fps", "num_frames"]

@@ -46,7 +46,7 @@ class TokenBudget:
         return self.max_tokens * self.expand_factor**2
 
     def with_overrides(self, overrides: Overrides) -> TokenBudget:
-        """See `Geometry.with_overrides`: none was checked with the engine."""
+        """All are refused: none was checked with the engine."""
         if overrides.processor:
             raise InexactError(
                 Reason.UNSUPPORTED_PROCESSOR_KWARGS,

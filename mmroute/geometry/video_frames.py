@@ -47,7 +47,7 @@ class PooledFrames:
         return self._count(_MOST_FRAMES)
 
     def with_overrides(self, overrides: Overrides) -> PooledFrames:
-        """See `Geometry.with_overrides`: which frames are decoded."""
+        """Which frames are decoded."""
         read_scoped_kwargs(overrides.processor, "videos_kwargs")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
@@ -92,7 +92,7 @@ class NumberedFrames:
         return _MOST_FRAMES * self.tokens_per_frame
 
     def with_overrides(self, overrides: Overrides) -> NumberedFrames:
-        """See `Geometry.with_overrides`: which frames are decoded."""
+        """Which frames are decoded."""
         read_scoped_kwargs(overrides.processor, "videos_kwargs")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 

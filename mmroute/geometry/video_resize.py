@@ -48,7 +48,7 @@ class VideoResize:
         return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
     def with_overrides(self, overrides: Overrides) -> VideoResize:
-        """See `Geometry.with_overrides`: limits of the area, and which frames are decoded."""
+        """Limits of the area, and which frames are decoded."""
         given = read_scoped_kwargs(
             overrides.processor,
             "videos_kwargs",

@@ -74,11 +74,11 @@ class WindowCrops:
 
     @property
     def max_embeds(self) -> int:
-        """See `Geometry.max_embeds`: the engine counts all tokens of a large square."""
+        """The engine counts all tokens of a large square."""
         return len(self.replacement(ImageSize(_MAX_SIDE, _MAX_SIDE)).token_ids)
 
     def with_overrides(self, overrides: Overrides) -> WindowCrops:
-        """See `Geometry.with_overrides`; the processor fails on names that it does not know."""
+        """The processor fails on names that it does not know."""
         given = overrides.processor
         check_known(given, *_KNOWN)
         for name in _SIZES:

@@ -44,7 +44,7 @@ class MergedBlankLines:
 
     @classmethod
     def build(cls, tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> MergedBlankLines:
-        """See `PlacementRule.build`.
+        """Look up the tokens of line breaks.
 
         Raises:
             ModelError: `special_token_split`: one to four line breaks are not one token each.

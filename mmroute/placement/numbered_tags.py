@@ -46,7 +46,7 @@ class NumberedTags:
 
     @classmethod
     def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> NumberedTags:
-        """See `PlacementRule.build`. Encodes once what the start of a prompt is compared with."""
+        """Encodes once what the start of a prompt is compared with."""
         image_token = tokenizer.decode([tokens["image"]])
         start = tokenizer.encode(f"<s> {image_token}", add_special_tokens=False)
         return cls(tokenizer, tuple(start.tolist()))

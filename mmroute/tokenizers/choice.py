@@ -75,7 +75,7 @@ class PendingEncoder:
         return encoder.encode(text, add_special_tokens=add_special_tokens)
 
     def stats(self) -> EncoderStats:
-        """See `Encoder.stats`. Waits for the choice."""
+        """Waits for the choice."""
         return self.chosen().stats()
 
     def chosen(self) -> Encoder:

@@ -45,7 +45,7 @@ class KimiK3Chat:
 
     @property
     def content_format(self) -> str:
-        """See `Chat.content_format`: never parts, whatever the template could take."""
+        """Never parts, whatever the template could take."""
         return "string"
 
     @property
@@ -61,14 +61,14 @@ class KimiK3Chat:
 
     @property
     def request_fields(self) -> frozenset[str]:
-        """See `Chat.request_fields`: the engine hands them to the template."""
+        """The engine hands them to the template."""
         return frozenset({"response_format", "tool_choice"})
 
     def with_template(self, template: ChatTemplate) -> KimiK3Chat:
         return replace(self, template=template)
 
     def with_content_format(self, content_format: str) -> KimiK3Chat:
-        """See `Chat.with_content_format`: the engine's renderer has one form only."""
+        """The engine's renderer has one form only."""
         return self
 
     def render(

@@ -60,7 +60,7 @@ class MistralChat:
         return self
 
     def with_content_format(self, content_format: str) -> MistralChat:
-        """See `Chat.with_content_format`: the engine's renderer has one form only."""
+        """The engine's renderer has one form only."""
         return self
 
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:

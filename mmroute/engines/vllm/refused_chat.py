@@ -35,7 +35,7 @@ class RefusedChat:
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
-        """See `Chat.templates`. There are none that the engine uses."""
+        """There are none that the engine uses."""
         return {}
 
     @property

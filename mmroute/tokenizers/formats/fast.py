@@ -68,7 +68,7 @@ class HfTokenizer:
         return self.vocab_size - 1
 
     def encoder_stats(self) -> EncoderStats:
-        """See `Tokenizer.encoder_stats`. Waits for the choice of the encoder."""
+        """Waits for the choice of the encoder."""
         return self.encoder.stats()
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:

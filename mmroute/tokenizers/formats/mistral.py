@@ -78,7 +78,7 @@ class MistralTokenizer:
         return np.array(self.backend.encode(text, bos=add_special_tokens, eos=False), np.uint32)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """See `Codec.decode`. The tokens that frame calls and reasoning are never left out."""
+        """The tokens that frame calls and reasoning are never left out."""
         if isinstance(self.backend, Tekkenizer):
             return _decode_tekken(self.backend, ids, skip_special_tokens=skip_special_tokens)
         if skip_special_tokens:
@@ -101,7 +101,7 @@ class MistralTokenizer:
         return self.backend.id_to_piece(token_id)
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:
-        """See `Codec.offsets`; mistral-common has none."""
+        """None: mistral-common has no offsets."""
 
     def encoder_stats(self) -> None:
         """See `Tokenizer.encoder_stats`."""

@@ -84,7 +84,7 @@ class SentencePieceCodec:
         return np.array(ids, np.uint32)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """See `Codec.decode`. The leading space of the text is left out, as it is when encoding."""
+        """The leading space of the text is left out, as it is when encoding."""
         left_out = self._without_specials if skip_special_tokens else self.hidden
         kept = [i for i in ids if i not in left_out]
         parts = []
@@ -111,7 +111,7 @@ class SentencePieceCodec:
         return piece
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:
-        """See `Codec.offsets`. Normalization moves characters; the library's are of its result."""
+        """Normalization moves characters; the library's are of its result."""
 
 
 def processor(model: bytes, *, described_as: str) -> Any:

@@ -170,7 +170,7 @@ class TiktokenCodec:
             return None
 
     def token(self, token_id: int) -> str | None:
-        """See `Codec.token`. Bytes that are no UTF-8 on their own are written as hex."""
+        """An entry's text. Bytes that are no UTF-8 on their own are written as hex."""
         found = self._bytes(token_id)
         return None if found is None else found.decode("utf-8", "backslashreplace")
 
