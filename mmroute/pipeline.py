@@ -239,7 +239,7 @@ def _chat_ids(
 
 def _check_counts(model: ResolvedModel, items: Items) -> None:
     for modality, listed in items.items():
-        most = _rules(model, modality).most
+        most = _rules(model, modality).max_items
         if most is not None and len(listed) > most:
             raise InexactError(
                 Reason.TOO_MANY_IMAGES,

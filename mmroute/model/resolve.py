@@ -323,7 +323,7 @@ class _Resolver:
             own_geometry=None if geometry is own else own,
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
-            most=spec.most,
+            max_items=spec.max_items,
         )
 
     def _max_embeds(self, modality: Modality, geometry: AnyGeometry) -> int:

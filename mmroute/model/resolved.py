@@ -50,7 +50,7 @@ class MediaRules:
             is the same.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.
-        most: how many items the engine takes in one prompt; None for its limit of all models.
+        max_items: the most items in one prompt; None for the engine's limit for all models.
     """
 
     geometry: AnyGeometry
@@ -59,7 +59,7 @@ class MediaRules:
     own_geometry: AnyGeometry | None = None
     only_in_chats: bool = False
     identity: IdentityForm = IdentityForm.FILE
-    most: int | None = None
+    max_items: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,8 +135,8 @@ class MediaSpec(_Strict):
     """Words the engine puts around items; encoded when the model is loaded."""
     templates: Mapping[str, str] = Field(default_factory=dict)
     """Words that depend on an item, such as ``<row_{row}_col_{col}>``; encoded for each request."""
-    most: int | None = None
-    """How many items the engine takes in one prompt, if it is fewer than it takes of others."""
+    max_items: int | None = None
+    """The most items in one prompt, where the engine takes fewer than of other families."""
     only_in_chats: bool = False
     """Whether the engine refuses items beside a prompt that is no chat."""
     identity: IdentityForm = IdentityForm.FILE
