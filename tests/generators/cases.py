@@ -23,7 +23,7 @@ PLACEHOLDERS = {
     "pixtral-12b-2409": "[IMG]",
 }
 # Families whose small models only the conformance test runs on.
-FAMILY_PLACEHOLDERS = {
+FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-idefics3": "<image>",
     "small-smolvlm": "<image>",
     "small-granite4-vision": "<image>",
@@ -48,6 +48,15 @@ FAMILY_PLACEHOLDERS = {
     "small-kimi-k2.5": "<|media_pad|>",
     "small-kimi-k3": "<|kimi_image_placeholder|>",
     "small-paddleocr-vl": "<|IMAGE_PLACEHOLDER|>",
+    "small-minicpm-v-4.7": "<|image_pad|>",
+    "small-internvl-chat": "<image>",
+    "small-nemotron-nano-vl": "<image>",
+    "small-nemotron-omni": "<image>",
+    "small-dots-ocr": "<|imgpad|>",
+    # Text only; of the last the chats are rendered by Python code, and refused.
+    "small-llama": None,
+    "small-qwen3-next": None,
+    "small-gpt-oss": None,
 }
 
 _SIZES = (
@@ -125,13 +134,27 @@ def cases(model: str) -> Iterator[Case]:
 
 
 def family_cases(model: str) -> Iterator[Case]:
-    """What a family does of its own: sizes, placeholders, processor options."""
+    """What a family does of its own: sizes, placeholders, processor options; or texts alone."""
+    placeholder = FAMILY_PLACEHOLDERS[model]
+    if placeholder is None:
+        yield from _texts_alone(chats=model != "small-gpt-oss")
+        return
     yield from _sizes()
-    yield from _placeholders(FAMILY_PLACEHOLDERS[model])
+    yield from _placeholders(placeholder)
     image: Case = {"messages": [user(IMAGE, text("q"), IMAGE)]}
     for i, kwargs in enumerate(_FAMILY_KWARGS):
         images = sizes((300, 200), (150, 700))
         yield case(f"kwargs-{i}", "kwargs", **image, images=images, mm_processor_kwargs=kwargs)
+
+
+def _texts_alone(*, chats: bool) -> Iterator[Case]:
+    for one in (*_texts(), *_conversations(), *_requests()):
+        if not one.get("images") and (chats or "messages" not in one):
+            yield one
+    if chats:
+        yield case("tools", "api", messages=[user("q")], tools=[_TOOL])
+        image = [user(IMAGE, text("q"))]
+        yield case("image", "conversation", messages=image, images=sizes((60, 40)))
 
 
 def _sizes() -> Iterator[Case]:

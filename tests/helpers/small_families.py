@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files, byte_level, special_ids
 from small_native_families import NATIVE_FAMILIES
+from small_remote_families import REMOTE_FAMILIES
+from small_text_families import TEXT_FAMILIES
 from small_tile_families import TILE_FAMILIES
 
 _NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
@@ -193,7 +195,7 @@ def _muse() -> Files:
     )
 
 
-def _minicpm() -> Files:
+def _minicpm(version: str, **config: Any) -> Files:
     special = (
         "<|image_pad|>", "<|video_pad|>", "<image>", "</image>", "<slice>", "</slice>",
         "<image_id>", "</image_id>",
@@ -222,14 +224,19 @@ def _minicpm() -> Files:
         },
     }
     return _files(
-        "MiniCPMV4_6ForConditionalGeneration",
-        "minicpmv4_6",
+        f"MiniCPMV{version}ForConditionalGeneration",
+        f"minicpmv{version}",
         special,
         "<|image_pad|>",
         processor="MiniCPMV4_6",
         tokenizer_config={**named, "extra_special_tokens": named},
         preprocessor_config={"max_slice_nums": 6, "scale_resolution": 224},
-        config={"text_config": text, "vision_config": {"patch_size": 14, "image_size": 448}},
+        processor_config={"processor_class": f"MiniCPMV{version}Processor"},
+        config={
+            "text_config": text,
+            "vision_config": {"patch_size": 14, "image_size": 448},
+            **config,
+        },
         video_preprocessor_config={"video_processor_type": "MiniCPMV4_6VideoProcessor"},
     )
 
@@ -320,12 +327,15 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-granite4-vision": _granite,
     "small-lfm2-vl": _lfm2,
     "small-hunyuan-vl": _hunyuan,
-    "small-minicpm-v-4.6": _minicpm,
+    "small-minicpm-v-4.6": lambda: _minicpm("4_6"),
+    "small-minicpm-v-4.7": lambda: _minicpm("4_7", max_slice_nums=5, image_size=224),
     "small-muse-glimmer": _muse,
     "small-glm-4.1v": _glm,
     "small-minimax-m3": _minimax,
     "small-qwen3.5": _qwen3_5,
     **TILE_FAMILIES,
     **NATIVE_FAMILIES,
+    **REMOTE_FAMILIES,
+    **TEXT_FAMILIES,
 }
 """Name -> its files: JSON values, or text for a template."""

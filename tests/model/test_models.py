@@ -70,25 +70,14 @@ if (MODELS := real_models()) is not None:
         assert caught.value.reason is reason
 
 
-_REMOTE = "its configuration is code in the model's own repository, of which none is kept here"
-_ELSEWHERE = "proved by the vectors that MMROUTE_SMALL_VECTORS names"
 _AUDIO = "takes audio only, which vectors in the repository do not hold"
-_TEXT = "takes text only: see test_text_models.py"
 WITHOUT_SMALL_MODEL: Final = {
-    "dots-ocr": _REMOTE,
     "glm-5.3-flash": "vLLM refuses its configuration on a CPU",
-    "internvl-chat": _REMOTE,
     "llava-next-video": "takes videos only, which vectors in the repository do not hold",
-    "minicpm-v-4.7": _ELSEWHERE,
-    "nemotron-nano-vl": _REMOTE,
-    "nemotron-omni": _REMOTE,
     "pixtral-mistral": "the embedded model is of this family",
     "qwen2-audio": _AUDIO,
     "qwen3-asr": _AUDIO,
-    "text": _TEXT,
-    "text-hybrid": _TEXT,
-    "text-mistral": _TEXT,
-    "text-python-chat": _TEXT,
+    "text-mistral": "its tokenizer is a file of mistral-common: see test_text_models.py",
     "ultravox": _AUDIO,
 }
 
