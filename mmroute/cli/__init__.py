@@ -25,14 +25,16 @@ __all__ = ["main"]
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with a suggestion for a mistyped command."""
+    """argparse, with a suggestion for a mistyped command or option."""
 
     def error(self, message: str) -> NoReturn:
+        near = None
         if "invalid choice" in message:
             given, *known = message.split("'")[1::2]
             near = nearest(given, known)
-            message += f" Did you mean {near!r}?" if near else ""
-        super().error(message)
+        elif "unrecognized arguments: -" in message:
+            near = nearest(message.split()[2].partition("=")[0], self._option_string_actions)
+        super().error(message + (f". Did you mean {near!r}?" if near else ""))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if None in (sys.stdin, sys.stdout):
         print("mmroute: standard input and output must be open", file=sys.stderr)
         return EXIT_FAILURE
-    arguments = _parser().parse_args(argv)
+    arguments, unknown = _parser().parse_known_args(argv)
+    if unknown:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", ModelIdWarning)

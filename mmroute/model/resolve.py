@@ -110,6 +110,7 @@ class _Resolver:
         self.family = family
         self.fast_paths = fast_paths
         self.origins: list[Origin] = []
+        self.within = ""  # begins the names of values that videos or audio have beside images
 
     def resolve(self, engine: EngineProfile, model_id: str | None) -> ResolvedModel:
         self._check_requirements()
@@ -175,7 +176,7 @@ class _Resolver:
                 raise self._invalid(str(ref), value, " or ".join(map(shown, allowed)))
 
     def _note(self, name: str, value: Any, source: str) -> None:
-        self.origins.append(Origin(name, value, source))
+        self.origins.append(Origin(f"{self.within}{name}", value, source))
 
     def _note_bos(self, tokenizer: Tokenizer) -> None:
         added = tokenizer.encode("", add_special_tokens=True).tolist()
@@ -226,6 +227,7 @@ class _Resolver:
         return value
 
     def _invalid(self, name: str, value: object, wanted: str) -> ModelError:
+        name = f"{self.within}{name}"
         source = next((o.source for o in reversed(self.origins) if o.name == name), "?")
         return ModelError(
             Reason.INVALID_CONFIG_FIELD,
@@ -300,6 +302,7 @@ class _Resolver:
     def _media_rules(
         self, modality: Modality, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
     ) -> MediaRules:
+        self.within = "" if modality is Modality.IMAGE else f"{modality}."
         geometry = self._geometry(spec, tokenizer, tokens)
         target: tuple[int, ...] = ()
         if spec.target is not None:
@@ -316,10 +319,12 @@ class _Resolver:
         own = geometry
         if self.defaults is not None:
             geometry = configured_geometry(geometry, modality, self.defaults)
+        max_embeds = self._max_embeds(modality, geometry)
+        self.within = ""
         return MediaRules(
             geometry,
             target,
-            self._max_embeds(modality, geometry),
+            max_embeds,
             own_geometry=None if geometry is own else own,
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,

@@ -295,6 +295,14 @@ def test_every_reason_is_documented() -> None:
     assert all(f"| `{reason}` |" in documented for reason in Reason)
 
 
+def test_values_of_each_modality_have_names_of_their_own(
+    small_model: Callable[[str], Path],
+) -> None:
+    names = [origin.name for origin in resolve_model(str(small_model("small-qwen2.5-vl"))).origins]
+    assert {"patch_size", "video.patch_size"} <= {*names}
+    assert len(names) == len({*names})
+
+
 def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[..., Path]) -> None:
     """transformers 5 writes it into processor_config.json, and then reads it only there."""
 
