@@ -123,8 +123,7 @@ def prepare(
         items, ids = _chat_ids(model, request, links, lap)
     _check_counts(model, items)
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
-    if items.keys() - {Modality.IMAGE}:
-        check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
+    check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
     insertions = _insertions(model, geometries, items, len(ids)) if items else []
     lap(Stage.COUNT)
     return Prepared(request, ids, items, geometries, insertions)
@@ -151,11 +150,6 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
     """
     rules = _rules(model, modality)
     overrides = request.overrides_of(modality)
-    if modality is Modality.IMAGE and overrides.media_io:
-        raise InexactError(
-            Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-            "media_io_kwargs.image: what it changes was not observed; leave it out",
-        )
     if not overrides.processor and not overrides.media_io:
         return rules.geometry
     if model.defaults is None or rules.own_geometry is None:

@@ -44,13 +44,15 @@ def given_items(request: Request, engine: EngineProfile) -> Items:
     """The items beside a prompt, which has placeholders for them.
 
     Raises:
-        InexactError: `too_many_images`, `image_refused`, `item_refused`.
+        InexactError: `too_many_images`, `image_refused`, `item_refused`,
+            `unsupported_processor_kwargs`.
     """
     given: dict[Modality, Sequence[Item]] = {
         Modality.IMAGE: request.images,
         Modality.VIDEO: request.videos,
         Modality.AUDIO: request.audios,
     }
+    _check_media_io(request, given)
     return {
         modality: _within_limits(modality, items, engine)
         for modality, items in given.items()
@@ -94,7 +96,17 @@ def items_of_parts(
         left = len(list(waiting[modality]))
         if left:
             raise left_over(modality, left, len(listed))
+    _check_media_io(request, items)
     return items
+
+
+def _check_media_io(request: Request, items: Items) -> None:
+    """Refuse overrides for reading images, which were not observed; geometries read the others."""
+    if items.get(Modality.IMAGE) and request.media_io_of(Modality.IMAGE):
+        raise InexactError(
+            Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+            "media_io_kwargs.image: what it changes was not observed; leave it out",
+        )
 
 
 def left_over(modality: Modality, left: int, given: int) -> InexactError:
@@ -118,6 +130,8 @@ def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSi
     Raises:
         InexactError: `item_refused`.
     """
+    if items.keys() <= {Modality.IMAGE}:
+        return  # `_within_limits` has added them up
     decoded = 0
     for listed in items.values():
         for item in listed:

@@ -104,12 +104,9 @@ class CanvasTiles:
             to_max_canvas=self.to_max_canvas,
         )
 
-    def _tokens_per_tile(self) -> int:
-        shuffled = round(1 / self.pixel_shuffle_ratio**2)
-        return (self.tile_size // self.patch_size) ** 2 // shuffled
-
     def _replacement(self, rows: int, columns: int) -> Replacement:
-        per_tile = self._tokens_per_tile()
+        shuffled = round(1 / self.pixel_shuffle_ratio**2)
+        per_tile = (self.tile_size // self.patch_size) ** 2 // shuffled
         check_count((rows * columns + 1) * per_tile)
         tile = np.full(per_tile, self.patch_token_id, dtype=np.uint32)
         row = np.full((columns, per_tile + 1), self.patch_token_id, dtype=np.uint32)
