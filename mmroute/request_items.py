@@ -80,11 +80,16 @@ def items_of_parts(
         Modality.VIDEO: request.videos,
         Modality.AUDIO: request.audios,
     }
+    if not parts and not any(given.values()):
+        return {}
     waiting: dict[Modality, Iterator[Item]] = {m: iter(items) for m, items in given.items()}
     items: dict[Modality, Sequence[Item]] = {}
     fetcher = None if links is None else _fetcher(links)
-    for modality in dict.fromkeys(part.modality for part in parts):
-        own = [part for part in parts if part.modality is modality]
+    modalities = dict.fromkeys([part.modality for part in parts])
+    for modality in modalities:
+        own = parts
+        if len(modalities) > 1:
+            own = [part for part in parts if part.modality is modality]
         if len(own) > engine.most(modality):
             raise _too_many(modality, engine)
         read = _reader(modality, request, engine)
@@ -93,7 +98,7 @@ def items_of_parts(
         found = _items(own, waiting[modality], read, fetcher)
         items[modality] = _within_limits(modality, found, engine)
     for modality, listed in given.items():
-        left = len(list(waiting[modality]))
+        left = len(list(waiting[modality])) if listed else 0
         if left:
             raise left_over(modality, left, len(listed))
     _check_media_io(request, items)

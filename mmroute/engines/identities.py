@@ -10,6 +10,7 @@ from mmroute.errors import invalid, shown
 from mmroute.items import (
     Identity,
     IdentityForm,
+    ImageSize,
     Item,
     Modality,
     VideoFile,
@@ -52,6 +53,9 @@ def identities(
         overrides = request.overrides_of(modality)
         found[modality] = []
         for item in listed:
+            if isinstance(item, ImageSize) and item.uuid is None:
+                found[modality].append(None)  # the commonest item, at the least cost
+                continue
             identity = model.engine.identify(
                 item,
                 overrides=overrides,
