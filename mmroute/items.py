@@ -325,7 +325,7 @@ def check_items(name: str, items: object, modality: Modality) -> None:
         ):
             continue  # the commonest item, at the least cost
         if not isinstance(item, kinds):
-            raise invalid(f"{name}[{index}] must be an {_names(kinds)}, found {shown(item)}")
+            raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {shown(item)}")
         _check_numbers(size_of(cast("Item", item)))
 
 

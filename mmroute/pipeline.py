@@ -305,8 +305,8 @@ def _insertions(
             if num_embeds > limit:
                 raise InexactError(
                     Reason.ITEM_TOO_LARGE,
-                    f"an {modality} of {numbers[number]} has {num_embeds} features; the engine's "
-                    f"encoder cache is sure to hold {limit}",
+                    f"{modality} {number + 1} ({numbers[number]}) has {num_embeds} features; the "
+                    f"engine's encoder cache is sure to hold {limit}",
                 )
             total += num_embeds
             if total >= model.max_model_len:

@@ -303,7 +303,7 @@ def with_uuid(item: ItemT, uuid: str | None) -> ItemT:
         return item
     if size.uuid is not None:
         raise invalid(
-            f"an {item.modality} part has the uuid {shown(uuid)}, and its entry in "
+            f"a part of type {item.modality} has the uuid {shown(uuid)}, and its entry in "
             f"`{item.modality}s` has {shown(size.uuid)}"
         )
     if isinstance(item, ImageFile):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill, repeated
@@ -106,6 +107,11 @@ class NumberedFrames:
 
     def _replacement(self, frames: int, context: RequestContext) -> Replacement:
         texts = [self.frame.format(number=n + 1) + self.fill + self.end for n in range(frames)]
-        (position,) = context.encode(self.fill).tolist()
+        fill_ids = context.encode(self.fill).tolist()
+        if len(fill_ids) != 1:
+            raise InexactError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{self.fill!r} must be one token, but the tokenizer makes {fill_ids} of it",
+            )
         counts = [self.tokens_per_frame] * frames
-        return repeated(context.encode(self.separator.join(texts)), position, counts)
+        return repeated(context.encode(self.separator.join(texts)), fill_ids[0], counts)

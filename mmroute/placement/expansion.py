@@ -118,8 +118,8 @@ Target = TypeVar("Target", bound=Hashable)
 def match_targets(ids: TokenIds, insertions: Sequence[Insertion]) -> list[Match]:
     """The placeholders that the insertions take; fewer if the prompt has too few.
 
-    Insertions of one target form a queue: the k-th placeholder takes the k-th of them, whoever
-    wrote it. Each step takes the earliest placeholder of any queue behind the one before.
+    Insertions of one target form a queue: the k-th placeholder takes the k-th of them, typed or
+    rendered. Each step takes the earliest placeholder of any queue behind the one before.
     """
     targets = [insertion.target for insertion in insertions]
     if len(targets[0]) == 1 and targets.count(targets[0]) == len(targets):  # nearly every model

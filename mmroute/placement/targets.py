@@ -1,4 +1,4 @@
-"""The general rule: an item takes the next placeholder of its target, whoever wrote it."""
+"""The general rule: an item takes the next placeholder of its target, typed or rendered."""
 
 from __future__ import annotations
 
