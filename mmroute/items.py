@@ -164,6 +164,8 @@ class IdentityForm(StrEnum):
     """Its file, with what it is converted to."""
     UNCONVERTED_FILE = "unconverted_file"
     """Its file alone: the engine converts nothing for the model."""
+    FEATURES = "features"
+    """What its encoder gets, whatever name the client has for it: known to the worker alone."""
     VISION_CHUNK = "vision_chunk"
     """Its decoded pixels, as one of images and pieces of videos: not to be had from the file."""
 

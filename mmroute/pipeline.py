@@ -117,7 +117,7 @@ def prepare(
     if request.messages is None:
         items = _given_items(model, request)
         lap(Stage.PARSE)
-        ids = _prompt_ids(model, request)
+        ids = _prompt_ids(model, request, with_items=bool(items))
         lap(Stage.ENCODE)
     else:
         items, ids = _chat_ids(model, request, links, lap)
@@ -150,7 +150,8 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
     """
     rules = _rules(model, modality)
     overrides = request.overrides_of(modality)
-    if not overrides.processor and not overrides.media_io:
+    plain = not overrides.processor and not overrides.media_io
+    if plain or not model.engine.reads_processor_kwargs:
         return rules.geometry
     if model.defaults is None or rules.own_geometry is None:
         return rules.geometry.with_overrides(overrides)
@@ -205,10 +206,11 @@ def _given_items(model: ResolvedModel, request: Request) -> Items:
     return items
 
 
-def _prompt_ids(model: ResolvedModel, request: Request) -> TokenIds:
+def _prompt_ids(model: ResolvedModel, request: Request, *, with_items: bool) -> TokenIds:
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
-    return _encode(model, request.prompt, add_special_tokens=request.add_special_tokens)
+    specials = model.engine.adds_special_tokens(model.tokenizer, request, with_items=with_items)
+    return _encode(model, request.prompt, add_special_tokens=specials)
 
 
 def _chat_ids(

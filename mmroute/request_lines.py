@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, problem, shown
+from mmroute.hashing import BlockHashes, PageHashes
 from mmroute.items import (
     AudioLength,
     ImageSize,
@@ -159,7 +160,11 @@ def blocks_answer(
     Raises:
         InexactError: `image_identity_unknown`, `block_size_unknown`.
     """
-    hashes = routing.block_hashes(algorithm, block_size=block_size, seed=seed)
+    hashes: BlockHashes | PageHashes
+    if routing.hashing.pages:
+        hashes = routing.page_hashes(_page_size(block_size))
+    else:
+        hashes = routing.block_hashes(algorithm, block_size=block_size, seed=seed)
     identities = [identity for identity in routing.image_identities if identity is not None]
     model_id = routing.hashing.model_id
     return {
@@ -168,6 +173,16 @@ def blocks_answer(
         "image_identity_sources": [identity.source.value for identity in identities],
         **({"model_id": model_id} if routing.covers_model_id and model_id else {}),
     }
+
+
+def _page_size(given: int | None) -> int:
+    if given is None:
+        raise InexactError(
+            Reason.BLOCK_SIZE_UNKNOWN,
+            "the engine chooses the size of its pages by its attention backend; give the worker's "
+            "(its --page-size, or block_size of its BlockStored events)",
+        )
+    return given
 
 
 def _json_object(line: str | bytes) -> dict[str, Any]:

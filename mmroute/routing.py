@@ -15,10 +15,13 @@ from mmroute.hashing import (
     ExtraKeys,
     HashedItem,
     Hashing,
+    PageHashes,
     extra_keys,
     hash_blocks,
+    hash_pages,
     image_hash,
     pad_value_ids,
+    wide_pad_value_ids,
 )
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
@@ -174,6 +177,33 @@ class Routing:
             previous=previous,
         )
 
+    def page_hashes(self, page_size: int) -> PageHashes:
+        """The hashes SGLang computes for the full pages of this prompt, and publishes.
+
+        Args:
+            page_size: the server's ``--page-size``, in tokens.
+
+        Raises:
+            InexactError: the request is inexact, or has a LoRA adapter; `image_identity_unknown`
+                if the number by which the worker tells an image from others is not known.
+            ValueError: `page_size` is no positive integer.
+        """
+        if self.lora is not None:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                "lora: the page hashes of requests to a LoRA adapter are not covered for SGLang",
+            )
+        token_ids = self.token_ids
+        if any(identity is None for _, identity in self.items):
+            raise InexactError(
+                Reason.IMAGE_IDENTITY_UNKNOWN,
+                "SGLang hashes the decoded pictures unless the request has mm_hashes: give each "
+                "image's entry as its `uuid`. For Qwen3-VL it ignores them, and no page hash of a "
+                "request with images can be told",
+            )
+        padded = wide_pad_value_ids(token_ids, self._numbered()) if self.items else token_ids
+        return hash_pages(padded, page_size=page_size, cache_salt=self.cache_salt)
+
     def extra_keys(
         self, *, block_size: int | None = None
     ) -> tuple[tuple[ExtraKey, ...] | None, ...]:
@@ -186,6 +216,11 @@ class Routing:
         return tuple(self._extra_keys(self._block_size(block_size)))
 
     def _block_size(self, given: int | None) -> int:
+        if self.hashing.pages:
+            raise InexactError(
+                Reason.UNSUPPORTED_ENGINE_SETTING,
+                "SGLang has no block hashes, but hashes of pages: Routing.page_hashes",
+            )
         if self.hashing.refused:
             raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.hashing.refused)
         size = self.hashing.block_size if given is None else given
@@ -200,7 +235,9 @@ class Routing:
     @property
     def covers_model_id(self) -> bool:
         """Whether identities cover the engine's model string: all do but a client's own uuid."""
-        return any(i is not None and i.source is not IdentitySource.UUID for _, i in self.items)
+        return not self.hashing.pages and any(
+            i is not None and i.source is not IdentitySource.UUID for _, i in self.items
+        )
 
     def _extra_keys(self, block_size: int) -> ExtraKeys:
         check_block_size(block_size)
@@ -269,7 +306,8 @@ class Routing:
                     Reason.IMAGE_IDENTITY_UNKNOWN,
                     f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
                 )
-            pairs.append((placeholder, image_hash(identity.value)))
+            number = int(identity.value, 16) if self.hashing.pages else image_hash(identity.value)
+            pairs.append((placeholder, number))
         return pairs
 
 

@@ -156,7 +156,7 @@ def add_blocks(commands: Commands) -> None:
     blocks = add_command(
         commands,
         "blocks",
-        "requests in (JSON Lines), the block hashes that vLLM publishes out",
+        "requests in (JSON Lines), the block hashes that the engine publishes out",
         _blocks,
         epilog=_REQUESTS_HELP + _BLOCKS_ANSWERS + _EXIT_STATUS,
     )

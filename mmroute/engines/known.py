@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason, nearest
 
 __all__ = ["engine_names", "find_engine"]
 
-_PROFILES: Final[Mapping[str, EngineProfile]] = {"vllm": VLLM}
+_PROFILES: Final[Mapping[str, EngineProfile]] = {"sglang": SGLANG, "vllm": VLLM}
 
 
 def engine_names() -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mmroute.request import Request
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["EngineProfile", "Identify", "LoadChat", "LongestContext"]
+__all__ = ["AddsSpecialTokens", "EngineProfile", "Identify", "LoadChat", "LongestContext"]
 
 
 class Identify(Protocol):
@@ -85,6 +85,19 @@ class LongestContext(Protocol):
         """
 
 
+class AddsSpecialTokens(Protocol):
+    """Whether the engine puts special tokens around the text of a prompt."""
+
+    def __call__(self, tokenizer: Tokenizer, request: Request, /, *, with_items: bool) -> bool:
+        """Whether it does.
+
+        Args:
+            tokenizer: of the model.
+            request: with the prompt.
+            with_items: whether there are items beside it.
+        """
+
+
 ParseChat: TypeAlias = "Callable[[Request], ParsedChat]"
 """Checks the messages of a request as the engine's API does, and takes them apart."""
 
@@ -108,6 +121,9 @@ class EngineProfile:
         identify: names items.
         longest_context: of a model.
         hashing: the defaults of its block hashes.
+        adds_special_tokens: to the text of a prompt.
+        reads_processor_kwargs: whether ``mm_processor_kwargs`` of a request change anything.
+        only_checked_families: whether families are refused that were not checked on it.
         limits: the most items of a modality in one prompt, where it is not `max_items`.
         media_domains: hosts of links that it follows; empty for all.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
@@ -126,6 +142,9 @@ class EngineProfile:
     identify: Identify
     longest_context: LongestContext
     hashing: Hashing
+    adds_special_tokens: AddsSpecialTokens
+    reads_processor_kwargs: bool = True
+    only_checked_families: bool = False
     limits: Mapping[Modality, int] = field(default_factory=dict)
     media_domains: frozenset[str] = frozenset()
     lora_in_identities: bool = False

@@ -17,6 +17,7 @@ from mmroute.hashing.pad_values import (
     wide_pad_value_ids,
     wide_pad_values,
 )
+from mmroute.hashing.sglang import PageHashes, hash_pages
 from mmroute.hashing.vllm import Algorithm, BlockHashes, Hashing, hash_blocks, none_hash
 
 __all__ = [
@@ -28,9 +29,11 @@ __all__ = [
     "ExtraKeys",
     "HashedItem",
     "Hashing",
+    "PageHashes",
     "event_extra_keys",
     "extra_keys",
     "hash_blocks",
+    "hash_pages",
     "image_hash",
     "local_block_hashes",
     "none_hash",

@@ -53,6 +53,8 @@ class Hashing:
         algorithm: a value of `Algorithm`.
         block_size: tokens under one hash; None where the engine chooses them for the model.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
+        pages: whether the engine hashes pages of `mmroute.hashing.wide_pad_value_ids` (SGLang)
+            and not blocks.
         refused: why no hash can be told; empty if they can.
         model_id: the engine's model string, which identities of content cover; empty where it
             does not enter because a server answers.
@@ -62,6 +64,7 @@ class Hashing:
     algorithm: str = Algorithm.SHA256
     block_size: int | None = 16
     seed: str | None = None
+    pages: bool = False
     refused: str = ""
     model_id: str = ""
     guessed: bool = False

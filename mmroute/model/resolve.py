@@ -90,8 +90,27 @@ def resolve_files(
         ModelError: with the reason, the file and field, and the remedy.
     """
     family = family.for_engine(engine.name)
+    _check_covered(family, engine, settings)
     resolver = _Resolver(files, family, fast_paths or FastPaths(), settings or EngineSettings())
     return resolver.resolve(engine, model_id)
+
+
+def _check_covered(
+    family: FamilySpec, engine: EngineProfile, settings: EngineSettings | None
+) -> None:
+    if not engine.only_checked_families:
+        return
+    if settings not in (None, EngineSettings()):
+        raise ModelError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"settings of an engine are read from vLLM's options; {engine.name} has others.",
+        )
+    if engine.name not in family.checked:
+        why = family.refused or "it was not checked on it"
+        raise ModelError(
+            Reason.UNKNOWN_FAMILY,
+            f"The family {family.family} is not covered for {engine.name}: {why}.",
+        )
 
 
 class _Resolver:

@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationError,
     model_validator,
 )
@@ -40,7 +41,9 @@ __all__ = [
 ]
 
 _Ref = Annotated[
-    FieldRef, BeforeValidator(lambda v: FieldRef.parse(v) if isinstance(v, str) else v)
+    FieldRef,
+    BeforeValidator(lambda v: FieldRef.parse(v) if isinstance(v, str) else v),
+    PlainSerializer(str),
 ]
 
 
@@ -225,6 +228,8 @@ class FamilySpec(_Strict):
     """Field -> the values that this spec holds for; a model with another is refused by name."""
     without: tuple[_Ref, ...] = ()
     """Fields that no model of this family has: another family's, or a contradiction."""
+    refused: str = ""
+    """Why the answers of an engine are not covered for this family; in that engine's own table."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
     embedded: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Final, Protocol
 
 from mmroute.placement.blank_lines import MergedBlankLines
+from mmroute.placement.exact_targets import ExactRule
 from mmroute.placement.expansion import Placement
 from mmroute.placement.numbered_tags import NumberedTags
 from mmroute.placement.rendered import RenderedByTokenizer
@@ -43,6 +44,9 @@ _OWN: Final[Mapping[str, PlacementRule]] = {
     "merged_blank_lines": MergedBlankLines,
     "numbered_tags": NumberedTags,
     "rendered": RenderedByTokenizer,
+    "exact_pads": ExactRule(words=("<image>", "<|placeholder|>")),
+    "exact_rows": ExactRule(words=("<placeholder>",)),
+    "exact_in_text": ExactRule(in_text=True),
 }
 
 

@@ -228,7 +228,7 @@ def test_a_hub_snapshot_is_read_with_its_commit(
 
 
 def test_unknown_backends_are_refused() -> None:
-    assert engine_names() == ["vllm"]
+    assert engine_names() == ["sglang", "vllm"]
     with pytest.raises(ModelError) as caught:
         Normalizer.from_pretrained(EMBEDDED_MODEL, backend="vlm")
     assert caught.value.reason is Reason.UNKNOWN_BACKEND

@@ -30,4 +30,5 @@ VLLM: Final = EngineProfile(
     identify=item_identity,
     longest_context=longest_context,
     hashing=Hashing(algorithm="sha256", block_size=16),
+    adds_special_tokens=lambda _tokenizer, request, *, with_items: request.add_special_tokens,  # noqa: ARG005 - vLLM asks the request alone
 )

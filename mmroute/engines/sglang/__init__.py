@@ -1,0 +1,1 @@
+"""What SGLang does before its scheduler sees a request."""

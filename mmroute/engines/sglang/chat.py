@@ -1,0 +1,177 @@
+"""Chats as SGLang renders them: to text, to token IDs, and often to text and back once more.
+
+Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`,
+`_can_reuse_text_only_prompt_ids`), ``srt/managers/tokenizer_manager.py`` (`_tokenize_texts`),
+``srt/multimodal/processors/base_processor.py`` (`process_mm_data`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.template import ChatTemplate
+from mmroute.chat.template_files import chat_templates
+from mmroute.engines.sglang.tools import flat_tools, template_tools
+from mmroute.errors import InexactError, ModelError, Reason, invalid
+from mmroute.geometry import TokenIds
+from mmroute.items import Item, Modality
+from mmroute.request import Request
+from mmroute.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from mmroute.model.files import ModelFiles
+    from mmroute.model.resolved import MediaRules
+    from mmroute.model.spec import FamilySpec
+
+__all__ = ["SglangChat", "adds_special_tokens", "load_chat"]
+
+_MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
+# Parameters of apply_chat_template, which a request must not set a second time.
+_REFUSED_KWARGS: Final = frozenset({
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation",
+    "max_length", "messages", "padding", "return_assistant_tokens_mask", "return_dict",
+    "return_tensors", "self", "tokenize", "tokenizer_kwargs", "tools", "truncation",
+})  # fmt: skip
+
+
+def load_chat(
+    files: ModelFiles,
+    family: FamilySpec,
+    tokenizer: Tokenizer,
+    _media: Mapping[Modality, MediaRules],
+) -> SglangChat:
+    """The chat renderer of one model.
+
+    Raises:
+        ModelError: its chat template cannot be loaded, or knows no items: how the engine gives it
+            message contents is not covered then.
+    """
+    template, tool_template = chat_templates(files)
+    template = template or tool_template
+    if template is not None and not any(word in template.source for word in _MEDIA_WORDS):
+        raise ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{files.name}: the chat template {template.origin} of family {family.family} says "
+            "nothing of images; chats with such a template are not covered for SGLang.",
+        )
+    return SglangChat(template, tokenizer, tokenizer.template_tokens)
+
+
+def adds_special_tokens(tokenizer: Tokenizer, request: Request, *, with_items: bool) -> bool:
+    """Whether the engine puts special tokens around the text of a prompt, whatever is asked."""
+    bos = tokenizer.template_tokens.get("bos_token")
+    return not (with_items and bos and str(request.prompt).startswith(bos))
+
+
+@dataclass(frozen=True, slots=True)
+class SglangChat:
+    """Renders chats with the model's template, as SGLang 0.5.23 does.
+
+    Attributes:
+        template: for all requests; None if the model has none.
+        tokenizer: of the model.
+        special_tokens: ``bos_token`` and the like, which templates may write.
+    """
+
+    template: ChatTemplate | None
+    tokenizer: Tokenizer
+    special_tokens: Mapping[str, str]
+
+    @property
+    def content_format(self) -> str:
+        """See `Chat.content_format`."""
+        return "openai"
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """See `Chat.origins`."""
+        return {
+            "chat_template": self.template.origin if self.template else "none",
+            "content_format": "words of the chat template",
+        }
+
+    @property
+    def templates(self) -> Mapping[str, ChatTemplate]:
+        """See `Chat.templates`."""
+        return {"default": self.template} if self.template else {}
+
+    @property
+    def request_fields(self) -> frozenset[str]:
+        """See `Chat.request_fields`."""
+        return frozenset({"reasoning_effort", "thinking"})
+
+    def with_template(self, template: ChatTemplate) -> SglangChat:
+        """See `Chat.with_template`."""
+        return replace(self, template=template)
+
+    def with_content_format(self, _content_format: str) -> SglangChat:
+        """See `Chat.with_content_format`: SGLang has no such option."""
+        return self
+
+    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
+        """See `Chat.render`."""
+        messages = list(chat.messages)
+        continued = ""
+        last = messages[-1]
+        if last["role"] == "assistant" and isinstance(last["content"], str):
+            if request.continue_final_message:
+                continued = messages.pop()["content"]
+            else:
+                messages[-1] = {"role": "user", "content": last["content"]}
+        ids = self._encode(self._rendered(messages, request))
+        if continued:
+            ids = np.concatenate([ids, self._encode_continued(continued)])
+        adds_by_itself = len(self.tokenizer.encode("", add_special_tokens=True)) > 0
+        if not items and not adds_by_itself:
+            return ids
+        text = self.tokenizer.decode(ids.tolist())
+        bos = self.special_tokens.get("bos_token")
+        written = bool(items and bos and text.startswith(bos))
+        return self._encode(text, add_special_tokens=not written)
+
+    def _rendered(self, messages: list[dict[str, Any]], request: Request) -> str:
+        if self.template is None:
+            raise InexactError(
+                Reason.CHAT_TEMPLATE_MISSING,
+                "the model has no chat template; send a rendered `prompt` instead",
+            )
+        kwargs = request.chat_template_kwargs
+        if refused := _REFUSED_KWARGS & kwargs.keys():
+            raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
+        tools = template_tools(request.tools)
+        try:
+            return self._attempt(self.template, messages, kwargs, tools)
+        except InexactError as error:
+            if tools is None or error.reason is not Reason.CHAT_TEMPLATE_FAILED:
+                raise
+            return self._attempt(self.template, messages, kwargs, flat_tools(tools))
+
+    def _attempt(
+        self,
+        template: ChatTemplate,
+        messages: list[dict[str, Any]],
+        kwargs: Mapping[str, Any],
+        tools: list[dict[str, Any]] | None,
+    ) -> str:
+        return template.render(
+            messages,
+            variables={"documents": None, **self.special_tokens, **kwargs, "tools": tools},
+            add_generation_prompt=True,  # the API has no field for it
+            continue_final_message=False,
+        )
+
+    def _encode_continued(self, text: str) -> TokenIds:
+        ids = self._encode(text, add_special_tokens=True)
+        begins = len(ids) and ids[0] == self.tokenizer.bos_token_id
+        return ids[1:] if begins else ids
+
+    def _encode(self, text: str, *, add_special_tokens: bool = False) -> TokenIds:
+        try:
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        except ValueError as error:
+            raise invalid(f"the prompt cannot be encoded: {error}") from error

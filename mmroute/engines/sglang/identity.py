@@ -1,0 +1,34 @@
+"""What tells images apart in SGLang's prefix cache: a number of 64 bits.
+
+The client's own, if its request has ``mm_hashes``. Otherwise a hash of the decoded picture as the
+worker's processor computes it, which nobody else can know. Source: SGLang 0.5.23
+``srt/managers/tokenizer_manager.py`` (`_tokenize_one_request`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from mmroute.hashing.pad_values import image_hash
+from mmroute.items import Identity, IdentityForm, IdentitySource, Item, size_of
+
+__all__ = ["item_identity"]
+
+_HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
+
+
+def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | None:
+    """The item's entry in ``mm_hashes``, as 16 hexadecimal digits; None if it has none.
+
+    Args:
+        item: an image. A uuid of 16 hexadecimal digits is that entry; of another one
+            `mmroute.hashing.image_hash` makes it.
+        form: what the engine hashes for the model.
+    """
+    uuid = size_of(item).uuid
+    if not uuid or form is IdentityForm.FEATURES:
+        return None
+    if _HASH.fullmatch(uuid):
+        return Identity(uuid.lower(), IdentitySource.UUID)
+    return Identity(f"{image_hash(uuid):016x}", IdentitySource.UUID_HASH)

@@ -1,0 +1,86 @@
+"""Which chat messages SGLang's API accepts, and what of them it keeps.
+
+Source: SGLang 0.5.23 ``srt/entrypoints/openai/protocol.py``. Keys that a type does not name are
+dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+
+__all__ = ["CHAT"]
+
+_Lower = BeforeValidator(lambda role: role.lower() if isinstance(role, str) else role)
+
+
+class _Text(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class _Thinking(BaseModel):
+    type: Literal["thinking", "reasoning"]
+    thinking: str | None = None
+    text: str | None = None
+
+
+class _Url(BaseModel):
+    url: str
+    detail: Literal["auto", "low", "high", "default"] | None = "auto"
+    max_dynamic_patch: None = None  # these change how some models count an image
+    min_dynamic_patch: None = None
+    max_long_side_pixel: None = None
+    content_hash: None = None
+
+
+class _Image(BaseModel):
+    type: Literal["image_url"]
+    image_url: _Url
+    modalities: Literal["image"] | None = "image"
+    uuid: Any = None  # mmroute's own: the image's entry in mm_hashes
+    bare: bool = False  # likewise: a part that takes the next of `images`
+
+
+_Part = Annotated[_Text | _Thinking | _Image, Field(discriminator="type")]
+
+
+class _Function(BaseModel):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _ToolCall(BaseModel):
+    id: str | None = None
+    index: int | None = None
+    type: Literal["function"] = "function"
+    function: _Function
+
+
+class _User(BaseModel):
+    role: Literal["user"]
+    content: str | list[_Part]
+
+
+class _Message(BaseModel):
+    role: Annotated[
+        Literal[
+            "system", "assistant", "tool", "function", "developer", "latest_reminder", "root"
+        ],
+        _Lower,
+    ]  # fmt: skip
+    content: str | list[_Part] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    phase: Literal["commentary", "final_answer"] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tools: None = None  # of a message: not covered
+    prefix: bool | None = None
+
+
+CHAT: TypeAdapter[list[_User | _Message]] = TypeAdapter(
+    Annotated[list[_User | _Message], Field(min_length=1)]
+)
+"""The messages of a chat."""

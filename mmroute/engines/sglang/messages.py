@@ -1,0 +1,140 @@
+"""OpenAI chat messages, taken apart as SGLang does it before any template.
+
+Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`),
+``srt/parser/jinja_template_utils.py`` (`process_content_for_template_format`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from pydantic import ValidationError
+
+from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart
+from mmroute.engines.sglang.message_schema import CHAT
+from mmroute.errors import InexactError, Reason, invalid, problem, shown
+from mmroute.items import Modality, checked_uuid
+from mmroute.request import Request
+
+__all__ = ["parse_messages"]
+
+_OTHER_MEDIA: Final = frozenset({"video", "video_url", "audio", "audio_url", "input_audio"})
+_INT64: Final = 1 << 63
+
+
+def parse_messages(request: Request) -> ParsedChat:
+    """Check the messages of a request, and take them apart.
+
+    Raises:
+        InexactError: `invalid_request`, `unsupported_modality`.
+    """
+    given: object = request.messages
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
+        raise invalid(f"messages must be a list, found {type(given).__name__}")
+    try:
+        checked = CHAT.validate_python([_with_whole_images(message) for message in given])
+    except ValidationError as error:
+        raise invalid(f"messages.{problem(error.errors()[0])}") from error
+    messages: list[dict[str, Any]] = []
+    contents: list[Sequence[Part]] = []
+    media: list[MediaPart] = []
+    for model in checked:
+        message = model.model_dump(exclude_none=True)
+        parts = _parts(message, media)
+        messages.append(_normalized(message))
+        contents.append(parts)
+    return ParsedChat(tuple(messages), tuple(contents), tuple(media))
+
+
+def _with_whole_images(message: object) -> object:
+    """A message whose parts of type "image" have the form that the API knows."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(message, Mapping) or not isinstance(content, list):
+        return message
+    return {**message, "content": [_with_whole_image(part) for part in content]}
+
+
+def _with_whole_image(part: object) -> object:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind in _OTHER_MEDIA:
+        raise InexactError(
+            Reason.UNSUPPORTED_MODALITY, f"a part of type {kind!r}: only images are covered"
+        )
+    if isinstance(part, Mapping) and kind == "image" and part.keys() <= {"type", "uuid"}:
+        return {**part, "type": "image_url", "image_url": {"url": ""}, "bare": True}
+    return part
+
+
+def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return () if content is None else (TextPart(content, {}),)
+    parts: list[Part] = []
+    for part in content:
+        if part["type"] == "text":
+            parts.append(TextPart(part["text"], {}))
+        elif part["type"] == "image_url":
+            if message["role"] in ("tool", "function"):  # their order depends on the template
+                raise InexactError(
+                    Reason.UNSUPPORTED_MODALITY, "an image in the answer of a tool is not covered"
+                )
+            url = None if part["bare"] else part["image_url"]["url"]
+            uuid = checked_uuid(part.get("uuid"))
+            media.append(MediaPart(Modality.IMAGE, len(media) + 1, url, uuid, {}, part))
+            parts.append(media[-1])
+    return parts
+
+
+def _normalized(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as the template gets it; None is left out, but of what stands inside."""
+    content = message.setdefault("content", "")
+    if isinstance(content, list):
+        parts = [
+            {"type": "image"} if part["type"] == "image_url" else part
+            for part in content
+            if part["type"] in ("text", "image_url")
+        ]
+        only_text = all(part["type"] == "text" for part in content)
+        if message["role"] == "tool" and only_text:
+            message["content"] = " ".join(part["text"] for part in parts)
+        else:
+            message["content"] = parts
+    if message["role"] == "assistant" and "tool_calls" in message:
+        message["tool_calls"] = [_tool_call(call) for call in message["tool_calls"]]
+    return message
+
+
+def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        arguments = _arguments(arguments)
+    return {
+        "id": call.get("id"),
+        "index": call.get("index"),
+        "type": call["type"],
+        "function": {"name": function.get("name"), "arguments": arguments},
+    }
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"the arguments of a tool call must be JSON: {error}") from error
+    if not isinstance(arguments, dict):
+        raise invalid(f"the arguments of a tool call must be an object, found {shown(arguments)}")
+    return arguments
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _integer(digits: str) -> int:
+    number = int(digits)
+    if not -_INT64 <= number < _INT64:
+        raise ValueError("an integer of more than 64 bits is not covered")
+    return number

@@ -1,0 +1,46 @@
+"""SGLang 0.5.23, by the defaults of its server.
+
+Counts follow the same processors of transformers as vLLM's. What differs is before and after
+them: messages, templates, special tokens, orientation, and what its prefix cache hashes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mmroute.chat import ParsedChat
+from mmroute.engines.profile import EngineProfile
+from mmroute.engines.sglang.chat import adds_special_tokens, load_chat
+from mmroute.engines.sglang.identity import item_identity
+from mmroute.engines.vllm.context import longest_context
+from mmroute.hashing import Hashing
+from mmroute.request import Request
+
+__all__ = ["SGLANG"]
+
+_NO_LIMIT: Final = 1 << 62
+
+
+def _parse_chat(request: Request) -> ParsedChat:
+    from mmroute.engines.sglang.messages import parse_messages  # pydantic
+
+    return parse_messages(request)
+
+
+SGLANG: Final = EngineProfile(
+    "sglang",
+    "0.5.23",
+    max_items=_NO_LIMIT,
+    max_image_pixels=178_956_970,  # Pillow's own
+    max_decoded_bytes=_NO_LIMIT,
+    min_encoder_cache=_NO_LIMIT,
+    applies_exif_orientation=False,
+    parse_chat=_parse_chat,
+    load_chat=load_chat,
+    identify=item_identity,
+    longest_context=longest_context,
+    hashing=Hashing(block_size=None, pages=True),
+    adds_special_tokens=adds_special_tokens,
+    reads_processor_kwargs=False,
+    only_checked_families=True,
+)

@@ -1,0 +1,91 @@
+"""The hashes SGLang gives to the full pages of a prompt, and publishes in KV events.
+
+Source: SGLang 0.5.23 ``srt/mem_cache/utils.py`` (`compute_node_event_hash_values`,
+`hash_str_to_int64`), ``radix_cache.py``. It holds for requests without a LoRA adapter and without
+``extra_key``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, overload
+
+import numpy as np
+
+from mmroute.hashing.extra_keys import check_block_size
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["PageHashes", "hash_pages"]
+
+_SALT_TAG: Final = b"sglang-cache-salt-v1\0"
+_WIDE_TAG: Final = b"\xff"
+_EVENT_BYTES: Final = 8
+_WIDEST: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class PageHashes(Sequence[bytes]):
+    """The hashes of a prompt's full pages, in their order. Immutable.
+
+    Attributes:
+        page_size: tokens in a page.
+        hashes: one for each page, 32 bytes.
+    """
+
+    page_size: int
+    hashes: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.hashes)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
+    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
+        return self.hashes[index]
+
+    def hex(self) -> list[str]:
+        """The hashes as lower-case hexadecimal digits."""
+        return [digest.hex() for digest in self.hashes]
+
+    def event_ints(self) -> list[int]:
+        """The hashes as events carry them: the first 64 bits, signed."""
+        return [int.from_bytes(d[:_EVENT_BYTES], "big", signed=True) for d in self.hashes]
+
+
+def hash_pages(
+    padded_ids: npt.NDArray[np.integer], *, page_size: int, cache_salt: str | None = None
+) -> PageHashes:
+    """The hashes of a prompt's full pages; tokens after the last full page have none.
+
+    Args:
+        padded_ids: the expanded prompt with pad values, shape (n,), any type of integers; see
+            `mmroute.hashing.wide_pad_value_ids`.
+        page_size: the server's ``--page-size``.
+        cache_salt: of the request; an empty one is none.
+
+    Raises:
+        ValueError: `page_size` is below 1.
+
+    >>> [digest[:8] for digest in hash_pages(np.arange(4), page_size=2).hex()]
+    ['edf8f4b6', 'f42d1dd4']
+    """
+    check_block_size(page_size)
+    parent = sha256(_SALT_TAG + cache_salt.encode()).digest() if cache_salt else b""
+    count = len(padded_ids) // page_size
+    pages = padded_ids[: count * page_size].reshape(count, page_size)
+    is_wide = np.any(pages > _WIDEST, axis=1).tolist()
+    hashes = []
+    for page, wide in zip(pages, is_wide, strict=True):
+        data = _WIDE_TAG + page.astype("<u8").tobytes() if wide else page.astype("<u4").tobytes()
+        parent = sha256(parent + data).digest()
+        hashes.append(parent)
+    return PageHashes(page_size, tuple(hashes))

@@ -1,0 +1,130 @@
+"""Placement where the engine wants as many placeholders as images, whoever wrote them.
+
+Source: SGLang 0.5.23 ``srt/multimodal/processors/base_processor.py`` (`load_mm_data`,
+`process_and_combine_mm_data`), ``qwen_vl.py``, ``gemma3.py``, ``pixtral.py``; transformers 5.19.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import TokenIds
+from mmroute.placement.expansion import (
+    Expansion,
+    Insertion,
+    PlaceholderRange,
+    expand_via_text,
+    match_targets,
+    splice,
+)
+from mmroute.tokenizers import Tokenizer
+
+__all__ = ["ExactRule", "ExactTargets"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactRule:
+    """Makes an `ExactTargets`.
+
+    Attributes:
+        words: texts that the engine or its processor reads as something else than text.
+        in_text: whether replacements hold ordinary text, which melts with what is around them.
+    """
+
+    words: tuple[str, ...] = ()
+    in_text: bool = False
+
+    def build(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> ExactTargets:
+        """See `PlacementRule.build`."""
+        around = (tokens["before"], tokens["after"]) if "before" in tokens else None
+        features = tokens["image"] if self.in_text else None
+        return ExactTargets(tokenizer, around, tokens.get("video"), features, self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactTargets:
+    """Placement of images in prompts that have one placeholder for each.
+
+    Ranges begin with the first feature and end with the last.
+
+    Attributes:
+        tokenizer: of the model.
+        around: the tokens that must stand before and after each placeholder.
+        refused: a token that must not stand in a prompt with images.
+        features: of a feature, where the prompt is expanded as text; None to expand token IDs.
+        words: texts that must not.
+    """
+
+    tokenizer: Tokenizer
+    around: tuple[int, int] | None
+    refused: int | None
+    features: int | None
+    words: tuple[str, ...]
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        """See `Placement.expand`."""
+        self._check(ids, insertions)
+        if self.features is None:
+            matches = match_targets(ids, insertions)
+            expansion = splice(ids, matches, insertions)
+            return replace(expansion, placeholders=tuple(map(_trimmed, expansion.placeholders)))
+        expanded = expand_via_text(self.tokenizer, ids, insertions)
+        return Expansion(expanded, tuple(self._found(expanded, insertions)))
+
+    def _check(self, ids: TokenIds, insertions: Sequence[Insertion]) -> None:
+        (target,) = insertions[0].target
+        (places,) = (ids == target).nonzero()
+        if len(places) != len(insertions):
+            _refuse(f"the prompt has {len(places)} placeholders for {len(insertions)} images")
+        if self.around is not None:
+            before, after = self.around
+            inside = places[0] > 0 and places[-1] < len(ids) - 1
+            if not inside or (ids[places - 1] != before).any() or (ids[places + 1] != after).any():
+                _refuse("a placeholder stands without the tokens that belong around it")
+        if self.refused is not None and (ids == self.refused).any():
+            _refuse("the prompt has a placeholder of another modality")
+        if self.words:
+            text = self.tokenizer.decode(ids.tolist())
+            for word in self.words:
+                if word in text:
+                    _refuse(f"beside images the text {word!r} is read as a placeholder")
+
+    def _found(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Iterator[PlaceholderRange]:
+        """Where the features of each image stand."""
+        (places,) = (ids == self.features).nonzero()
+        if len(places) != sum(insertion.replacement.num_embeds for insertion in insertions):
+            _refuse("the prompt has tokens of features that belong to no image")
+        start = 0
+        for insertion in insertions:
+            count = insertion.replacement.num_embeds
+            first, last = int(places[start]), int(places[start + count - 1])
+            if last - first != count - 1:
+                _refuse("the features of an image do not stand together")
+            yield PlaceholderRange(insertion.item, first, count, None, insertion.modality)
+            start += count
+
+
+def _trimmed(placed: PlaceholderRange) -> PlaceholderRange:
+    """A range without what stands before its first feature and after its last."""
+    runs = list(placed.embed_runs or ())
+    offset = placed.offset
+    if runs and not runs[0][0]:
+        offset += runs.pop(0)[1]
+    if runs and not runs[-1][0]:
+        runs.pop()
+    if not placed.embed_runs:
+        return placed
+    length = sum(count for _, count in runs)
+    return replace(
+        placed, offset=offset, length=length, embed_runs=tuple(runs) if len(runs) > 1 else None
+    )
+
+
+def _refuse(why: str) -> NoReturn:
+    raise InexactError(
+        Reason.PLACEHOLDER_COUNT_MISMATCH,
+        f"{why}; the engine refuses it, or answers without a picture",
+    )

@@ -1,0 +1,100 @@
+"""What SGLang does: its own answers (``vectors/sglang``), and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_families import FAMILY_MODELS
+from small_models import SMALL_MODELS, fingerprint, write_model
+
+from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
+from mmroute.request_lines import request_of
+from mmroute.routing import Routing
+
+VECTORS = sorted((Path(__file__).parents[1] / "conformance" / "vectors" / "sglang").glob("*.jsonl"))
+PAGE = 16
+COVERED = {"small-qwen2-vl", "small-qwen2.5-vl", "small-qwen3-vl", "small-gemma-3",
+           "small-pixtral-hf"}  # fmt: skip
+
+
+def load(name: str, directory: Path) -> Normalizer:
+    files = {**SMALL_MODELS, **FAMILY_MODELS}[name]()
+    return Normalizer.from_pretrained(write_model(files, directory), backend="sglang")
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_answers_are_the_engines(path: Path, tmp_path: Path) -> None:
+    meta, *cases = map(json.loads, path.read_text().splitlines())
+    assert meta["fingerprint"] == fingerprint(SMALL_MODELS[meta["model"]]())
+    normalizer = load(meta["model"], tmp_path / "model")
+    wrong = {
+        case["id"]: difference
+        for case in cases
+        if (difference := compared(normalizer.answer(request_of(case)), case))
+    }
+    assert not wrong
+
+
+def compared(routing: Routing, case: dict[str, Any]) -> str:
+    """What of an answer is not the engine's."""
+    expect = case["expect"]
+    if "refused" in expect:
+        return "answered what the engine refuses" if routing.exact else ""
+    if not routing.exact:
+        return f"refused: {routing.message}"
+    ids = [token for token, count in expect["token_runs"] for _ in range(count)]
+    if routing.token_ids.tolist() != ids:
+        return f"IDs {routing.token_ids.tolist()}"
+    if features_of(routing) != expect["features"]:
+        return f"features {features_of(routing)}"
+    named = all(identity is not None for identity in routing.image_identities)
+    if named and routing.page_hashes(PAGE).event_ints() != expect["event_hashes"]:
+        return "page hashes"
+    return ""
+
+
+def features_of(routing: Routing) -> list[list[list[int]]]:
+    """First and last position of each run of features, image by image."""
+    found = []
+    for placed in routing.placeholders:
+        start, runs = placed.offset, []
+        for is_feature, count in placed.embed_runs or ((True, placed.length),):
+            if is_feature:
+                runs.append([start, start + count - 1])
+            start += count
+        found.append(runs)
+    return found
+
+
+def test_every_covered_family_has_vectors() -> None:
+    assert {path.stem for path in VECTORS} == COVERED
+
+
+@pytest.mark.parametrize("name", sorted({*SMALL_MODELS, *FAMILY_MODELS} - COVERED))
+def test_other_families_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is not covered for sglang") as caught:
+        load(name, tmp_path)
+    assert caught.value.reason is Reason.UNKNOWN_FAMILY
+
+
+def test_images_without_a_hash_of_the_caller_have_no_page_hashes(tmp_path: Path) -> None:
+    routing = load("small-qwen2.5-vl", tmp_path).normalize(
+        prompt="<|vision_start|><|image_pad|><|vision_end|>", images=[ImageSize(64, 48)]
+    )
+    with pytest.raises(InexactError, match="mm_hashes") as caught:
+        routing.page_hashes(PAGE)
+    assert caught.value.reason is Reason.IMAGE_IDENTITY_UNKNOWN
+
+
+def test_qwen3_vl_has_no_page_hashes_whatever_the_caller_names_its_images(tmp_path: Path) -> None:
+    routing = load("small-qwen3-vl", tmp_path).normalize(
+        prompt="<|vision_start|><|image_pad|><|vision_end|>",
+        images=[ImageSize(64, 48, "00000000deadbeef")],
+    )
+    with pytest.raises(InexactError, match="Qwen3-VL"):
+        routing.page_hashes(PAGE)
+    with pytest.raises(InexactError, match="only the size is known"):
+        routing.image_hashes()

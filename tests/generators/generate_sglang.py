@@ -1,0 +1,71 @@
+"""Compute the expected answers of SGLang with its own code.
+
+Run it where SGLang is installed (a CPU is enough), from the repository's root, once for each model:
+
+    python tests/generators/generate_sglang.py MODEL
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import itertools
+import json
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parent / "conformance" / "vectors" / "sglang"
+sys.path[:0] = [str(HERE), str(HERE.parent / "helpers"), str(HERE.parents[1])]
+
+
+def main() -> None:
+    """Write the file of one model."""
+    from sglang_cases import PLACEHOLDERS, cases
+    from sglang_engine import VERSION, Engine
+    from small_models import SMALL_MODELS, fingerprint, write_model
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=PLACEHOLDERS)
+    model = parser.parse_args().model
+    files = SMALL_MODELS[model]()
+    with tempfile.TemporaryDirectory() as directory:
+        engine = Engine(write_model(files, Path(directory)))
+        lines = [
+            {
+                "kind": "meta", "model": model, "backend": "sglang", "backend_version": VERSION,
+                "transformers": version("transformers"), "tokenizers": version("tokenizers"),
+                "fingerprint": fingerprint(files),
+            }
+        ]  # fmt: skip
+        for case in cases(model):
+            answer = engine.answer(case, [_picture(i) for i in case.get("images", ())])
+            if "token_ids" in answer:
+                ids = itertools.groupby(answer.pop("token_ids"))
+                answer = {"token_runs": [[i, len(list(run))] for i, run in ids], **answer}
+            lines.append({**case, "expect": answer})
+    VECTORS.mkdir(exist_ok=True)
+    path = VECTORS / f"{model}.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    refused = sum("refused" in line.get("expect", {}) for line in lines)
+    print(f"{model}: {len(lines) - 1} cases, {refused} refused")
+
+
+def _picture(numbers: dict[str, Any]) -> str:
+    from PIL import Image
+
+    picture = Image.new("RGB", (numbers["width"], numbers["height"]), (9, 90, 200))
+    exif = Image.Exif()
+    if "exif_orientation" in numbers:
+        exif[0x0112] = numbers["exif_orientation"]
+    file = io.BytesIO()
+    picture.save(file, "PNG", exif=exif)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+if __name__ == "__main__":
+    main()

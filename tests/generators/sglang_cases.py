@@ -1,0 +1,143 @@
+"""The requests of SGLang's vectors. Images are written by their numbers; uuids are mm_hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+PLACEHOLDERS = {
+    "small-qwen2-vl": "<|vision_start|><|image_pad|><|vision_end|>",
+    "small-qwen2.5-vl": "<|vision_start|><|image_pad|><|vision_end|>",
+    "small-qwen3-vl": "<|vision_start|><|image_pad|><|vision_end|>",
+    "small-gemma-3": "<start_of_image>",
+    "small-pixtral-hf": "[IMG]",
+}
+
+_IMAGE = {"type": "image"}
+_FIRST, _SECOND = "00000000deadbeef", "fedcba9876543210"
+_WEATHER = {
+    "type": "function",
+    "function": {
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "name": "weather",
+    },
+}
+_CALL = {
+    "id": "1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Bonn"}'},
+}
+
+
+def cases(model: str) -> Iterator[dict[str, Any]]:
+    """The requests for one model."""
+    for name, case in {**_chats(), **_prompts(PLACEHOLDERS[model])}.items():
+        yield {"id": name, **case}
+
+
+def _image(width: int, height: int, uuid: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"width": width, "height": height, **({"uuid": uuid} if uuid else {}), **more}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _user(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(parts)}
+
+
+def _says(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def _chats() -> dict[str, dict[str, Any]]:
+    look = _user(_IMAGE, _text("Look at this."))
+    hello = _says("user", "Hello there, how are you?")
+    return {
+        "text": {"messages": [hello]},
+        "text, salted": {"messages": [hello], "cache_salt": "tenant"},
+        "texts are parts": {"messages": [_user(_text("One."), _text("Two."))]},
+        "turns": {
+            "messages": [_says("system", "Be brief."), hello, _says("assistant", "Fine."), hello],
+        },
+        "assistant last": {"messages": [hello, _says("assistant", "Fine")]},
+        "assistant last, in parts": {"messages": [hello, _says("assistant", [_text("Fine")])]},
+        "continued": {
+            "messages": [hello, _says("assistant", "Fine, and")], "continue_final_message": True,
+        },
+        "continued, image": {
+            "messages": [look, _says("assistant", " It is")], "images": [_image(90, 60)],
+            "continue_final_message": True,
+        },
+        "no content": {"messages": [hello, _says("assistant", None), hello]},
+        "role in capitals": {"messages": [_says("SYSTEM", "Be brief."), hello]},
+        "unknown role": {"messages": [_says("critic", "Be brief.")]},
+        "developer": {"messages": [_says("developer", "Be brief."), hello]},
+        "image": {"messages": [look], "images": [_image(640, 480, _FIRST)]},
+        "image, salted": {
+            "messages": [look], "images": [_image(64, 48, _FIRST)], "cache_salt": "s",
+        },
+        "image without a hash": {"messages": [look], "images": [_image(200, 100)]},
+        "two images": {
+            "messages": [_user(_text("A"), _IMAGE, _text("\n\n\nB"), _IMAGE)],
+            "images": [_image(100, 300, _FIRST), _image(333, 77, _SECOND)],
+        },
+        "side by side": {
+            "messages": [_user(_IMAGE, _IMAGE)],
+            "images": [_image(60, 60, _FIRST), _image(60, 60, _FIRST)],
+        },
+        "images of two turns": {
+            "messages": [look, _says("assistant", "Nice."), look],
+            "images": [_image(60, 90, _FIRST), _image(1500, 900, _SECOND)],
+        },
+        "turned by EXIF": {
+            "messages": [look], "images": [_image(280, 56, _FIRST, exif_orientation=6)],
+        },
+        "one pixel": {"messages": [look], "images": [_image(1, 1, _FIRST)]},
+        "thin": {"messages": [look], "images": [_image(900, 4, _FIRST)]},
+        "line breaks around": {
+            "messages": [_user(_text("A\n\n\n\n\n"), _IMAGE, _text("\n B"))],
+            "images": [_image(50, 50, _FIRST)],
+        },
+        "special tokens in text": {
+            "messages": [_user(_IMAGE, _text("a</s>b<|im_end|>c<bos>d<s>e"))],
+            "images": [_image(50, 50, _FIRST)],
+        },
+        "spaces before marks": {"messages": [_says("user", "It 's , he said . Is it ?")]},
+        "unicode": {"messages": [_says("user", "e\u0301 \u00e9 \u4f60\u597d \U0001f600")]},
+        "placeholders typed without images": {
+            "messages": [_says("user", "<|image_pad|> [IMG] <start_of_image> <image>")]
+        },
+        "placeholders typed beside an image": {
+            "messages": [_user(_IMAGE, _text("<|image_pad|> [IMG] <start_of_image>"))],
+            "images": [_image(50, 50)],
+        },
+        "tools": {"messages": [hello], "tools": [_WEATHER]},
+        "tool call": {
+            "messages": [hello, _says("assistant", None, tool_calls=[_CALL]),
+                         _says("tool", [_text("sunny"), _text("warm")], tool_call_id="1")],
+            "tools": [_WEATHER],
+        },
+        "tool call, no JSON": {
+            "messages": [hello, _says("assistant", "", tool_calls=[
+                {"type": "function", "function": {"name": "f", "arguments": "{"}}])],
+        },
+        "template kwargs": {"messages": [hello], "chat_template_kwargs": {"bos_token": "x"}},
+        "template kwargs refused": {"messages": [hello], "chat_template_kwargs": {"tools": []}},
+        "other parts": {"messages": [_user({"type": "input_text", "text": "Hi"})]},
+    }  # fmt: skip
+
+
+def _prompts(placeholder: str) -> dict[str, dict[str, Any]]:
+    one = [_image(300, 200, _FIRST)]
+    return {
+        "prompt": {"prompt": "Hello there, how are you today, and what do you do?"},
+        "prompt with BOS": {"prompt": "<s><bos>Hello there"},
+        "prompt, image": {"prompt": f"A {placeholder} B", "images": one},
+        "prompt with BOS, image": {"prompt": f"<s>{placeholder}\nB", "images": one},
+        "prompt with other BOS, image": {"prompt": f"<bos>{placeholder}\nB", "images": one},
+        "prompt, too many placeholders": {"prompt": placeholder * 2, "images": one},
+        "prompt, thin image": {"prompt": placeholder, "images": [_image(2000, 3, _FIRST)]},
+        "IDs": {"prompt_token_ids": list(range(20, 60))},
+    }
