@@ -15,6 +15,7 @@ from mmroute.hashing import (
     ExtraKeys,
     HashedItem,
     Hashing,
+    KeyForm,
     PageHashes,
     extra_keys,
     hash_blocks,
@@ -25,6 +26,7 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
+from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.items import Identity, IdentitySource, Modality
 from mmroute.placement import PlaceholderRange
 from mmroute.request import Lora
@@ -161,6 +163,17 @@ class Routing:
         algorithm = defaults.algorithm if algorithm is None else algorithm
         seed = defaults.seed if seed is None else seed
         block_size = self._block_size(block_size)
+        if defaults.keys is not KeyForm.TAGGED:
+            return hash_older_blocks(
+                self.token_ids,
+                self._hashed_items(),
+                defaults,
+                algorithm=algorithm,
+                block_size=block_size,
+                seed=seed,
+                lora=self.lora,
+                cache_salt=self.cache_salt,
+            )
         token_ids, keys = self.token_ids, self._extra_keys(block_size)
         if defaults.guessed and self.covers_model_id:
             _warn_of_guess(defaults.model_id)
@@ -241,17 +254,19 @@ class Routing:
 
     def _extra_keys(self, block_size: int) -> ExtraKeys:
         check_block_size(block_size)
-        items = [
-            HashedItem(identity.value, placeholder.offset, placeholder.length)
-            for placeholder, identity in self.identified()
-        ]
         return extra_keys(
-            items,
+            self._hashed_items(),
             num_blocks=len(self.token_ids) // block_size,
             block_size=block_size,
             lora=self.lora,
             cache_salt=self.cache_salt,
         )
+
+    def _hashed_items(self) -> list[HashedItem]:
+        return [
+            HashedItem(identity.value, placeholder.offset, placeholder.length)
+            for placeholder, identity in self.identified()
+        ]
 
     def pad_value_ids(self) -> TokenIds:
         """The prompt with every feature position replaced by a number made of its image.

@@ -8,6 +8,7 @@ from typing import Final
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.versions import find_version
 from mmroute.errors import ModelError, Reason, nearest
 
 __all__ = ["engine_names", "find_engine"]
@@ -21,13 +22,16 @@ def engine_names() -> list[str]:
 
 
 def find_engine(name: str) -> EngineProfile:
-    """The profile of that name.
+    """The profile of that name: an engine, or a version of vLLM such as ``vllm==0.28``.
 
     Raises:
         ModelError: `unknown_backend`.
     """
     if name in _PROFILES:
         return _PROFILES[name]
+    engine, _, version = name.partition("==")
+    if engine == VLLM.name and version:
+        return find_version(version)
     near = nearest(name, _PROFILES)
     hint = f" Did you mean {near!r}?" if near else ""
     raise ModelError(

@@ -10,6 +10,7 @@ from mmroute.hashing.extra_keys import (
     event_extra_keys,
     extra_keys,
 )
+from mmroute.hashing.older_vllm import KeyForm
 from mmroute.hashing.pad_values import (
     image_hash,
     pad_value,
@@ -29,6 +30,7 @@ __all__ = [
     "ExtraKeys",
     "HashedItem",
     "Hashing",
+    "KeyForm",
     "PageHashes",
     "event_extra_keys",
     "extra_keys",

@@ -18,13 +18,22 @@ from typing import Final, Never, Protocol, overload
 import numpy as np
 import xxhash
 
-from mmroute.errors import nearest, shown
+from mmroute.errors import InexactError, Reason, nearest, shown
 from mmroute.geometry import TokenIds
 from mmroute.hashing import cbor_encoding, pickle_encoding
-from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys, check_block_size, check_token_ids
+from mmroute.hashing.extra_keys import (
+    BlockKeys,
+    ExtraKeys,
+    HashedItem,
+    check_block_size,
+    check_token_ids,
+)
+from mmroute.hashing.extra_keys import extra_keys as keys_of
+from mmroute.hashing.older_vllm import KeyForm, chained_hashes, untagged_keys
 from mmroute.hashing.packed_integers import AroundParent
+from mmroute.request import Lora
 
-__all__ = ["Algorithm", "BlockHashes", "Hashing", "hash_blocks", "none_hash"]
+__all__ = ["Algorithm", "BlockHashes", "Hashing", "hash_blocks", "hash_older_blocks", "none_hash"]
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
@@ -53,6 +62,9 @@ class Hashing:
         algorithm: a value of `Algorithm`.
         block_size: tokens under one hash; None where the engine chooses them for the model.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
+        keys: the form of extra keys in a hash.
+        random_root: whether the engine draws the seed at random if PYTHONHASHSEED is not set,
+            whatever the algorithm.
         pages: whether the engine hashes pages of `mmroute.hashing.wide_pad_value_ids` (SGLang)
             and not blocks.
         refused: why no hash can be told; empty if they can.
@@ -64,6 +76,8 @@ class Hashing:
     algorithm: str = Algorithm.SHA256
     block_size: int | None = 16
     seed: str | None = None
+    keys: KeyForm = KeyForm.TAGGED
+    random_root: bool = False
     pages: bool = False
     refused: str = ""
     model_id: str = ""
@@ -219,6 +233,50 @@ def hash_blocks(
         new = [parent := digest(parent.join(block)) for block in encoded_blocks]
         hashes = (*hashes, *new)
     return BlockHashes(chosen, block_size, seed, hashes, reused, ids, keys)
+
+
+def hash_older_blocks(
+    token_ids: TokenIds,
+    items: Sequence[HashedItem],
+    hashing: Hashing,
+    *,
+    algorithm: str,
+    block_size: int,
+    seed: str | None,
+    lora: Lora | None,
+    cache_salt: str | None,
+) -> BlockHashes:
+    """The same for vLLM before 0.31, by `sha256` and `xxhash`.
+
+    Raises:
+        InexactError: `unsupported_engine_setting`: another algorithm, or no seed where the engine
+            draws one.
+        ValueError: as `hash_blocks`.
+    """
+    chosen = Algorithm(algorithm)
+    if seed is None and hashing.random_root:
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            "this version of vLLM draws the seed of its block hashes at random: set PYTHONHASHSEED "
+            "in the engine's environment, and give the same value as the seed",
+        )
+    if chosen not in (Algorithm.SHA256, Algorithm.XXHASH):
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"--prefix-caching-hash-algo {chosen} is not covered for this version of vLLM",
+        )
+    keys = keys_of(
+        items, num_blocks=len(token_ids) // block_size, block_size=block_size, lora=lora,
+        cache_salt=cache_salt,
+    )  # fmt: skip
+    hashes = chained_hashes(
+        token_ids,
+        untagged_keys(keys, items, hashing.keys, lora=lora, cache_salt=cache_salt),
+        block_size=block_size,
+        root=none_hash(chosen, seed),
+        digest=_METHODS[chosen].digest,
+    )
+    return BlockHashes(chosen, block_size, seed, tuple(hashes), 0, token_ids, keys)
 
 
 def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:

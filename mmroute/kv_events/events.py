@@ -1,12 +1,14 @@
 """vLLM's KV events: which blocks were stored and removed.
 
 `decode_events` reads what vLLM's ZMQ publisher sends as the last frame of a message: msgpack of a
-``KVEventBatch``. Source: vLLM 0.33.0 ``distributed/kv_events.py``.
+``KVEventBatch``. Source: vLLM 0.33.0 ``distributed/kv_events.py``; 0.23.0 and before wrote
+events as arrays.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+import contextlib
+from typing import Annotated, Any, Final, TypeAlias, get_args
 
 import msgspec
 
@@ -79,6 +81,10 @@ class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A cache was reset. The event does not say of which medium."""
 
 
+Event: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+"""One event."""
+
+
 class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The events of one scheduler step.
 
@@ -89,11 +95,40 @@ class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     ts: float
-    events: tuple[BlockStored | BlockRemoved | AllBlocksCleared, ...]
+    events: tuple[Event, ...]
     data_parallel_rank: int | None = None
 
 
+class _StoredRow(BlockStored, frozen=True, tag="BlockStored", array_like=True, gc=False):
+    """As vLLM 0.13 to 0.23 wrote it: fields by position, later ones left out."""
+
+
+class _RemovedRow(BlockRemoved, frozen=True, tag="BlockRemoved", array_like=True, gc=False):
+    """Likewise."""
+
+
+class _ClearedRow(AllBlocksCleared, frozen=True, tag="AllBlocksCleared", array_like=True, gc=False):
+    """Likewise."""
+
+
+class _RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    ts: float
+    events: tuple[_StoredRow | _RemovedRow | _ClearedRow, ...]
+    data_parallel_rank: int | None = None
+
+    def as_batch(self) -> EventBatch:
+        events = tuple(map(_of_row, self.events))
+        return EventBatch(self.ts, events, self.data_parallel_rank)
+
+
+def _of_row(row: _StoredRow | _RemovedRow | _ClearedRow) -> Event:
+    kind = next(kind for kind in get_args(Event) if isinstance(row, kind))
+    event: Event = kind(*(getattr(row, name) for name in row.__struct_fields__))
+    return event
+
+
 _DECODER: Final = msgspec.msgpack.Decoder(EventBatch)
+_ROW_DECODER: Final = msgspec.msgpack.Decoder(_RowBatch)
 
 
 def decode_events(payload: bytes) -> EventBatch:
@@ -106,5 +141,7 @@ def decode_events(payload: bytes) -> EventBatch:
     try:
         return _DECODER.decode(payload)
     except (ValueError, RecursionError) as error:  # an unknown field may be nested to any depth
+        with contextlib.suppress(ValueError, RecursionError):
+            return _ROW_DECODER.decode(payload).as_batch()
         message = f"{len(payload)} bytes are no KV event batch of vLLM 0.33.0: {error}"
         raise EventsError(Reason.MALFORMED_EVENTS, message[:_MESSAGE_LENGTH]) from error

@@ -1,0 +1,80 @@
+"""Identities of items before vLLM 0.31: digests whose parts are neither framed nor tagged.
+
+Source: vLLM 0.30.0 ``multimodal/hasher.py`` and ``multimodal/media/image.py``; 0.28.0, 0.26.0,
+0.23.0, 0.18.0 and 0.15.0 likewise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from blake3 import blake3
+
+from mmroute.geometry import Overrides
+from mmroute.geometry.frame_sampling import Frames
+from mmroute.items import Identity, IdentityForm, IdentitySource, ImageFile, Item, size_of
+
+__all__ = ["unframed_identity"]
+
+_HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
+    "blake3": blake3,
+    "sha256": hashlib.sha256,
+    "sha512": hashlib.sha512,
+}
+_BACKGROUND: Final = (255, 255, 255)
+
+
+def unframed_identity(
+    item: Item,
+    *,
+    overrides: Overrides,
+    frames: Frames | None,  # noqa: ARG001 - of videos, which are not covered here
+    model_id: str,
+    form: IdentityForm = IdentityForm.FILE,
+    algorithm: str = "blake3",
+    covers_conversion: bool = True,
+    sorts_arguments: bool = True,
+) -> Identity | None:
+    """The identity of an item; None if it does not follow from what is known.
+
+    Args:
+        item: an item with a uuid, or the file of an image.
+        overrides: of the request; identities under them are not covered.
+        frames: of a video's file.
+        model_id: the model string the engine was started with.
+        form: what the engine hashes for this model.
+        algorithm: the engine's hash (``VLLM_MM_HASHER_ALGORITHM``).
+        covers_conversion: whether what a picture was converted to enters.
+        sorts_arguments: whether the model string comes after the item.
+    """
+    if overrides.processor or overrides.media_io:
+        return None
+    uuid = size_of(item).uuid
+    if uuid is not None:
+        return Identity(uuid, IdentitySource.UUID)
+    if not isinstance(item, ImageFile) or form not in (
+        IdentityForm.FILE,
+        IdentityForm.UNCONVERTED_FILE,
+    ):
+        return None
+    converted = covers_conversion and item.converted and form is IdentityForm.FILE
+    arguments = [b"image", *_image(item, converted=converted)], [b"model_id", model_id.encode()]
+    hasher = _HASHERS[algorithm]()
+    for argument in arguments if sorts_arguments else reversed(arguments):
+        for chunk in argument:
+            hasher.update(chunk)
+    return Identity(hasher.hexdigest(), IdentitySource.CONTENT_HASH)
+
+
+def _image(image: ImageFile, *, converted: bool) -> Iterator[bytes]:
+    if not converted:
+        yield from (b"image", image.data)
+        return
+    yield from (b"image.io_config.image_mode", b"RGB")
+    for index, value in enumerate(_BACKGROUND):
+        yield f"image.io_config.rgba_background_color.{index}".encode()
+        yield np.array(value).tobytes()
+    yield from (b"image.data", image.data)

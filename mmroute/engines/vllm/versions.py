@@ -1,0 +1,61 @@
+"""Earlier versions of vLLM: each a `replace` of its neighbour.
+
+Token IDs and ranges are those of 0.33.0; what differs is how identities and block hashes are made,
+and whether an image is turned upright. Source: the wheels of 0.30.0, 0.28.0, 0.26.0, 0.23.0, 0.18.0
+and 0.15.0; docs/versions.md says what was run of each, and what was only read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from mmroute.engines.profile import EngineProfile
+from mmroute.engines.vllm.older_identity import unframed_identity
+from mmroute.engines.vllm.profile import VLLM
+from mmroute.errors import ModelError, Reason
+from mmroute.hashing import KeyForm
+
+__all__ = ["find_version"]
+
+_VERSION: Final = re.compile(r"0\.(\d{1,3})(\.\d{1,3})?")
+
+_V0_30: Final = replace(
+    VLLM, identify=unframed_identity, hashing=replace(VLLM.hashing, keys=KeyForm.UNTAGGED)
+)
+_V0_28: Final = replace(_V0_30, hashing=replace(_V0_30.hashing, random_root=True))
+_V0_26: Final = replace(_V0_28, identify=partial(unframed_identity, covers_conversion=False))
+_V0_23: Final = replace(_V0_26, applies_exif_orientation=False)
+_V0_18: Final = replace(_V0_23, hashing=replace(_V0_23.hashing, keys=KeyForm.IDENTITIES))
+_V0_15: Final = replace(
+    _V0_18, identify=partial(unframed_identity, covers_conversion=False, sorts_arguments=False)
+)
+
+_ERAS: Final = (
+    (range(31, 34), VLLM),
+    (range(29, 31), _V0_30),
+    (range(27, 29), _V0_28),
+    (range(24, 27), _V0_26),
+    (range(19, 24), _V0_23),
+    (range(16, 19), _V0_18),
+    (range(13, 16), _V0_15),
+)
+
+
+def find_version(version: str) -> EngineProfile:
+    """The profile of a version such as ``0.28`` or ``0.28.1``.
+
+    Raises:
+        ModelError: `unknown_backend`: it is older or newer than those known.
+    """
+    matched = _VERSION.fullmatch(version)
+    minor = int(matched[1]) if matched else -1
+    for minors, profile in _ERAS:
+        if minor in minors:
+            return profile if version == VLLM.version else replace(profile, version=version)
+    raise ModelError(
+        Reason.UNKNOWN_BACKEND,
+        f"vLLM {version!r} is not known: there are 0.13 to 0.33, such as 'vllm==0.28'.",
+    )

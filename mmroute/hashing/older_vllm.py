@@ -1,0 +1,87 @@
+"""Block hashes before vLLM 0.31, whose extra keys have no tags.
+
+Source: vLLM 0.30.0, 0.23.0 and 0.18.0 ``v1/core/kv_cache_utils.py``
+(`generate_block_hash_extra_keys`, `hash_block_tokens`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+from mmroute.geometry import TokenIds
+from mmroute.hashing.extra_keys import EventKeys, ExtraKeys, HashedItem, event_extra_keys
+from mmroute.request import Lora
+
+__all__ = ["KeyForm", "chained_hashes", "untagged_keys"]
+
+_PROTOCOL: Final = 5
+
+
+class KeyForm(StrEnum):
+    """How extra keys enter a block hash."""
+
+    TAGGED = "tagged"
+    """As `mmroute.hashing.extra_keys` gives them: vLLM 0.31 to 0.33."""
+    UNTAGGED = "untagged"
+    """As events have them: 0.19 to 0.30."""
+    IDENTITIES = "identities"
+    """Of an item its identity alone, also in the block that begins behind it: 0.13 to 0.18."""
+
+
+def untagged_keys(
+    keys: ExtraKeys,
+    items: Sequence[HashedItem],
+    form: KeyForm,
+    *,
+    lora: Lora | None,
+    cache_salt: str | None,
+) -> Sequence[EventKeys]:
+    """The extra keys of each block, without tags."""
+    if form is KeyForm.UNTAGGED:
+        return event_extra_keys(keys) or ()
+    ordered = sorted(items, key=lambda item: item.offset)
+    size = keys.block_size
+    blocks: list[EventKeys] = []
+    current = 0
+    for start in range(0, len(keys) * size, size):
+        found: list[str] = [lora.name] if lora is not None else []
+        if ordered and ordered[-1].stop >= start:
+            while current < len(ordered) and start + size > ordered[current].offset:
+                if start > ordered[current].stop:
+                    current += 1
+                    continue
+                found.append(ordered[current].identity)
+                if start + size < ordered[current].stop:
+                    break
+                current += 1
+        if start == 0 and cache_salt:
+            found.append(cache_salt)
+        blocks.append(tuple(found) or None)
+    return blocks
+
+
+def chained_hashes(
+    token_ids: TokenIds,
+    keys: Sequence[EventKeys],
+    *,
+    block_size: int,
+    root: bytes,
+    digest: Callable[[bytes], bytes],
+) -> Iterator[bytes]:
+    """The hash of each block, pickled as the engine does."""
+    parent = root
+    for number, extra in enumerate(keys):
+        ids = token_ids[number * block_size : (number + 1) * block_size].tolist()
+        # Each text is an object of its own in the engine; pickle refers back to a shared one.
+        own = None if extra is None else tuple(map(_copied, extra))
+        parent = digest(pickle.dumps((parent, tuple(ids), own), protocol=_PROTOCOL))
+        yield parent
+
+
+def _copied(key: str | tuple[str, int]) -> str | tuple[str, int]:
+    if isinstance(key, tuple):
+        return (key[0].encode().decode(), key[1])
+    return key.encode().decode()

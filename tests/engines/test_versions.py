@@ -1,0 +1,93 @@
+"""Earlier versions of vLLM, against what their own functions give (``vectors/versions``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
+from mmroute.engines import find_engine
+from mmroute.geometry import Overrides
+from mmroute.hashing import HashedItem
+from mmroute.hashing.vllm import hash_older_blocks
+from mmroute.items import IdentityForm, ImageFile
+from mmroute.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_events
+from mmroute.request import Lora
+
+VECTORS = Path(__file__).parents[1] / "conformance" / "vectors" / "versions" / "hashes.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["version"])
+def test_hashes_are_those_of_the_version(line: dict[str, Any]) -> None:
+    engine = find_engine(f"vllm=={line['version']}")
+    for case in line["cases"]:
+        hashes = hash_older_blocks(
+            np.array(case["token_ids"], dtype=np.uint32),
+            [HashedItem(*item) for item in case["items"]],
+            engine.hashing,
+            algorithm="sha256",
+            block_size=case["block_size"],
+            seed="0",
+            lora=Lora(case["lora"], "/path") if case["lora"] else None,
+            cache_salt=case["cache_salt"],
+        )
+        assert hashes.hex() == case["hashes"]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["version"])
+def test_identities_are_those_of_the_version(line: dict[str, Any]) -> None:
+    engine = find_engine(f"vllm=={line['version']}")
+    found = []
+    for converted in (False, True):
+        image = ImageFile(ImageSize(3, 2), ImageSize(3, 2), converted, b"file")
+        identity = engine.identify(
+            image,
+            overrides=Overrides({}, {}),
+            frames=None,
+            model_id="org/model",
+            form=IdentityForm.FILE,
+        )
+        assert identity is not None
+        found.append(identity.value)
+    assert found == line["identities"]
+
+
+def test_a_seed_that_is_drawn_at_random_must_be_given() -> None:
+    model = Normalizer.from_pretrained("pixtral-12b-2409", backend="vllm==0.28")
+    routing = model.normalize(prompt="Hello there, " * 9)
+    with pytest.raises(InexactError, match="PYTHONHASHSEED"):
+        routing.block_hashes()
+    assert len(routing.block_hashes(seed="0")) == len(routing.token_ids) // 16
+
+
+@pytest.mark.parametrize("version", ["0.12", "0.34.0", "1.0", "new"])
+def test_unknown_versions_are_refused(version: str) -> None:
+    with pytest.raises(ModelError, match=r"0\.13 to 0\.33") as caught:
+        find_engine(f"vllm=={version}")
+    assert caught.value.reason is Reason.UNKNOWN_BACKEND
+
+
+@pytest.mark.parametrize("version", ["0.31", "0.32.0", "0.33.0"])
+def test_the_newest_era_is_that_of_the_default(version: str) -> None:
+    engine = find_engine(f"vllm=={version}")
+    assert engine.version == version
+    assert engine.hashing == find_engine("vllm").hashing
+
+
+def test_events_of_arrays_are_read_as_those_of_maps() -> None:
+    stored = ["BlockStored", [b"one"], None, [1, 2], 2, None, "GPU", "sql", [["cat", 0]]]
+    removed = ["BlockRemoved", [7], "GPU"]
+    payload = msgspec.msgpack.encode([1.5, [stored, removed, ["AllBlocksCleared"]], 3])
+    batch = decode_events(payload)
+    assert batch.data_parallel_rank == 3
+    assert batch.events == (
+        BlockStored((b"one",), None, (1, 2), 2, None, "GPU", "sql", (("cat", 0),)),
+        BlockRemoved((7,), "GPU"),
+        AllBlocksCleared(),
+    )
