@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.cli.common import EXIT_USAGE, Commands, add_command, engine_settings, model_arguments
+from mmroute.engines.vllm.versions import version_warning
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
 from mmroute.normalizer import Normalizer
@@ -28,6 +29,7 @@ from mmroute.parity.vector_files import write_vectors
 __all__ = ["add_validate"]
 
 _EXIT_MISMATCH: Final = 1
+_SERVERS: Final = ("http://", "https://")
 _EXIT_UNDECIDED: Final = 3
 _PROGRESS_EVERY: Final = 0.5  # seconds
 _EPILOG = """\
@@ -71,6 +73,11 @@ def add_validate(commands: Commands) -> None:
     )
     validate.add_argument("--served-model", metavar="NAME", help="the server's name for the model")
     validate.add_argument("--api-key", help="of the server")
+    validate.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit status 1 where the oracle is a vLLM of other rules than those matched, too",
+    )
 
 
 def _validate(arguments: argparse.Namespace) -> int:
@@ -132,6 +139,13 @@ def _compared(arguments: argparse.Namespace) -> int:
         print(json.dumps(as_json(report), ensure_ascii=False))
     else:
         print("\n".join(as_lines(report)))
+    asks_vllm = arguments.against == "vllm" or arguments.against.startswith(_SERVERS)
+    if asks_vllm and normalizer.model.engine.name == "vllm":
+        warning = version_warning(oracle.version, normalizer.model.engine)
+        if warning:
+            print(f"mmroute: warning: {warning}", file=sys.stderr)
+            if arguments.strict:
+                return _EXIT_MISMATCH
     return {True: 0, False: _EXIT_MISMATCH, None: _EXIT_UNDECIDED}[report.parity]
 
 

@@ -18,7 +18,7 @@ from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason
 from mmroute.hashing import KeyForm
 
-__all__ = ["find_version"]
+__all__ = ["find_version", "version_warning"]
 
 _VERSION: Final = re.compile(r"0\.(\d{1,3})(\.\d{1,3})?")
 
@@ -44,17 +44,43 @@ _ERAS: Final = (
 )
 
 
+def version_warning(said: str, matched: EngineProfile) -> str:
+    """What to say of a running vLLM whose rules are not those that are matched; else nothing.
+
+    Args:
+        said: its version as it says itself, whatever follows; ``unknown`` if it does not.
+        matched: the profile by which requests are answered.
+    """
+    found = _VERSION.match(said)
+    if found is None:
+        return f"the version of the engine is not known ({said or 'it says none'})"
+    try:
+        if _era_of(found[0]) is _era_of(matched.version):
+            return ""
+    except ModelError as error:
+        return str(error)
+    return (
+        f"the engine is vLLM {found[0]}, and answers are those of {matched.version}: image "
+        f"identities and block hashes differ; load the model with backend 'vllm=={found[0]}'"
+    )
+
+
 def find_version(version: str) -> EngineProfile:
     """The profile of a version such as ``0.28`` or ``0.28.1``.
 
     Raises:
         ModelError: `unknown_backend`: it is older or newer than those known.
     """
-    matched = _VERSION.fullmatch(version)
-    minor = int(matched[1]) if matched else -1
+    era = _era_of(version)
+    return era if version == era.version else replace(era, version=version)
+
+
+def _era_of(version: str) -> EngineProfile:
+    found = _VERSION.fullmatch(version)
+    minor = int(found[1]) if found else -1
     for minors, profile in _ERAS:
         if minor in minors:
-            return profile if version == VLLM.version else replace(profile, version=version)
+            return profile
     raise ModelError(
         Reason.UNKNOWN_BACKEND,
         f"vLLM {version!r} is not known: there are 0.13 to 0.33, such as 'vllm==0.28'.",
