@@ -49,7 +49,7 @@ def commands(page: Path) -> list[list[str]]:
     for line in lines:
         if call := CALL.search(line):
             words = shlex.split(line[call.end() :])
-            ends = [n for n, word in enumerate(words) if word in {"|", ">", "&&", "&"}]
+            ends = [n for n, word in enumerate(words) if word in {"|", "<", ">", "&&", "&"}]
             found.append(words[: min(ends, default=len(words))])
     return found
 
