@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, Literal
 
-from mmroute.geometry.processor_kwargs import check_ignored
+from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
 from mmroute.items import ImageSize
 
@@ -48,7 +48,11 @@ class FixedGrid:
         )
 
     def with_overrides(self, overrides: Overrides) -> FixedGrid:
-        """The engine counts by the model's own config."""
+        """The engine counts by the model's own config.
+
+        Without the crop, images of several shapes are not stacked, and the engine fails.
+        """
+        check_absent(overrides.processor, "do_center_crop")
         check_ignored(overrides.processor, edge="shortest_edge")
         return self
 

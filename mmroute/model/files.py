@@ -53,7 +53,6 @@ TOKENIZER_CONFIGURATION: Final = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-    "video_preprocessor_config.json",
     "processor_config.json",
     "chat_template.json",
     "chat_template.jinja",

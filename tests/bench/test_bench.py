@@ -63,7 +63,7 @@ def test_a_report_for_machines(model: str, small_model: Callable[[str], Path], r
     assert mix["images"] == 1
     assert mix["inexact"] == {"count": 0, "reasons": {}, "examples": []}
     stages = mix["stages_us"]
-    assert {"render", "count", "place", "other", "hash"} <= stages.keys()
+    assert {"parse", "render", "count", "place", "identify", "hash"} <= stages.keys()
     assert ("encode" in stages) == (model != EMBEDDED_MODEL), "mistral-common encodes in one go"
     for times in (mix["whole_us"], mix["without_encoding_us"], *stages.values()):
         assert 0 < times["p50"] <= times["p95"] <= times["p99"]

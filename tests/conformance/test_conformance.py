@@ -134,6 +134,19 @@ REFUSED_CHATS = {"gpt-oss-20b": ("chat_renderer_unsupported", "unsupported_modal
 # The engine answers these, but by what its processor cache holds: images share a budget there.
 ANSWERED_BY_CHANCE = {"nemotron-nano-omni-v3": {"edge-2040x2040-2048x2048": "budget_exceeded"}}
 
+
+def directory_of(path: Path, tmp_path: Path) -> Path:
+    """The model directory that a file of real vectors is of."""
+    variable = "MMROUTE_SMALL_MODELS" if path in SMALL_VECTORS else "MMROUTE_MODELS"
+    if path in TEXT_VECTORS:
+        variable = "MMROUTE_TEXT_MODELS"
+    models = real_models(variable)
+    assert models is not None, f"vectors of real models need {variable}"
+    directory = models / path.stem
+    assert directory.is_dir(), directory
+    return with_links(directory, tmp_path)
+
+
 if REAL_VECTORS:
 
     @pytest.mark.models
@@ -141,14 +154,7 @@ if REAL_VECTORS:
         "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
     )
     def test_real_vectors(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        variable = "MMROUTE_SMALL_MODELS" if path in SMALL_VECTORS else "MMROUTE_MODELS"
-        if path in TEXT_VECTORS:
-            variable = "MMROUTE_TEXT_MODELS"
-        models = real_models(variable)
-        assert models is not None, f"vectors of real models need {variable}"
-        directory = models / path.stem
-        assert directory.is_dir(), directory
-        directory = with_links(directory, tmp_path)
+        directory = directory_of(path, tmp_path)
         meta, cases = read_vectors(path)
         model = load_as_served(directory, meta)
         wrong = {c["id"]: d for c in cases if (d := wrong_parts(model, c))}

@@ -384,8 +384,8 @@ def test_nothing_is_fetched_for_a_request_that_is_refused_anyway(
     following = Normalizer(normalizer("small-qwen2.5-vl").model, links)
     _Site.seen.clear()
     link = {"type": "image_url", "image_url": {"url": f"http://{site}/file/png"}}
-    video = {"type": "video_url", "video_url": {"url": "http://elsewhere.test/v.mp4"}}
-    routing = following.normalize(messages=[{"role": "user", "content": [link, video]}])
+    audio = {"type": "audio_url", "audio_url": {"url": "http://elsewhere.test/a.wav"}}
+    routing = following.normalize(messages=[{"role": "user", "content": [link, audio]}])
     assert routing.reason is Reason.UNSUPPORTED_MODALITY
     routing = following.normalize(messages=[{"role": "user", "content": [link] * 1000}])
     assert routing.reason is Reason.TOO_MANY_IMAGES
