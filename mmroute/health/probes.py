@@ -26,6 +26,7 @@ _SIZES: Final = (ImageSize(641, 479), ImageSize(300, 899))
 # What a model may lack, or be too small for, and still be right wherever it answers.
 _LIMITS: Final = frozenset(
     {
+        Reason.CHAT_RENDERER_UNSUPPORTED,
         Reason.CHAT_TEMPLATE_MISSING,
         Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
         Reason.PROMPT_TOO_LONG,

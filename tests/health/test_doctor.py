@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from paths import VECTORS, real_models
-from small_models import SMALL_MODELS, Files
+from small_models import SMALL_MODELS, Files, write_model
+from small_text_families import TEXT_FAMILIES
 
 from mmroute import Normalizer
 from mmroute.geometry import Replacement, RequestContext, TokenIds
@@ -304,3 +305,10 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
     changed = dataclasses.replace(rules, geometry=Growing())
     report = broken(loaded, media={Modality.IMAGE: changed})
     assert "chat with 1 image has two answers" in detail(report, "requests")
+
+
+def test_a_model_whose_chats_are_rendered_by_code_is_healthy(tmp_path: Path) -> None:
+    """Its completions are answered; that its chats are not is a limit, and no failure."""
+    report = load_and_check(write_model(TEXT_FAMILIES["small-gpt-oss"](), tmp_path / "model"))
+    assert report.healthy, report.failures
+    assert any("chat_renderer_unsupported" in warning for warning in report.warnings)
