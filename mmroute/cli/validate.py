@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.cli.common import EXIT_USAGE, Commands, add_command, engine_settings, model_arguments
-from mmroute.engines.vllm.versions import version_warning
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
 from mmroute.normalizer import Normalizer
@@ -29,7 +28,6 @@ from mmroute.parity.vector_files import write_vectors
 __all__ = ["add_validate"]
 
 _EXIT_MISMATCH: Final = 1
-_SERVERS: Final = ("http://", "https://")
 _EXIT_UNDECIDED: Final = 3
 _PROGRESS_EVERY: Final = 0.5  # seconds
 _EPILOG = """\
@@ -76,7 +74,8 @@ def add_validate(commands: Commands) -> None:
     validate.add_argument(
         "--strict",
         action="store_true",
-        help="exit status 1 where the oracle is a vLLM of other rules than those matched, too",
+        help="exit status 1 where the oracle is an engine of other rules than those matched, or "
+        "of a version that is not known, too",
     )
 
 
@@ -122,6 +121,7 @@ def _compared(arguments: argparse.Namespace) -> int:
         api_key=arguments.api_key,
     )
     cases = list(_cases(arguments, normalizer, oracle))
+    running = oracle.running
     report = Report(
         model=normalizer.model.name,
         family=normalizer.model.family.family,
@@ -129,6 +129,8 @@ def _compared(arguments: argparse.Namespace) -> int:
         findings=tuple(_with_progress(compare(normalizer.model, oracle, cases), len(cases))),
         tokenizer=normalizer.model.tokenizer,
         known_differences=_known_differences(arguments.against, normalizer),
+        engine="" if running is None else str(running),
+        warning="" if running is None else running.warning(normalizer.model.engine),
     )
     if arguments.html is not None:
         arguments.html.write_text(as_page(report), encoding="utf-8")
@@ -139,13 +141,10 @@ def _compared(arguments: argparse.Namespace) -> int:
         print(json.dumps(as_json(report), ensure_ascii=False))
     else:
         print("\n".join(as_lines(report)))
-    asks_vllm = arguments.against == "vllm" or arguments.against.startswith(_SERVERS)
-    if asks_vllm and normalizer.model.engine.name == "vllm":
-        warning = version_warning(oracle.version, normalizer.model.engine)
-        if warning:
-            print(f"mmroute: warning: {warning}", file=sys.stderr)
-            if arguments.strict:
-                return _EXIT_MISMATCH
+    if report.warning:
+        print(f"mmroute: warning: {report.warning}", file=sys.stderr)
+        if arguments.strict:
+            return _EXIT_MISMATCH
     return {True: 0, False: _EXIT_MISMATCH, None: _EXIT_UNDECIDED}[report.parity]
 
 

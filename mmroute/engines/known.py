@@ -22,7 +22,7 @@ def engine_names() -> list[str]:
 
 
 def find_engine(name: str) -> EngineProfile:
-    """The profile of that name: an engine, or a version of vLLM such as ``vllm==0.28``.
+    """The profile of that name: an engine, or a version such as ``vllm==0.28``.
 
     Raises:
         ModelError: `unknown_backend`.
@@ -32,6 +32,8 @@ def find_engine(name: str) -> EngineProfile:
     engine, _, version = name.partition("==")
     if engine == VLLM.name and version:
         return find_version(version)
+    if engine == SGLANG.name and version == SGLANG.version:
+        return SGLANG
     near = nearest(name, _PROFILES)
     hint = f" Did you mean {near!r}?" if near else ""
     raise ModelError(

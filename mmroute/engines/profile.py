@@ -109,6 +109,8 @@ class EngineProfile:
     Attributes:
         name: as the caller gives it.
         version: what the profile was checked on.
+        era: the versions between which nothing that can be seen changed.
+        proved: versions whose own code gave these answers.
         max_items: items of one modality in one prompt; more are refused.
         max_image_pixels: of one image; a larger one is refused.
         max_decoded_bytes: of all images of a request, at 4 bytes a pixel.
@@ -132,6 +134,8 @@ class EngineProfile:
 
     name: str
     version: str
+    era: str
+    proved: frozenset[str]
     max_items: int
     max_image_pixels: int
     max_decoded_bytes: int

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from mmroute.engines.running import RunningEngine
 from mmroute.geometry import TokenIds
 
 __all__ = ["Case", "Oracle", "Outcome", "Range", "UndecidedError"]
@@ -70,6 +71,10 @@ class Oracle(Protocol):
 
     name: str
     version: str
+
+    @property
+    def running(self) -> RunningEngine | None:
+        """The engine that answers, or whose answers are recorded; None if it is none."""
 
     def answer(self, case: Case) -> Outcome:
         """What the engine gives for one request.

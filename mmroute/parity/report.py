@@ -45,6 +45,8 @@ class Report:
         findings: in the order of the cases.
         tokenizer: of the model, to show what IDs stand for.
         known_differences: of this oracle and the engine, for this family, in words.
+        engine: the engine that answered, and how its version is known; empty if it is none.
+        warning: why its version may answer otherwise; empty if it does not.
     """
 
     model: str
@@ -53,6 +55,8 @@ class Report:
     findings: tuple[Finding, ...]
     tokenizer: Tokenizer
     known_differences: tuple[str, ...] = ()
+    engine: str = ""
+    warning: str = ""
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
@@ -79,6 +83,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "model": report.model,
         "family": report.family,
         "oracle": report.oracle,
+        "engine": report.engine,
+        "warning": report.warning,
         "parity": report.parity,
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
@@ -99,6 +105,8 @@ def as_json(report: Report) -> dict[str, Any]:
 def as_lines(report: Report) -> Iterator[str]:
     """The report for people, line by line."""
     yield f"{report.model} ({report.family}) against {report.oracle}"
+    if report.engine:
+        yield report.engine
     yield ""
     kinds = by_kind(report.findings)
     width = max([len("KIND"), *map(len, kinds)])

@@ -45,6 +45,29 @@ def test_parity_with_vectors(
     assert (report["parity"], report["verdicts"]["equal"], report["findings"]) == (True, 108, [])
 
 
+@pytest.mark.parametrize(
+    ("recorded", "line"),
+    [("0.33.0", "proved"), ("0.28.0", "'vllm==0.28.0'"), ("0.34.0", "unknown")],
+)
+def test_an_engine_of_another_version_is_told(
+    small_model: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    recorded: str,
+    line: str,
+) -> None:
+    name = "small-qwen2.5-vl"
+    meta, case, *_ = (VECTORS / f"{name}.jsonl").read_text().splitlines()
+    vectors = tmp_path / "vectors.jsonl"
+    vectors.write_text(f"{meta.replace('0.33.0', recorded)}\n{case}\n")
+    arguments = ["validate", str(small_model(name)), "--against", str(vectors)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert line in printed.out.splitlines()[1]
+    assert ("mmroute: warning: " in printed.err) == (recorded != "0.33.0")
+    assert main([*arguments, "--strict"]) == (recorded != "0.33.0")
+
+
 @pytest.fixture
 def wrong_limit(changed_model: Callable[..., Path]) -> Path:
     def change(files: Files) -> None:
@@ -90,7 +113,7 @@ def test_a_wrong_limit_is_named(
 class _Engine:
     """An engine of which all is known: another normalizer."""
 
-    name, version = "engine", "1"
+    name, version, running = "engine", "1", None
 
     def __init__(self, normalizer: Normalizer) -> None:
         self._normalizer = normalizer

@@ -12,7 +12,6 @@ import pytest
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
 from mmroute.engines import find_engine
-from mmroute.engines.vllm.versions import version_warning
 from mmroute.geometry import Overrides
 from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
@@ -79,22 +78,6 @@ def test_the_newest_era_is_that_of_the_default(version: str) -> None:
     engine = find_engine(f"vllm=={version}")
     assert engine.version == version
     assert engine.hashing == find_engine("vllm").hashing
-
-
-@pytest.mark.parametrize(
-    ("said", "says"),
-    [
-        ("0.33.1+cu130 (the family was checked on 0.33.0)", ""),
-        ("0.31.0", ""),
-        ("0.28.0", "backend 'vllm==0.28.0'"),
-        ("0.34.0rc1", "is not known"),
-        ("unknown", "not known"),
-    ],
-)
-def test_a_running_vllm_of_other_rules_is_told(said: str, says: str) -> None:
-    warning = version_warning(said, find_engine("vllm"))
-    assert says in warning
-    assert bool(says) == bool(warning)
 
 
 def test_events_of_arrays_are_read_as_those_of_maps() -> None:

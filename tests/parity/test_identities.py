@@ -29,7 +29,7 @@ CASE = Case(
 class Engine:
     """An oracle that answers as mmroute would under other settings."""
 
-    name, version = "engine", "0"
+    name, version, running = "engine", "0", None
 
     def __init__(self, model: ResolvedModel) -> None:
         self.model = model

@@ -59,6 +59,7 @@ class Unchanged:
 
     name = "unchanged"
     version = "0"
+    running = None
 
     def __init__(self, normalizer: Normalizer) -> None:
         self.normalizer = normalizer

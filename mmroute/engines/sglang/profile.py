@@ -30,6 +30,8 @@ def _parse_chat(request: Request) -> ParsedChat:
 SGLANG: Final = EngineProfile(
     "sglang",
     "0.5.23",
+    era="0.5.23",
+    proved=frozenset({"0.5.23"}),
     max_items=_NO_LIMIT,
     max_image_pixels=178_956_970,  # Pillow's own
     max_decoded_bytes=_NO_LIMIT,

@@ -18,19 +18,44 @@ from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason
 from mmroute.hashing import KeyForm
 
-__all__ = ["find_version", "version_warning"]
+__all__ = ["find_version"]
 
 _VERSION: Final = re.compile(r"0\.(\d{1,3})(\.\d{1,3})?")
 
 _V0_30: Final = replace(
-    VLLM, identify=unframed_identity, hashing=replace(VLLM.hashing, keys=KeyForm.UNTAGGED)
+    VLLM,
+    version="0.30.0",
+    era="0.29 to 0.30",
+    proved=frozenset(),
+    identify=unframed_identity,
+    hashing=replace(VLLM.hashing, keys=KeyForm.UNTAGGED),
 )
-_V0_28: Final = replace(_V0_30, hashing=replace(_V0_30.hashing, random_root=True))
-_V0_26: Final = replace(_V0_28, identify=partial(unframed_identity, covers_conversion=False))
-_V0_23: Final = replace(_V0_26, applies_exif_orientation=False)
-_V0_18: Final = replace(_V0_23, hashing=replace(_V0_23.hashing, keys=KeyForm.IDENTITIES))
+_V0_28: Final = replace(
+    _V0_30,
+    version="0.28.0",
+    era="0.27 to 0.28",
+    hashing=replace(_V0_30.hashing, random_root=True),
+)
+_V0_26: Final = replace(
+    _V0_28,
+    version="0.26.0",
+    era="0.24 to 0.26",
+    identify=partial(unframed_identity, covers_conversion=False),
+)
+_V0_23: Final = replace(
+    _V0_26, version="0.23.0", era="0.19 to 0.23", applies_exif_orientation=False
+)
+_V0_18: Final = replace(
+    _V0_23,
+    version="0.18.0",
+    era="0.16 to 0.18",
+    hashing=replace(_V0_23.hashing, keys=KeyForm.IDENTITIES),
+)
 _V0_15: Final = replace(
-    _V0_18, identify=partial(unframed_identity, covers_conversion=False, sorts_arguments=False)
+    _V0_18,
+    version="0.15.0",
+    era="0.13 to 0.15",
+    identify=partial(unframed_identity, covers_conversion=False, sorts_arguments=False),
 )
 
 _ERAS: Final = (
@@ -44,43 +69,17 @@ _ERAS: Final = (
 )
 
 
-def version_warning(said: str, matched: EngineProfile) -> str:
-    """What to say of a running vLLM whose rules are not those that are matched; else nothing.
-
-    Args:
-        said: its version as it says itself, whatever follows; ``unknown`` if it does not.
-        matched: the profile by which requests are answered.
-    """
-    found = _VERSION.match(said)
-    if found is None:
-        return f"the version of the engine is not known ({said or 'it says none'})"
-    try:
-        if _era_of(found[0]) is _era_of(matched.version):
-            return ""
-    except ModelError as error:
-        return str(error)
-    return (
-        f"the engine is vLLM {found[0]}, and answers are those of {matched.version}: image "
-        f"identities and block hashes differ; load the model with backend 'vllm=={found[0]}'"
-    )
-
-
 def find_version(version: str) -> EngineProfile:
     """The profile of a version such as ``0.28`` or ``0.28.1``.
 
     Raises:
         ModelError: `unknown_backend`: it is older or newer than those known.
     """
-    era = _era_of(version)
-    return era if version == era.version else replace(era, version=version)
-
-
-def _era_of(version: str) -> EngineProfile:
     found = _VERSION.fullmatch(version)
     minor = int(found[1]) if found else -1
     for minors, profile in _ERAS:
         if minor in minors:
-            return profile
+            return replace(profile, version=version)
     raise ModelError(
         Reason.UNKNOWN_BACKEND,
         f"vLLM {version!r} is not known: there are 0.13 to 0.33, such as 'vllm==0.28'.",

@@ -24,6 +24,7 @@ from mmroute.parity.oracles.common import (
     unchecked,
 )
 from mmroute.parity.oracles.pictures import has_images, with_pictures
+from mmroute.remote.engine_version import ask_engine
 from mmroute.remote.model_list import served_models
 from mmroute.remote.settings import Remote
 
@@ -53,6 +54,7 @@ class HttpOracle:
     Attributes:
         name: its URL.
         version: as it says itself, and the versions the family was checked on.
+        running: the engine that says so.
         model: the name it serves the model by.
     """
 
@@ -85,12 +87,11 @@ class HttpOracle:
         self._renders = True
         self.name = self._transport.name
         try:
-            version = self._ask("GET", "/version")
+            self.running = ask_engine(self._transport)
             models = served_models(self._transport)
-        except (UndecidedError, InexactError) as error:
+        except InexactError as error:
             raise OracleError(f"{error}; {_START}") from error
-        said = version.body.get("version") if isinstance(version.body, dict) else None
-        self.version = "unknown" if said is None else unchecked(str(said), checked)
+        self.version = unchecked(self.running.version or "unknown", checked)
         self.model = self._model(models, served_model)
 
     def answer(self, case: Case) -> Outcome:

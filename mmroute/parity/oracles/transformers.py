@@ -103,7 +103,10 @@ class TransformersOracle:
     Attributes:
         name: ``transformers``.
         version: of transformers and tokenizers.
+        running: None: it is no engine.
     """
+
+    running = None
 
     def __init__(
         self,
@@ -238,7 +241,10 @@ class MistralCommonOracle:
     Attributes:
         name: ``mistral-common``.
         version: the installed one.
+        running: None: it is no engine.
     """
+
+    running = None
 
     def __init__(self, files: ModelFiles) -> None:
         """Load the tokenizer.

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mmroute.engines import engine_names
+from mmroute.engines.running import running_engine
 from mmroute.errors import Reason, problem
 from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, refused
@@ -82,6 +84,7 @@ class VectorsOracle:
     Attributes:
         name: the file's.
         version: of the engine the answers are.
+        running: the same engine; None if it is none that can be matched.
         model: the model they are for, as the file names it.
     """
 
@@ -96,6 +99,9 @@ class VectorsOracle:
         meta = _validated(_Meta, first, where)
         self.name = path.name
         self.version = f"{meta.backend} {meta.backend_version}"
+        self.running = None
+        if meta.backend in engine_names():
+            self.running = running_engine(meta.backend, meta.backend_version)
         self.model = meta.model
         self._cases: dict[str, Case] = {}
         self._answers: dict[str, Outcome] = {}

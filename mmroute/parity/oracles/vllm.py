@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from mmroute.engines.running import running_engine
 from mmroute.errors import MmrouteError
 from mmroute.model.files import ModelFiles
 from mmroute.parity.cases import Case, Outcome
@@ -41,6 +42,7 @@ class VllmOracle:
         name: ``vllm``.
         version: the installed one, and the versions the family was checked on, if it is none
             of them.
+        running: the same engine.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class VllmOracle:
     ) -> None:
         self._engine = VllmEngine(files, token=token, trust_remote_code=trust_remote_code)
         self.name = "vllm"
+        self.running = running_engine(self.name, self._engine.version)
         self.version = unchecked(self._engine.version, checked)
 
     def answer(self, case: Case) -> Outcome:

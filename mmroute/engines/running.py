@@ -1,0 +1,106 @@
+"""What is known of the engine that runs: the version that it says it is, against those matched."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from packaging.version import InvalidVersion, Version
+
+from mmroute.engines.known import find_engine
+from mmroute.engines.profile import EngineProfile
+from mmroute.errors import ModelError, shown
+
+__all__ = ["Evidence", "RunningEngine", "running_engine"]
+
+_MOST_SHOWN: Final = 40
+
+
+class Evidence(StrEnum):
+    """How it is known what a version of an engine does."""
+
+    PROVED = "proved"
+    """Its own code gave the answers of its profile, on a CPU."""
+    READ = "read"
+    """A neighbour of the same rules was run, or functions of one; its own code was not."""
+    UNKNOWN = "unknown"
+    """It is older or newer than those known, a build between two releases, or says none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """An engine as it names itself.
+
+    Attributes:
+        engine: ``vllm`` or ``sglang``.
+        version: as it says itself; empty if it says none.
+        evidence: how it is known what this version does.
+        profile: by which its answers are given; None if the version is unknown.
+    """
+
+    engine: str
+    version: str
+    evidence: Evidence
+    profile: EngineProfile | None
+
+    def __str__(self) -> str:
+        """One line: the version, and how it is known."""
+        version = shown(self.version[:_MOST_SHOWN])[1:-1] or "of no stated version"
+        line = f"{self.engine} {version}: {self.evidence}"
+        match self.evidence:
+            case Evidence.PROVED:
+                return f"{line}: its own code gives the answers of {self.backend!r}"
+            case Evidence.READ:
+                return f"{line}: by its sources it answers as {self.backend!r}; it was not run"
+            case Evidence.UNKNOWN:
+                return f"{line}: nobody compared it; see docs/versions.md"
+
+    @property
+    def backend(self) -> str:
+        """The name by which `find_engine` gives the profile; empty if there is none."""
+        return "" if self.profile is None else f"{self.engine}=={self.profile.version}"
+
+    def warning(self, matched: EngineProfile) -> str:
+        """Why the answers of a profile may not be this engine's; empty if they are.
+
+        Args:
+            matched: the profile by which requests are answered.
+        """
+        answers = f"answers are those of {matched.name} {matched.version}"
+        if self.profile is None:
+            return f"{self}. {answers}: token IDs, image identities and block hashes may differ"
+        if self.engine != matched.name:
+            return f"{self}, but {answers}: load the model with backend {self.backend!r}"
+        if self.profile.era != matched.era:
+            return (
+                f"{self}, but {answers}: image identities and block hashes differ; load the model "
+                f"with backend {self.backend!r}"
+            )
+        return ""
+
+
+def running_engine(engine: str, said: str) -> RunningEngine:
+    """What is known of a version.
+
+    Args:
+        engine: ``vllm`` or ``sglang``.
+        said: the version as the engine says it; empty if it says none.
+
+    >>> print(running_engine("vllm", "0.33.0+cu130"))
+    vllm 0.33.0+cu130: proved: its own code gives the answers of 'vllm==0.33.0'
+    >>> running_engine("vllm", "0.34.0").evidence
+    <Evidence.UNKNOWN: 'unknown'>
+    """
+    profile = None
+    proved = False
+    with contextlib.suppress(InvalidVersion, ModelError):
+        version = Version(said)
+        # What vLLM builds between two releases has the number of the next one, and `dev`.
+        if not version.is_prerelease:
+            profile = find_engine(f"{engine}=={version.base_version}")
+            proved = version.public in profile.proved
+    if profile is None:
+        return RunningEngine(engine, said, Evidence.UNKNOWN, None)
+    return RunningEngine(engine, said, Evidence.PROVED if proved else Evidence.READ, profile)
