@@ -14,10 +14,11 @@ from typing import Final
 import numpy as np
 
 from mmroute.geometry import TokenIds
+from mmroute.hashing.block_layout import BlockLayout
 from mmroute.hashing.extra_keys import ExtraKey, ExtraKeys
 from mmroute.hashing.packed_integers import AroundParent, pack
 
-__all__ = ["encode_blocks", "encode_text"]
+__all__ = ["encode_blocks", "encode_text", "layout"]
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
 _NULL: Final = b"\xf6"
@@ -73,7 +74,38 @@ def encode_blocks(
             suffix[: -len(_NULL)] + _keys(block, images) if block else suffix
             for suffix, block in zip(suffixes, keys, strict=True)
         ]
-    return zip(repeat(_head(_ARRAY, 3) + _head(_BYTES, parent_size)), suffixes, strict=False)
+    return zip(repeat(_before_parent(parent_size)), suffixes, strict=False)
+
+
+def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
+    """The same for the compiled hasher, which writes token IDs and offsets itself.
+
+    Args:
+        keys: the extra keys of the blocks.
+        parent_size: bytes of a hash.
+
+    Raises:
+        UnicodeEncodeError: an extra key is not valid Unicode.
+    """
+    alone = _head(_ARRAY, 1)
+    images: dict[str, bytes] = {}
+    return BlockLayout(
+        _before_parent(parent_size),
+        _head(_ARRAY, keys.block_size),
+        b"",
+        _NULL,
+        tuple(
+            [
+                (run.first, run.stop, alone + _before_offset(run.identity), b"", run.offset)
+                for run in keys.runs
+            ]
+        ),
+        {block: _keys(extra, images) for block, extra in keys.others.items()},
+    )
+
+
+def _before_parent(parent_size: int) -> bytes:
+    return _head(_ARRAY, 3) + _head(_BYTES, parent_size)
 
 
 def _keys(keys: tuple[ExtraKey, ...], images: dict[str, bytes]) -> bytes:
@@ -85,9 +117,13 @@ def _keys(keys: tuple[ExtraKey, ...], images: dict[str, bytes]) -> bytes:
             continue
         identity = key[1]
         if identity not in images:
-            images[identity] = _head(_ARRAY, 3) + encode_text("mm") + encode_text(identity)
+            images[identity] = _before_offset(identity)
         written += images[identity] + _integer(key[2])
     return written
+
+
+def _before_offset(identity: str) -> bytes:
+    return _head(_ARRAY, 3) + encode_text("mm") + encode_text(identity)
 
 
 def _texts(*texts: str) -> bytes:

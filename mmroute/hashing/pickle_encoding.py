@@ -44,10 +44,11 @@ from typing import Final
 import numpy as np
 
 from mmroute.geometry import TokenIds
+from mmroute.hashing.block_layout import BlockLayout
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKey, ExtraKeys, Run
 from mmroute.hashing.packed_integers import AroundParent, EncodedIntegers, Widths, pack
 
-__all__ = ["encode_blocks", "encode_text"]
+__all__ = ["encode_blocks", "encode_text", "layout"]
 
 _PROTOCOL: Final = 5
 _START: Final = b"\x80\x05\x95"  # PROTO 5, FRAME
@@ -96,6 +97,27 @@ def encode_blocks(
     # Larger integers and more than one frame are rare enough to leave to pickle itself.
     rows = token_ids.reshape(-1, keys.block_size)
     return [_pickled(row, block, parent_size) for row, block in zip(rows, keys, strict=True)]
+
+
+def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
+    """The same for the compiled hasher, which writes token IDs, offsets and frame sizes itself.
+
+    Args:
+        keys: the extra keys of the blocks.
+        parent_size: bytes of a hash.
+
+    Raises:
+        UnicodeEncodeError: an extra key is not valid Unicode.
+    """
+    return BlockLayout(
+        _prefix(0, parent_size),
+        *_around_ids(keys.block_size),
+        _NO_KEYS,
+        tuple(
+            [(run.first, run.stop, *_around_offset(run.identity), run.offset) for run in keys.runs]
+        ),
+        {block: _keys(extra) for block, extra in keys.others.items()},
+    )
 
 
 def _with_prefixes(

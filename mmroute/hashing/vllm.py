@@ -8,19 +8,17 @@ there has a request passed through msgpack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
-from hashlib import sha256
-from typing import Final, Never, Protocol, overload
+from typing import Final, overload
 
 import numpy as np
-import xxhash
 
-from mmroute.errors import InexactError, Reason, nearest, shown
+from mmroute.errors import InexactError, Reason, shown
 from mmroute.geometry import TokenIds
-from mmroute.hashing import cbor_encoding, pickle_encoding
+from mmroute.hashing.algorithms import METHODS, Algorithm
+from mmroute.hashing.chain import hash_chain
 from mmroute.hashing.extra_keys import (
     BlockKeys,
     ExtraKeys,
@@ -30,28 +28,12 @@ from mmroute.hashing.extra_keys import (
 )
 from mmroute.hashing.extra_keys import extra_keys as keys_of
 from mmroute.hashing.older_vllm import KeyForm, chained_hashes, untagged_keys
-from mmroute.hashing.packed_integers import AroundParent
 from mmroute.request import Lora
 
 __all__ = ["Algorithm", "BlockHashes", "Hashing", "hash_blocks", "hash_older_blocks", "none_hash"]
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
-
-
-class Algorithm(StrEnum):
-    """The values of vLLM's ``--prefix-caching-hash-algo``; its default is ``sha256``."""
-
-    SHA256 = "sha256"
-    SHA256_CBOR = "sha256_cbor"
-    XXHASH = "xxhash"
-    XXHASH_CBOR = "xxhash_cbor"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Never:
-        close = nearest(str(value), cls)
-        hint = f"; did you mean {close}?" if close else ""
-        raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,43 +64,6 @@ class Hashing:
     refused: str = ""
     model_id: str = ""
     guessed: bool = False
-
-
-class _Encoding(Protocol):
-    def encode_text(self, text: str) -> bytes: ...
-
-    def encode_blocks(
-        self, token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int
-    ) -> Iterable[AroundParent]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """How an algorithm makes a hash of a block.
-
-    Attributes:
-        encoding: objects to bytes.
-        digest: from bytes to a hash.
-        digest_size: bytes of a hash.
-        secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
-    """
-
-    encoding: _Encoding
-    digest: Callable[[bytes], bytes]
-    digest_size: int
-    secret_seed: bool
-
-
-def _sha256(data: bytes) -> bytes:
-    return sha256(data).digest()
-
-
-_METHODS: Final[Mapping[Algorithm, _Method]] = {
-    Algorithm.SHA256: _Method(pickle_encoding, _sha256, 32, secret_seed=False),
-    Algorithm.SHA256_CBOR: _Method(cbor_encoding, _sha256, 32, secret_seed=False),
-    Algorithm.XXHASH: _Method(pickle_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
-    Algorithm.XXHASH_CBOR: _Method(cbor_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,15 +168,8 @@ def hash_blocks(
         parent = hashes[-1] if hashes else parent
     reused = len(hashes)
     if reused < num_blocks:
-        method = _METHODS[chosen]
-        encoded_blocks = method.encoding.encode_blocks(
-            ids[reused * block_size :],
-            keys.behind(reused),
-            parent_size=method.digest_size,
-        )
-        digest = method.digest
-        new = [parent := digest(parent.join(block)) for block in encoded_blocks]
-        hashes = (*hashes, *new)
+        rest = ids[reused * block_size :]
+        hashes += hash_chain(chosen, rest, keys.behind(reused), parent)
     return BlockHashes(chosen, block_size, seed, hashes, reused, ids, keys)
 
 
@@ -274,7 +212,7 @@ def hash_older_blocks(
         untagged_keys(keys, items, hashing.keys, lora=lora, cache_salt=cache_salt),
         block_size=block_size,
         root=none_hash(chosen, seed),
-        digest=_METHODS[chosen].digest,
+        digest=METHODS[chosen].digest,
     )
     return BlockHashes(chosen, block_size, seed, tuple(hashes), 0, token_ids, keys)
 
@@ -300,7 +238,7 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
     '066b1e8987e02713'
     """
     chosen = Algorithm(algorithm)
-    method = _METHODS[chosen]
+    method = METHODS[chosen]
     if seed is None:
         if method.secret_seed:
             raise ValueError(

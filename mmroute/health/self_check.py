@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 
 from mmroute.engines import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
+from mmroute.hashing import Algorithm
+from mmroute.hashing.chain import compiled
 from mmroute.health.probes import run_probes, token_ids_of_spec
 from mmroute.health.tested_versions import deciding_versions, untested, version_of
 from mmroute.model.files import EMBEDDED_MODEL, ModelFiles, find_model
@@ -104,6 +106,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         files,
         Check("versions", ok=True, detail=versions),
         Check("encoder", ok=True, detail=_encoder(model)),
+        Check("block_hashes", ok=True, detail=_hasher()),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
         _check("requests", probed.problems, f"as they must be: {', '.join(probed.exact)}"),
@@ -200,6 +203,13 @@ def _encoder(model: ResolvedModel) -> str:
     if stats is None:
         return "the model's own chat encoder, of mistral-common"
     return f"{stats.engine}: {stats.why}"
+
+
+def _hasher() -> str:
+    by_extension = [algorithm for algorithm in Algorithm if compiled(algorithm)]
+    by_python = [algorithm for algorithm in Algorithm if not compiled(algorithm)]
+    parts = [(by_extension, "compiled"), (by_python, "Python")]
+    return "; ".join([f"{name}: {', '.join(found)}" for found, name in parts if found])
 
 
 def _split_tokens(model: ResolvedModel) -> list[str]:

@@ -24,6 +24,7 @@ from mmroute.hashing import (
     ExtraKeys,
     HashedItem,
     cbor_encoding,
+    chain,
     event_extra_keys,
     extra_keys,
     hash_blocks,
@@ -205,13 +206,13 @@ def test_previous_hashes_are_taken_over_up_to_the_first_difference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hashed: list[int] = []
-    encode = pickle_encoding.encode_blocks
+    hash_chain = chain.hash_chain
 
-    def counting(token_ids: TokenIds, keys: Any, **sizes: int) -> Any:
+    def counting(algorithm: Algorithm, ids: TokenIds, keys: ExtraKeys, parent: bytes) -> Any:
         hashed.append(len(keys))
-        return encode(token_ids, keys, **sizes)
+        return hash_chain(algorithm, ids, keys, parent)
 
-    monkeypatch.setattr(pickle_encoding, "encode_blocks", counting)
+    monkeypatch.setattr("mmroute.hashing.vllm.hash_chain", counting)
     ids = np.arange(160, dtype=np.uint32)
     keys: list[BlockKeys] = [None] * 10
     previous = hash_blocks(ids, keys)

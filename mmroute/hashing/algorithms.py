@@ -1,0 +1,77 @@
+"""The algorithms of vLLM's block hashes: what is hashed, and by what.
+
+Source: vLLM 0.33.0 ``utils/hashing.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final, Never, Protocol
+
+import xxhash
+
+from mmroute.errors import nearest, shown
+from mmroute.geometry import TokenIds
+from mmroute.hashing import cbor_encoding, pickle_encoding
+from mmroute.hashing.block_layout import BlockLayout
+from mmroute.hashing.extra_keys import ExtraKeys
+from mmroute.hashing.packed_integers import AroundParent
+
+__all__ = ["METHODS", "Algorithm", "Method"]
+
+
+class Algorithm(StrEnum):
+    """The values of vLLM's ``--prefix-caching-hash-algo``; its default is ``sha256``."""
+
+    SHA256 = "sha256"
+    SHA256_CBOR = "sha256_cbor"
+    XXHASH = "xxhash"
+    XXHASH_CBOR = "xxhash_cbor"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        close = nearest(str(value), cls)
+        hint = f"; did you mean {close}?" if close else ""
+        raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
+
+
+class _Encoding(Protocol):
+    def encode_text(self, text: str) -> bytes: ...
+
+    def encode_blocks(
+        self, token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int
+    ) -> Iterable[AroundParent]: ...
+
+    def layout(self, keys: ExtraKeys, *, parent_size: int) -> BlockLayout: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How an algorithm makes a hash of a block.
+
+    Attributes:
+        encoding: objects to bytes.
+        digest: from bytes to a hash.
+        digest_size: bytes of a hash.
+        secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
+    """
+
+    encoding: _Encoding
+    digest: Callable[[bytes], bytes]
+    digest_size: int
+    secret_seed: bool
+
+
+def _sha256(data: bytes) -> bytes:
+    return sha256(data).digest()
+
+
+METHODS: Final[Mapping[Algorithm, Method]] = {
+    Algorithm.SHA256: Method(pickle_encoding, _sha256, 32, secret_seed=False),
+    Algorithm.SHA256_CBOR: Method(cbor_encoding, _sha256, 32, secret_seed=False),
+    Algorithm.XXHASH: Method(pickle_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
+    Algorithm.XXHASH_CBOR: Method(cbor_encoding, xxhash.xxh3_128_digest, 16, secret_seed=True),
+}

@@ -1,0 +1,22 @@
+from mmroute.geometry import TokenIds
+
+PICKLE: int
+CBOR: int
+SHA256: int
+XXH3_128: int
+has_sha256: bool
+
+def hash_chain(
+    token_ids: TokenIds | bytes,
+    block_size: int,
+    parent: bytes,
+    encoding: int,
+    digest: int,
+    head: bytes,
+    opening: bytes,
+    closing: bytes,
+    ending: bytes,
+    runs: tuple[tuple[int, int, bytes, bytes, int], ...],
+    others: dict[int, bytes],
+    /,
+) -> tuple[bytes, ...] | None: ...

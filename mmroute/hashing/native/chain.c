@@ -1,0 +1,284 @@
+/* The chained hashes of vLLM's blocks: laid out, hashed and linked in one pass.
+ *
+ * What is hashed for a block is, in both encodings (see pickle_encoding.py and cbor_encoding.py):
+ *
+ *     head  parent  opening  the token IDs  closing  ending
+ *
+ * Python writes everything but the parent, the token IDs and the offset in an ending; this file
+ * writes those. It declines (None) what it does not write, and Python does all of it then.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include "xxhash.h"
+
+#include "sha256.h"
+
+enum { PICKLE, CBOR };
+enum { SHA256, XXH3_128 };
+enum { WIDEST_INTEGER = 9, FRAME_AT = 3, FRAME_END = 11, FRAME_LIMIT = 1 << 16, LARGEST_DIGEST = 32 };
+
+typedef struct {
+    const char *data;
+    Py_ssize_t size;
+} bytes_view;
+
+/* What stands behind the token IDs of a block: before, and with has_offset also offset, after. */
+typedef struct {
+    bytes_view before, after;
+    int64_t offset;
+    int has_offset;
+} ending;
+
+typedef struct {
+    const uint32_t *ids;
+    Py_ssize_t num_blocks, block_size;
+    int encoding, digest, digest_size;
+    bytes_view head, opening, closing;
+    const ending *endings;
+    unsigned char *digests; /* num_blocks * digest_size */
+} chain;
+
+static unsigned char *put(unsigned char *at, bytes_view bytes) {
+    memcpy(at, bytes.data, (size_t)bytes.size);
+    return at + bytes.size;
+}
+
+static unsigned char *put_little_endian(unsigned char *at, uint64_t value, int width) {
+    for (int i = 0; i < width; i++) at[i] = (unsigned char)(value >> 8 * i);
+    return at + width;
+}
+
+static unsigned char *put_big_endian(unsigned char *at, uint64_t value, int width) {
+    for (int i = 0; i < width; i++) at[i] = (unsigned char)(value >> 8 * (width - 1 - i));
+    return at + width;
+}
+
+/* BININT1, BININT2 and BININT: -2^31 <= value < 2^31. */
+static inline unsigned char *put_pickled(unsigned char *at, int64_t value) {
+    if (value < 0 || value > 0xffff) {
+        *at = 'J';
+        return put_little_endian(at + 1, (uint64_t)value, 4);
+    }
+    if (value > 0xff) {
+        *at = 'M';
+        return put_little_endian(at + 1, (uint64_t)value, 2);
+    }
+    *at = 'K';
+    return put_little_endian(at + 1, (uint64_t)value, 1);
+}
+
+/* Major types 0 and 1, in as few bytes as it takes: RFC 8949, section 4.2.1. */
+static inline unsigned char *put_cbor(unsigned char *at, int64_t value) {
+    const unsigned char kind = value < 0 ? 0x20 : 0x00;
+    const uint64_t argument = (uint64_t)(value < 0 ? -1 - value : value);
+    if (argument < 24) {
+        *at = (unsigned char)(kind | argument);
+        return at + 1;
+    }
+    const int power = argument <= 0xff ? 0 : argument <= 0xffff ? 1 : argument <= 0xffffffff ? 2 : 3;
+    *at = (unsigned char)(kind | (24 + power));
+    return put_big_endian(at + 1, argument, 1 << power);
+}
+
+static void hash_blocks(const chain *c, const unsigned char *parent, unsigned char *buffer) {
+    for (Py_ssize_t block = 0; block < c->num_blocks; block++) {
+        const uint32_t *ids = c->ids + block * c->block_size;
+        const ending *end = c->endings + block;
+        unsigned char *at = put(buffer, c->head);
+        memcpy(at, parent, (size_t)c->digest_size);
+        at = put(at + c->digest_size, c->opening);
+        if (c->encoding == PICKLE)
+            for (Py_ssize_t i = 0; i < c->block_size; i++) at = put_pickled(at, ids[i]);
+        else
+            for (Py_ssize_t i = 0; i < c->block_size; i++) at = put_cbor(at, ids[i]);
+        at = put(put(at, c->closing), end->before);
+        if (end->has_offset) {
+            at = c->encoding == PICKLE ? put_pickled(at, end->offset) : put_cbor(at, end->offset);
+            at = put(at, end->after);
+        }
+        const size_t size = (size_t)(at - buffer);
+        if (c->encoding == PICKLE) put_little_endian(buffer + FRAME_AT, size - FRAME_END, 8);
+        unsigned char *digest = c->digests + block * c->digest_size;
+        if (c->digest == SHA256) {
+            sha256(buffer, size, digest);
+        } else {
+            XXH128_canonical_t canonical;
+            XXH128_canonicalFromHash(&canonical, XXH3_128bits(buffer, size));
+            memcpy(digest, canonical.digest, sizeof canonical.digest);
+        }
+        parent = digest;
+    }
+}
+
+/* Reads [(first, stop, before, after, offset), ...] and {block: before} into endings. */
+static int read_endings(ending *endings, Py_ssize_t num_blocks, Py_ssize_t block_size,
+                        bytes_view none, PyObject *runs, PyObject *others) {
+    for (Py_ssize_t block = 0; block < num_blocks; block++) endings[block].before = none;
+    for (Py_ssize_t i = 0, count = PyTuple_Size(runs); i < count; i++) {
+        Py_ssize_t first, stop;
+        long long offset;
+        ending run = {.has_offset = 1};
+        if (!PyArg_ParseTuple(PyTuple_GetItem(runs, i), "nny#y#L", &first, &stop, &run.before.data,
+                              &run.before.size, &run.after.data, &run.after.size, &offset))
+            return -1;
+        if (first < 0 || stop > num_blocks) {
+            PyErr_SetString(PyExc_ValueError, "a run is outside the blocks");
+            return -1;
+        }
+        for (Py_ssize_t block = first; block < stop; block++) {
+            run.offset = offset - (block - first) * block_size;
+            endings[block] = run;
+        }
+    }
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(others, &at, &key, &value);) {
+        const Py_ssize_t block = PyLong_AsSsize_t(key);
+        if (block == -1 && PyErr_Occurred()) return -1;
+        if (block < 0 || block >= num_blocks) {
+            PyErr_SetString(PyExc_ValueError, "an extra key is outside the blocks");
+            return -1;
+        }
+        ending other = {.has_offset = 0};
+        if (PyBytes_AsStringAndSize(value, (char **)&other.before.data, &other.before.size))
+            return -1;
+        endings[block] = other;
+    }
+    return 0;
+}
+
+/* The most bytes that a block takes. */
+static Py_ssize_t capacity(const chain *c) {
+    Py_ssize_t longest = 0;
+    for (Py_ssize_t block = 0; block < c->num_blocks; block++) {
+        const Py_ssize_t size = c->endings[block].before.size + c->endings[block].after.size;
+        if (size > longest) longest = size;
+    }
+    return c->head.size + LARGEST_DIGEST + c->opening.size + (c->block_size + 1) * WIDEST_INTEGER +
+           c->closing.size + longest;
+}
+
+/* Whether pickle writes it otherwise: larger integers, and more than one frame. */
+static int declined(const chain *c, Py_ssize_t size) {
+    if (c->encoding != PICKLE) return 0;
+    if (size >= FRAME_LIMIT) return 1;
+    uint32_t all = 0;
+    for (Py_ssize_t i = 0; i < c->num_blocks * c->block_size; i++) all |= c->ids[i];
+    if (all > INT32_MAX) return 1;
+    for (Py_ssize_t block = 0; block < c->num_blocks; block++)
+        if (c->endings[block].offset < INT32_MIN || c->endings[block].offset > INT32_MAX) return 1;
+    return 0;
+}
+
+static PyObject *as_tuple(const unsigned char *digests, Py_ssize_t count, int size) {
+    PyObject *result = PyTuple_New(count);
+    for (Py_ssize_t i = 0; result && i < count; i++) {
+        PyObject *digest = PyBytes_FromStringAndSize((const char *)digests + i * size, size);
+        if (!digest || PyTuple_SetItem(result, i, digest)) Py_CLEAR(result);
+    }
+    return result;
+}
+
+PyDoc_STRVAR(hash_chain_doc,
+"hash_chain(token_ids, block_size, parent, encoding, digest, head, opening, closing, ending, runs,\n"
+"           others, /)\n"
+"--\n\n"
+"The hashes of consecutive blocks, each over its parent's; None if pickle would write\n"
+"integers or frames that are not written here.\n\n"
+"Args:\n"
+"    token_ids: uint32, contiguous, a multiple of block_size.\n"
+"    block_size: token IDs in a block.\n"
+"    parent: the hash before the first block.\n"
+"    encoding: PICKLE or CBOR.\n"
+"    digest: SHA256 (only where has_sha256) or XXH3_128.\n"
+"    head: before the parent; of a pickle with room for the size of its frame.\n"
+"    opening: between the parent and the token IDs.\n"
+"    closing: behind the token IDs.\n"
+"    ending: of a block without extra keys.\n"
+"    runs: (first, stop, before, after, offset) of blocks whose endings differ in the offset.\n"
+"    others: endings by block.\n");
+
+static PyObject *hash_chain(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer ids;
+    bytes_view parent, none;
+    PyObject *runs, *others, *result = NULL;
+    unsigned char *buffer = NULL;
+    ending *endings = NULL;
+    chain c = {0};
+    if (!PyArg_ParseTuple(args, "y*ny#iiy#y#y#y#O!O!:hash_chain", &ids, &c.block_size, &parent.data,
+                          &parent.size, &c.encoding, &c.digest, &c.head.data, &c.head.size,
+                          &c.opening.data, &c.opening.size, &c.closing.data, &c.closing.size,
+                          &none.data, &none.size, &PyTuple_Type, &runs, &PyDict_Type, &others))
+        return NULL;
+    const Py_ssize_t count = ids.len / (Py_ssize_t)sizeof(uint32_t);
+    c.ids = ids.buf;
+    c.digest_size = c.digest == SHA256 ? 32 : 16;
+    if (c.block_size < 1 || c.block_size > FRAME_LIMIT || ids.len % (Py_ssize_t)sizeof(uint32_t) ||
+        count % c.block_size || parent.size != c.digest_size ||
+        (c.encoding != PICKLE && c.encoding != CBOR) ||
+        (c.digest != XXH3_128 && !(c.digest == SHA256 && sha256_available())) ||
+        (c.encoding == PICKLE && c.head.size < FRAME_END)) {
+        PyErr_SetString(PyExc_ValueError, "these arguments do not describe blocks");
+        goto done;
+    }
+    c.num_blocks = count / c.block_size;
+    endings = PyMem_Calloc((size_t)c.num_blocks + 1, sizeof *endings);
+    c.digests = PyMem_Malloc((size_t)(c.num_blocks * c.digest_size + 1));
+    if (!endings || !c.digests) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    if (read_endings(endings, c.num_blocks, c.block_size, none, runs, others)) goto done;
+    c.endings = endings;
+    const Py_ssize_t size = capacity(&c);
+    if (declined(&c, size)) {
+        result = Py_NewRef(Py_None);
+        goto done;
+    }
+    if (!(buffer = PyMem_Malloc((size_t)size))) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    hash_blocks(&c, (const unsigned char *)parent.data, buffer);
+    Py_END_ALLOW_THREADS
+    result = as_tuple(c.digests, c.num_blocks, c.digest_size);
+done:
+    PyMem_Free(buffer);
+    PyMem_Free(endings);
+    PyMem_Free(c.digests);
+    PyBuffer_Release(&ids);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"hash_chain", hash_chain, METH_VARARGS, hash_chain_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int add_constants(PyObject *module) {
+    if (PyModule_AddIntConstant(module, "PICKLE", PICKLE) ||
+        PyModule_AddIntConstant(module, "CBOR", CBOR) ||
+        PyModule_AddIntConstant(module, "SHA256", SHA256) ||
+        PyModule_AddIntConstant(module, "XXH3_128", XXH3_128))
+        return -1;
+    return PyModule_AddObjectRef(module, "has_sha256", sha256_available() ? Py_True : Py_False);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_constants},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_chain", "Chained block hashes, compiled.", 0, methods, slots,
+    NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__chain(void) { return PyModuleDef_Init(&definition); }
