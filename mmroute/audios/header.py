@@ -5,7 +5,10 @@ Source: vLLM 0.33.0 ``multimodal/media/audio.py`` and ``multimodal/audio.py``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from mmroute.errors import InexactError, Reason
 
@@ -39,7 +42,13 @@ def not_predictable(found: str) -> InexactError:
 def resampled_length(num_samples: int, sampling_rate: int, target_rate: int) -> int:
     """How many samples torchaudio's resampler makes, the engine's default.
 
+    It computes the length in 32 bits, so what exceeds a whole number by little is lost.
+
+    Source: torchaudio 2.11 ``functional/functional.py`` (`_apply_sinc_resample_kernel`).
+
     >>> resampled_length(44100, 44100, 16000), resampled_length(44101, 44100, 16000)
     (16000, 16001)
+    >>> resampled_length(397002, 44100, 16000)  # 144037.007
+    144037
     """
-    return -(-num_samples * target_rate // sampling_rate)
+    return math.ceil(np.float32(num_samples * target_rate / sampling_rate))

@@ -175,7 +175,9 @@ def _frames(clusters: list[memoryview], track: int, is_vp8: bool) -> _Frames:
         times.append(time)
     if not times or others > _MAX_BEHIND:
         raise not_predictable(f"{len(times)} frames, and {others} other packets behind them")
-    return _Frames(len(times), min(times), max(times))
+    if times[0] != min(times):
+        raise not_predictable("frames are shown before its first key frame")
+    return _Frames(len(times), times[0], max(times))
 
 
 def _blocks(clusters: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:

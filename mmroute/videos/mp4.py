@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from mmroute.videos.boxes import Box, Integers, read_layout
+from mmroute.videos.end_of_file import FrameTimes, frames_at_end
 from mmroute.videos.header import VideoHeader, not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
 
@@ -69,21 +70,35 @@ def _read_track(track: Box, movie_scale: int, media: list[tuple[int, int]]) -> V
     scale = _time_scale(track)
     times = _times(track)
     counts, deltas = times[:, 0], times[:, 1]
-    if deltas.size and deltas.max() >= _MAX_DELTA:
-        raise not_predictable("a frame of negative length")
     num_frames = int(counts.sum())
     duration = int(counts @ deltas)
     if not (0 < num_frames <= _MAX_SAMPLES and duration):
         raise not_predictable(f"{num_frames} frames that last {duration} units")
+    shortest, longest = int(deltas.min()), int(deltas.max())
+    if longest >= _MAX_DELTA:
+        raise not_predictable("a frame of negative length")
     _check_samples(tables, num_frames, media)
     numerator, denominator = reduced(scale * num_frames, duration, INT_MAX)
     if not numerator or not denominator:
         raise not_predictable(f"{num_frames} frames that last {duration} units of 1/{scale} s")
-    visible = _visible(track, tables, times, movie_scale, scale)
+    fps = numerator / denominator
+    frames = _frame_times(tables, times)
+    _, edit = _edit(track)
+    visible = num_frames if edit is None else _visible(frames, edit, movie_scale, scale)
     hidden = num_frames - visible
-    if hidden and (hidden == 1 or not visible or deltas.min() != deltas.max()):
+    varies = shortest != longest
+    if hidden and (hidden == 1 or not visible or varies):
         raise not_predictable(f"the edit list hides {hidden} of {num_frames} frames")
-    return VideoHeader(width, height, visible, numerator / denominator)
+    if varies:
+        start = int(frames.shown[0])
+        if edit is not None and edit[1] != start:
+            raise not_predictable("its rate varies, and an edit list changes when it begins")
+        if b"mp4v" in tables.only(b"stsd").within(skip=8) and tables.all(b"ctts"):
+            raise not_predictable("its rate varies, and its decoder may lose frames out of order")
+        visible = frames_at_end(
+            frames, _keys(tables), scale, fps, start=start if edit is None else 0
+        )
+    return VideoHeader(width, height, visible, fps)
 
 
 def _handler(track: Box) -> bytes:
@@ -183,10 +198,16 @@ def _check_samples(tables: Box, num_frames: int, media: list[tuple[int, int]]) -
         inside |= (start <= chunks) & (chunks < end) & (ends <= end)
     if not inside.all():
         raise not_predictable("its frames are not in its 'mdat' boxes")
+    keys = _keys(tables)
+    if keys is not None and (not len(keys) or keys[0]):
+        raise not_predictable("its first frame is no key frame")
+
+
+def _keys(tables: Box) -> Integers | None:
+    """The numbers of the frames that need no other, from 0; None if that holds for all."""
     for box in tables.all(b"stss"):
-        keys = box.table(1)
-        if not len(keys) or keys[0, 0] != 1:
-            raise not_predictable("its first frame is no key frame")
+        return box.table(1)[:, 0] - 1
+    return None
 
 
 def _check_interleaving(video: Box, others: list[Box]) -> None:
@@ -230,18 +251,20 @@ def _seconds(track: Box) -> float:
     return float(times[:, 0] @ times[:, 1]) / _time_scale(track)
 
 
-def _visible(track: Box, tables: Box, times: Integers, movie_scale: int, scale: int) -> int:
-    """How many frames the edit list shows."""
-    counts, deltas = times[:, 0], times[:, 1]
-    num_frames = int(counts.sum())
-    _, shown = _edit(track)
-    if shown is None:
-        return num_frames
-    duration, start = shown
-    times_shown = np.repeat(deltas, counts)
-    times_shown = times_shown.cumsum() - times_shown + _offsets(tables, num_frames)
+def _frame_times(tables: Box, times: Integers) -> FrameTimes:
+    lengths = np.repeat(times[:, 1], times[:, 0])
+    decoded = lengths.cumsum() - lengths
+    shown = decoded + _offsets(tables, len(decoded))
+    if shown[0] != shown.min():
+        raise not_predictable("frames are shown before its first key frame")
+    return FrameTimes(decoded, shown)
+
+
+def _visible(frames: FrameTimes, edit: tuple[int, int], movie_scale: int, scale: int) -> int:
+    """How many frames an edit shows."""
+    duration, start = edit
     end = start + rescaled(duration, scale, movie_scale)
-    return int(((start <= times_shown) & (times_shown < end)).sum())
+    return int(((start <= frames.shown) & (frames.shown < end)).sum())
 
 
 def _edit(track: Box) -> tuple[int, tuple[int, int] | None]:

@@ -40,6 +40,7 @@ def video(
     tracks: int = 1,
     movflags: str = "",
     pixels: str = "yuv420p",
+    group: int = 12,
 ) -> bytes:
     import av
 
@@ -50,7 +51,9 @@ def video(
         for stream in pictures:
             stream.width, stream.height, stream.pix_fmt = *SIZE, pixels
             if codec.startswith("libx26"):
-                stream.options = {"bf": str(b_frames), "preset": "ultrafast"}
+                stream.options = {"bf": str(b_frames), "preset": "ultrafast", "g": str(group)}
+            elif codec == "mpeg4":
+                stream.options = {"bf": str(b_frames)}
         audio = (
             output.add_stream("libopus" if container == "webm" else "aac", rate=48000)
             if sound
@@ -85,6 +88,23 @@ def _silence(audio: Any, seconds: float) -> list[Any]:
         for ready in resampler.resample(frame):
             packets += audio.encode(ready)
     return [*packets, *audio.encode(None)]
+
+
+def from_second_group(container: str, **kinds: Any) -> bytes:
+    """A part of a file, begun where frames come that need those before it."""
+    import av
+
+    path = Path(tempfile.mkdtemp()) / "file"
+    whole = io.BytesIO(video(codec="libx265", frames=30, group=10, **kinds))
+    with av.open(whole) as source, av.open(str(path), "w", format=container) as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        keys = 0
+        for packet in source.demux():
+            keys += packet.is_keyframe
+            if keys > 1 and packet.dts is not None:
+                packet.stream = stream
+                output.mux(packet)
+    return path.read_bytes()
 
 
 def boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -135,6 +155,13 @@ def videos() -> Iterator[tuple[str, bytes]]:
         yield f"rate-{rate.replace('/', '-')}", video(rate=Fraction(rate))
     yield "variable", video(steps=(1, 3, 2), frames=9)
     yield "variable-b-frames", video(steps=(1, 3, 2), frames=12, b_frames=2)
+    yield "slower", video(frames=60, steps=(*[1] * 50, *[3] * 10))
+    yield "slower-b-frames", video(frames=60, b_frames=2, steps=(*[1] * 50, *[3] * 10), group=5)
+    yield "pause-b-frames", video(frames=48, b_frames=1, steps=(*[1] * 30, 9), group=12)
+    yield "slower-hevc", video(codec="libx265", frames=60, steps=(*[1] * 50, *[3] * 10), group=5)
+    yield "slower-mpeg4", video(codec="mpeg4", rate=25, frames=60, steps=(1, 1, 1, 5), b_frames=2)
+    yield "faster", video(frames=60, steps=(*[4] * 10, *[1] * 50), group=5)
+    yield "pause-before-last", video(frames=30, steps=(*[1] * 28, 40, 1), group=1)
     yield "delayed", video(start=7)
     yield "sound-longer", video(sound=1.0)
     yield "sound-shorter", video(frames=30, sound=0.1)
@@ -181,6 +208,8 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "webm-variable", video("webm", "libvpx-vp9", 9, steps=(1, 3, 2))
     yield "webm-cut", video("webm", "libvpx-vp9")[:-9]
     yield "mkv-h264", video("matroska", b_frames=2, frames=12)
+    yield "mkv-part", from_second_group("matroska", b_frames=3)
+    yield "mp4-part", from_second_group("mp4", b_frames=3)
     yield "mkv-two-videos", video("matroska", tracks=2)
     yield "avi", video("avi", "mpeg4")
     yield "gif", video("gif", "gif", pixels="rgb8")
