@@ -22,7 +22,15 @@ from mmroute.items import (
 from mmroute.request import Lora, Request, RequestFields
 from mmroute.routing import Routing
 
-__all__ = ["Answer", "RequestLine", "answer_line", "blocks_answer", "request_of", "tokens_answer"]
+__all__ = [
+    "Answer",
+    "RequestLine",
+    "answer_line",
+    "blocks_answer",
+    "json_object",
+    "request_of",
+    "tokens_answer",
+]
 
 # Fields of the engine's API that change the prompt, and are not covered.
 _UNSUPPORTED = (
@@ -124,7 +132,7 @@ def answer_line(
     """
     line_id: str | int | None = None
     try:
-        value = _json_object(line)
+        value = json_object(line)
         found = value.get("id")
         line_id = found if isinstance(found, str) or type(found) is int else None
         routing = answer_of(request_of(value))
@@ -185,7 +193,12 @@ def _page_size(given: int | None) -> int:
     return given
 
 
-def _json_object(line: str | bytes) -> dict[str, Any]:
+def json_object(line: str | bytes) -> dict[str, Any]:
+    """The JSON object of one line.
+
+    Raises:
+        InexactError: `invalid_request`: the line is none.
+    """
     try:
         # Some editors begin a file with a byte order mark.
         text = line.decode("utf-8-sig") if isinstance(line, bytes) else line

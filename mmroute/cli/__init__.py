@@ -14,6 +14,7 @@ from mmroute.cli.bench import add_bench
 from mmroute.cli.bundle import add_bundle
 from mmroute.cli.checks import add_doctor, add_spec
 from mmroute.cli.common import EXIT_FAILURE
+from mmroute.cli.explain import add_explain
 from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
 from mmroute.cli.serve import add_serve
@@ -85,8 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     for add in (
-        add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_spec,
-        add_bench, add_serve, add_bundle, add_encode, add_decode,
+        add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_explain,
+        add_spec, add_bench, add_serve, add_bundle, add_encode, add_decode,
     ):  # fmt: skip
         add(commands)
     return parser

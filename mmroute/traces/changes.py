@@ -1,0 +1,238 @@
+"""What differs between two requests, part by part, each with one request mended in that part."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from mmroute.errors import shown
+from mmroute.items import Item, Modality, size_of
+from mmroute.request import Request
+from mmroute.traces.pictures import same_picture
+
+__all__ = ["Cause", "Change", "changes"]
+
+
+class Cause(StrEnum):
+    """Why two requests share no more blocks."""
+
+    LORA = "lora"
+    CACHE_SALT = "cache_salt"
+    ENGINE_SETTING = "engine_setting"
+    TOOLS_ORDER = "tools_order"
+    TOOLS = "tools"
+    TEMPLATE_KWARGS = "template_kwargs"
+    PROCESSOR_KWARGS = "processor_kwargs"
+    GENERATION_PROMPT = "generation_prompt"
+    OPTION = "option"
+    SYSTEM_PROMPT = "system_prompt"
+    MESSAGE_INSERTED = "message_inserted"
+    MESSAGE_DROPPED = "message_dropped"
+    MESSAGE_EDITED = "message_edited"
+    WHITE_SPACE = "white_space"
+    UNICODE_FORM = "unicode_form"
+    ITEM_REPLACED = "item_replaced"
+    ITEM_ENCODED_AGAIN = "item_encoded_again"
+    ITEM_UUID = "item_uuid"
+    PROMPT = "prompt"
+    SEVERAL = "several"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One part in which a second request differs from a first.
+
+    Attributes:
+        cause: what kind of part.
+        text: what was found, in one or two sentences.
+        mended: the second request with this part of the first.
+    """
+
+    cause: Cause
+    text: str
+    mended: Request
+
+
+_FIELDS: Final[Mapping[str, Cause]] = {
+    "lora": Cause.LORA,
+    "cache_salt": Cause.CACHE_SALT,
+    "tools": Cause.TOOLS,
+    "chat_template_kwargs": Cause.TEMPLATE_KWARGS,
+    "mm_processor_kwargs": Cause.PROCESSOR_KWARGS,
+    "media_io_kwargs": Cause.PROCESSOR_KWARGS,
+    "add_generation_prompt": Cause.GENERATION_PROMPT,
+    "continue_final_message": Cause.OPTION,
+    "add_special_tokens": Cause.OPTION,
+    "prompt_token_ids": Cause.PROMPT,
+}
+_ITEM_FIELDS: Final = {
+    Modality.IMAGE: "images", Modality.VIDEO: "videos", Modality.AUDIO: "audios",
+}  # fmt: skip
+_CLOCK: Final = re.compile(r"\d")
+_ENCODED_AGAIN: Final = (
+    "shows the same picture, in a file with other bytes: it was encoded again on its way. The "
+    "engine hashes the file; keep its bytes, or send a uuid."
+)
+_SHOWN: Final = 60  # characters of a text on each side
+_BEFORE: Final = 20
+
+
+def changes(first: Request, second: Request) -> Iterator[Change]:
+    """The parts in which `second` differs from `first`, outermost first."""
+    for name, cause in _FIELDS.items():
+        old, new = getattr(first, name), getattr(second, name)
+        if _written(old) == _written(new):
+            continue
+        mended = _with(second, name, old)
+        if name == "tools" and _is_reordered(old, new):
+            yield Change(Cause.TOOLS_ORDER, "The same tools come in another order.", mended)
+        else:
+            text = f"`{name}` was {shown(old)} and is {shown(new)}."
+            yield Change(cause, text, mended)
+    for modality, name in _ITEM_FIELDS.items():
+        yield from _item_changes(first, second, modality, name)
+    if first.messages is not None and second.messages is not None:
+        yield from _message_changes(first, second)
+    if isinstance(first.prompt, str) and isinstance(second.prompt, str):
+        if first.prompt != second.prompt:
+            cause, text = _text_change(first.prompt, second.prompt, Cause.PROMPT)
+            yield Change(cause, f"The prompt differs: {text}", replace(second, prompt=first.prompt))
+    elif (first.messages is None) != (second.messages is None):
+        text = "One request has messages, and the other one has a prompt."
+        yield Change(Cause.PROMPT, text, first)
+
+
+def _with(request: Request, name: str, value: Any) -> Request:
+    return replace(request, **{name: value})
+
+
+def _written(value: object) -> str:
+    return json.dumps(value, default=repr)
+
+
+def _is_reordered(old: object, new: object) -> bool:
+    both = [old, new]
+    if not all(isinstance(tools, Sequence) for tools in both):
+        return False
+    return sorted(map(_written, old)) == sorted(map(_written, new))  # type: ignore[call-overload]  # checked above
+
+
+def _item_changes(
+    first: Request, second: Request, modality: Modality, name: str
+) -> Iterator[Change]:
+    old, new = list(getattr(first, name)), list(getattr(second, name))
+    for at, (before, after) in enumerate(zip(old, new, strict=False)):
+        if before == after:
+            continue
+        mended = _with(second, name, [*new[:at], before, *new[at + 1 :]])
+        yield Change(*_of_items(before, after, f"{modality} {at + 1} of `{name}`"), mended)
+
+
+def _of_items(before: Item, after: Item, where: str) -> tuple[Cause, str]:
+    one, other = size_of(before), size_of(after)
+    if one.uuid != other.uuid:
+        found = f"{where} had the uuid {shown(one.uuid)} and has {shown(other.uuid)}."
+        return Cause.ITEM_UUID, found
+    if str(one) != str(other):
+        return Cause.ITEM_REPLACED, f"{where} was {one} and is {other}."
+    files = [getattr(item, "data", b"") for item in (before, after)]
+    if same_picture(*files):
+        return Cause.ITEM_ENCODED_AGAIN, f"{where} {_ENCODED_AGAIN}"
+    return Cause.ITEM_REPLACED, f"{where} is another file of the same size ({one})."
+
+
+def _message_changes(first: Request, second: Request) -> Iterator[Change]:
+    old, new = list(first.messages or ()), list(second.messages or ())
+    matcher = difflib.SequenceMatcher(
+        None, list(map(_written, old)), list(map(_written, new)), autojunk=False
+    )
+    for what, i, i_end, j, j_end in matcher.get_opcodes():
+        if what == "insert" and i == len(old):
+            text = (
+                "The conversation goes on, and its template writes the end of the earlier prompt "
+                "(the generation prompt, or an answer's beginning) otherwise than the later one."
+            )
+            yield Change(Cause.GENERATION_PROMPT, text, replace(second, messages=new[:j]))
+            return
+        mended = replace(second, messages=[*new[:j], *old[i:i_end], *new[j_end:]])
+        if what == "insert":
+            text = f"Message {j + 1} ({_role(new[j])}) is new, between known ones."
+            yield Change(Cause.MESSAGE_INSERTED, text, mended)
+        elif what == "delete":
+            text = f"Message {i + 1} of the first request ({_role(old[i])}) is not there."
+            yield Change(Cause.MESSAGE_DROPPED, text, mended)
+        elif what == "replace":
+            for at, (before, after) in enumerate(zip(old[i:i_end], new[j:j_end], strict=False), j):
+                mended = replace(second, messages=[*new[:at], before, *new[at + 1 :]])
+                cause, text = _of_messages(before, after)
+                yield Change(cause, f"Message {at + 1} ({_role(after)}) {text}", mended)
+
+
+def _role(message: Any) -> str:
+    return str(message.get("role")) if isinstance(message, Mapping) else "?"
+
+
+def _of_messages(old: Any, new: Any) -> tuple[Cause, str]:
+    """What differs between two messages at one place."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return Cause.MESSAGE_EDITED, "differs."
+    if _role(old) != _role(new):
+        return Cause.MESSAGE_EDITED, f"had the role {_role(old)}."
+    edited = Cause.SYSTEM_PROMPT if _role(new) in ("system", "developer") else Cause.MESSAGE_EDITED
+    for before, after in zip(_parts(old), _parts(new), strict=False):
+        if before == after:
+            continue
+        if "text" in before and "text" in after:
+            cause, text = _text_change(str(before["text"]), str(after["text"]), edited)
+            return cause, f"differs: {text}"
+        return _of_media(before, after)
+    names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
+    return edited, f"differs in {', '.join(names)}."
+
+
+def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [part if isinstance(part, dict) else {"text": str(part)} for part in content or ()]
+
+
+def _of_media(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Cause, str]:
+    if before.get("uuid") != after.get("uuid"):
+        found = f"had an item with the uuid {shown(before.get('uuid'))}"
+        return Cause.ITEM_UUID, f"{found}, which is {shown(after.get('uuid'))} now."
+    urls = [_url(before), _url(after)]
+    if same_picture(*urls):
+        return Cause.ITEM_ENCODED_AGAIN, f"has an image that {_ENCODED_AGAIN}"
+    return Cause.ITEM_REPLACED, "has another item."
+
+
+def _url(part: Mapping[str, Any]) -> str:
+    value = part.get(str(part.get("type")))
+    return str(value.get("url")) if isinstance(value, Mapping) else str(value)
+
+
+def _text_change(old: str, new: str, otherwise: Cause) -> tuple[Cause, str]:
+    at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
+    at = min(len(old), len(new)) if at is None else at
+    if unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new):
+        return Cause.UNICODE_FORM, (
+            f"the same text in another Unicode form, from character {at + 1} on "
+            f"({old[at : at + 1]!a} was {new[at : at + 1]!a})."
+        )
+    excerpts = f"{_excerpt(old, at)!r} was, {_excerpt(new, at)!r} is"
+    if old.split() == new.split():
+        return Cause.WHITE_SPACE, f"other white space from character {at + 1} on: {excerpts}."
+    clock = _CLOCK.search(old[at : at + 2]) and _CLOCK.search(new[at : at + 2])
+    hint = " Is it a clock or a counter? It belongs behind what is shared." if clock else ""
+    return otherwise, f"from character {at + 1} on {excerpts}.{hint}"
+
+
+def _excerpt(text: str, at: int) -> str:
+    return text[max(0, at - _BEFORE) : at + _SHOWN - _BEFORE]

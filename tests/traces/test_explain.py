@@ -1,0 +1,206 @@
+"""Planted causes of a miss, each named by `explain`; and none where nothing keeps two apart."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paths import ROOT
+from PIL import Image
+from small_models import SMALL_MODELS, write_model
+
+from mmroute import Normalizer
+from mmroute.cli import main
+from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.request import Lora, Request
+from mmroute.traces.changes import Cause
+from mmroute.traces.explain import Explanation, explain
+
+LONG = "Answer shortly, and name the page on which you found the answer. " * 3
+
+
+def picture(quality: int, colour: int = 90) -> str:
+    pixels = np.zeros((48, 64, 3), np.uint8)
+    pixels[:, :32] = colour
+    pixels[10:20] += 60
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def tool(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": LONG, "parameters": {}}}
+
+
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "system", "content": f"It is 10:41 now. You read café menus. {LONG}"},
+    {
+        "role": "user",
+        "content": [
+            {"type": "image_url", "image_url": {"url": picture(95)}},
+            {"type": "text", "text": f"What is on it? {LONG}"},
+        ],
+    },
+    {"role": "assistant", "content": f"A bridge. {LONG}"},
+    {"role": "user", "content": f"Who built it? {LONG}"},
+]
+FIRST = Request(messages=MESSAGES, tools=[tool("search"), tool("open")])
+
+
+def edited(change: Callable[[list[dict[str, Any]]], object]) -> Request:
+    messages = copy.deepcopy(MESSAGES)
+    change(messages)
+    return replace(FIRST, messages=messages)
+
+
+def with_system(old: str, new: str) -> Request:
+    return edited(lambda m: m[0].update(content=m[0]["content"].replace(old, new)))
+
+
+def with_picture(**part: Any) -> Request:
+    return edited(lambda m: m[1]["content"][0].update(part))
+
+
+PLANTED = {
+    "a clock": (with_system("10:41", "10:42"), Cause.SYSTEM_PROMPT),
+    "white space": (with_system("now. You", "now.  You"), Cause.WHITE_SPACE),
+    "Unicode form": (with_system("café", "\uff43afé"), Cause.UNICODE_FORM),
+    "order of tools": (
+        replace(FIRST, tools=[tool("open"), tool("search")]),
+        Cause.TOOLS_ORDER,
+    ),
+    "another tool": (replace(FIRST, tools=[tool("search"), tool("close")]), Cause.TOOLS),
+    "another image": (
+        with_picture(image_url={"url": picture(95, colour=190)}),
+        Cause.ITEM_REPLACED,
+    ),
+    "encoded again": (with_picture(image_url={"url": picture(60)}), Cause.ITEM_ENCODED_AGAIN),
+    "a uuid": (with_picture(uuid="page-1"), Cause.ITEM_UUID),
+    "LoRA": (replace(FIRST, lora=Lora("sql", "/adapters/sql")), Cause.LORA),
+    "salt": (replace(FIRST, cache_salt="tenant-2"), Cause.CACHE_SALT),
+    "processor": (
+        replace(FIRST, mm_processor_kwargs={"min_pixels": 50176}),
+        Cause.PROCESSOR_KWARGS,
+    ),
+    "inserted": (
+        edited(lambda m: m.insert(1, {"role": "user", "content": "By the way: hello."})),
+        Cause.MESSAGE_INSERTED,
+    ),
+    "dropped": (edited(lambda m: m.pop(2)), Cause.MESSAGE_DROPPED),
+    "edited": (
+        edited(lambda m: m[2].update(content=m[2]["content"].replace("bridge", "tower"))),
+        Cause.MESSAGE_EDITED,
+    ),
+    "two at once": (
+        replace(FIRST, cache_salt="tenant-2", lora=Lora("sql", "/adapters/sql")),
+        Cause.SEVERAL,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose template puts tools first."""
+    files = copy.deepcopy(SMALL_MODELS["small-qwen2.5-vl"]())
+    tools = "{%- for tool in tools or [] -%}{{ tool | tojson }}{%- endfor -%}"
+    template = files["chat_template.json"]["chat_template"]
+    files["tokenizer_config.json"]["chat_template"] = tools + template
+    return write_model(files, tmp_path_factory.mktemp("explain") / "model")
+
+
+@pytest.fixture(scope="module")
+def qwen(directory: Path) -> Normalizer:
+    return Normalizer.from_pretrained(directory, model_id="org/qwen")
+
+
+def explained(model: Normalizer, first: Request, second: Request, **more: Any) -> Explanation:
+    return explain(first, second, model.answer, model.model.tokenizer.decode, **more)
+
+
+@pytest.mark.parametrize(("second", "cause"), PLANTED.values(), ids=PLANTED)
+def test_a_planted_cause_is_named(qwen: Normalizer, second: Request, cause: Cause) -> None:
+    found = explained(qwen, FIRST, second)
+    assert found.cause is cause
+    assert found.block == found.shared_blocks
+    assert found.lost_blocks > 0
+    assert found.text
+
+
+def test_another_model_string_is_an_engine_setting(qwen: Normalizer, directory: Path) -> None:
+    renamed = Normalizer.from_pretrained(directory, model_id="other")
+    found = explained(qwen, FIRST, FIRST, first_answer_of=renamed.answer)
+    assert found.cause is Cause.ENGINE_SETTING
+    assert found.token is None  # the IDs are the same
+    assert found.shared_blocks + found.lost_blocks == found.second.num_blocks
+
+
+def test_nothing_keeps_equal_requests_and_later_turns_apart(qwen: Normalizer) -> None:
+    whole = replace(FIRST, tools=None)
+    earlier = replace(whole, messages=MESSAGES[:2])
+    decomposed = with_system("é", "e\u0301")  # which this tokenizer's normalizer composes
+    for first, second in ((FIRST, FIRST), (earlier, whole), (FIRST, decomposed)):
+        found = explained(qwen, first, second)
+        assert (found.cause, found.block, found.lost_blocks) == (None, None, 0)
+        assert found.shared_blocks == min(found.first.num_blocks, found.second.num_blocks)
+
+
+def test_the_first_difference_is_shown_in_context(qwen: Normalizer) -> None:
+    found = explained(qwen, FIRST, with_system("10:41", "10:42"))
+    assert found.first.before == found.second.before
+    assert found.first.after.startswith("1 now")
+    assert found.second.after.startswith("2 now")
+
+
+def test_the_command_finds_the_nearest_request_of_a_trace(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line(name: str, text: str) -> str:
+        messages = [{"role": "system", "content": LONG}, {"role": "user", "content": text}]
+        return json.dumps({"id": name, "messages": messages}) + "\n"
+
+    trace = tmp_path / "trace.jsonl"
+    near = LONG + "One. " + LONG
+    trace.write_text(line("far", "Something else. " + near) + line("near", near))
+    later = tmp_path / "later.jsonl"
+    later.write_text(line("later", near.replace("One", "Two")))
+    model = str(directory)
+    status = main(["explain", model, str(trace), str(later), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (status, found["cause"]) == (3, "message_edited")
+    assert found["first"]["after"].startswith("One")
+    assert main(["explain", model, f"{trace}:near", f"{trace}:near"]) == 0
+    assert "blocks shared" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("lines", "source", "message"),
+    [
+        ('{"id": "a", "prompt": "x"}\n', "{}:b", "has no request with id b"),
+        ("", "{}", "has no request"),
+        ("{}\nnonsense\n", "{}", "line 2: the line is not JSON"),
+        ('{"prompts": "x"}\n', "{}", "did you mean 'prompt'"),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_bad_usage(
+    lines: str, source: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text(lines)
+    assert main(["explain", EMBEDDED_MODEL, source.format(path), source.format(path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+    shown = page.partition("```text\n")[2].partition("```")[0]
+    misses = ROOT / "examples" / "misses.jsonl"
+    assert main(["explain", EMBEDDED_MODEL, f"{misses}:morning", f"{misses}:later"]) == 3
+    assert capsys.readouterr().out == shown
