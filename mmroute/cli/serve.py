@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_serve"]
 
-_NEEDED: Final = ("starlette", "uvicorn", "httptools", "prometheus_client")
+_NEEDED: Final = ("httptools", "orjson", "prometheus_client")
 _EPILOG = """\
 A MODEL is a directory, a hub name, or pixtral-12b-2409, and is served by that name; NAME=MODEL
 serves it by another one, NAME,ALIAS=MODEL by several. The first one answers requests that name no

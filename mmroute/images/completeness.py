@@ -12,10 +12,11 @@ from typing import Any, BinaryIO, Final
 
 from PIL import Image
 
-__all__ = ["is_complete"]
+__all__ = ["END_OF_IMAGE", "is_complete"]
 
 _MAX_STEPS: Final = 100_000  # through the pieces of a file; more are not made by any encoder
-_END_OF_IMAGE: Final = b"\xff\xd9"
+END_OF_IMAGE: Final = b"\xff\xd9"
+"""The last marker of a JPEG file."""
 # A marker: not a stuffed zero, not a restart marker, not padding. (No "+": runs of padding would
 # be searched again from each of their bytes.)
 _MARKER: Final = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
@@ -52,8 +53,8 @@ def is_complete(file: BinaryIO, image: Image.Image, size: int) -> bool:
 def _jpeg(file: BinaryIO, image: Image.Image, size: int) -> bool:
     """Whether the end marker follows the first scan; Pillow has read up to that."""
     at = image.fp.tell()  # type: ignore[attr-defined]  # of ImageFile, which open returns
-    file.seek(max(at, size - len(_END_OF_IMAGE)))
-    if file.read() == _END_OF_IMAGE:
+    file.seek(max(at, size - len(END_OF_IMAGE)))
+    if file.read() == END_OF_IMAGE:
         return True
     file.seek(0)
     data = file.read()

@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, Final
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from mmroute.errors import InexactError, Reason
-from mmroute.images.completeness import is_complete
+from mmroute.images.completeness import END_OF_IMAGE, is_complete
+from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png
 from mmroute.images.png_chunks import (
     CHUNK_HEADER_SIZE,
     PngChunks,
@@ -86,6 +87,9 @@ def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
 
 def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     size = file.seek(0, io.SEEK_END)
+    plain = _read_plain(file, size, complete=complete)
+    if plain is not None:
+        return plain
     image = _open(file, size)
     chunks = _png_chunks(file, image, size) if image.format == "PNG" else None
     described = image if chunks is None else _with_late_chunks(file, image, chunks)
@@ -107,6 +111,24 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
         upright=(height, width) if turned else (width, height),
         converted=image.mode != "RGB" or transparent,
     )
+
+
+def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | None:
+    """The header of a file that is read without Pillow; None where Pillow has to be asked."""
+    file.seek(0)
+    beginning = file.read(PLAIN_BYTES)
+    if (found := plain_jpeg(beginning)) is not None:
+        file.seek(max(found.picture, size - len(END_OF_IMAGE)))
+        if complete and file.read() != END_OF_IMAGE:
+            return None
+    elif (found := plain_png(beginning)) is not None:
+        chunks = read_chunks(file, found.picture, size, animated=False)
+        if chunks.late_chunks or not chunks.picture_complete:
+            return None
+    else:
+        return None
+    stored = (found.width, found.height)
+    return ImageHeader(stored=stored, upright=stored, converted=found.transparent)
 
 
 class _FewReads:

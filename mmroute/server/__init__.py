@@ -3,7 +3,7 @@
 Needs the extra ``mmroute[serve]``; importing `mmroute` does not import this package.
 """
 
-from mmroute.server.app import create_app
+from mmroute.server.asgi import create_app
 from mmroute.server.models import ModelSource
 from mmroute.server.settings import InexactPolicy, ServerSettings
 

@@ -6,51 +6,56 @@ template, which is a program.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from mmroute.errors import shown
-from mmroute.server.endpoints import Endpoints, error_response, json_response
+from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, invalid_body
+from mmroute.server.exchange import Exchange, Route
 from mmroute.server.handling import HandlerContext, HandlerResult
+from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.models import Entry, Models, ModelSource, ModelStatus, NameTakenError
 
-__all__ = ["ADMIN_PREFIX", "AddModelRequest", "admin_routes"]
+__all__ = ["AddModelRequest", "AdminRoutes"]
 
-ADMIN_PREFIX: Final = "/admin"
-_MODELS: Final = f"{ADMIN_PREFIX}/models"
-_ONE_MODEL: Final = f"{_MODELS}/{{name:path}}"
+_MODELS: Final = "/admin/models"
+_ONE_MODEL: Final = f"{_MODELS}/"
 
 
-def admin_routes(models: Models, endpoints: Endpoints) -> list[Route]:
+class AdminRoutes:
     """``GET`` and ``POST /admin/models``, ``GET`` and ``DELETE /admin/models/NAME``."""
 
-    async def show_all(_: Request) -> Response:
-        return json_response({"data": [_shown(entry) for entry in models.entries()]})
+    def __init__(self, models: Models, endpoints: Endpoints) -> None:
+        self._models = models
+        add = endpoints.of(TypeAdapter(AddModelRequest), _add)
+        self._all = {
+            "GET": Route(_MODELS, self._show_all),
+            "POST": Route(_MODELS, add, takes_body=True),
+        }
+        self._one = {
+            "GET": Route(_ONE_MODEL, functools.partial(self._of_one, models.entry)),
+            "DELETE": Route(_ONE_MODEL, functools.partial(self._of_one, models.remove)),
+        }
 
-    async def show(request: Request) -> Response:
+    def methods(self, path: str) -> Mapping[str, Route] | None:
+        """What each method of a path is answered by; None if it is no path of these."""
+        if path == _MODELS:
+            return self._all
+        return self._one if path.startswith(_ONE_MODEL) else None
+
+    def _show_all(self, _: Exchange) -> Response:
+        return json_response({"data": [_shown(entry) for entry in self._models.entries()]})
+
+    def _of_one(self, act: Callable[[str], Entry], exchange: Exchange) -> Response:
         try:
-            return json_response(_shown(models.entry(request.path_params["name"])))
+            return json_response(_shown(act(exchange.head.path.removeprefix(_ONE_MODEL))))
         except ApiError as error:
             return error_response(error)
-
-    async def remove(request: Request) -> Response:
-        try:
-            return json_response(_shown(models.remove(request.path_params["name"])))
-        except ApiError as error:
-            return error_response(error)
-
-    return [
-        Route(_MODELS, show_all, methods=["GET"]),
-        Route(_MODELS, endpoints.of(TypeAdapter(AddModelRequest), _add), methods=["POST"]),
-        Route(_ONE_MODEL, show, methods=["GET"]),
-        Route(_ONE_MODEL, remove, methods=["DELETE"]),
-    ]
 
 
 class AddModelRequest(BaseModel):

@@ -8,8 +8,10 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`G
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NotRequired
+from typing import Annotated, Any, NotRequired, TypeAlias
 
+import numpy as np
+from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from mmroute.routing import Routing
@@ -26,12 +28,21 @@ __all__ = [
 ]
 
 
+_Integers: TypeAlias = Annotated[
+    Any, WithJsonSchema({"items": {"type": "integer"}, "type": "array"})
+]
+"""An array of numpy, which is written as a list of integers."""
+_Booleans: TypeAlias = Annotated[
+    Any, WithJsonSchema({"items": {"type": "boolean"}, "type": "array"})
+]
+
+
 class TokenizeResponse(TypedDict):
     """Token IDs, and with `return_token_strs` their spelling."""
 
     count: int
     max_model_len: int
-    tokens: list[int]
+    tokens: _Integers
     token_strs: list[str] | None
 
 
@@ -46,7 +57,7 @@ class PlaceholderRange(TypedDict):
 
     offset: int
     length: int
-    is_embed: NotRequired[list[bool]]
+    is_embed: NotRequired[_Booleans]
 
 
 class Features(TypedDict):
@@ -62,7 +73,7 @@ class GenerateRequest(TypedDict):
     """A rendered prompt: the body of ``/inference/v1/generate``. The last two are mmroute's own."""
 
     request_id: str
-    token_ids: list[int]
+    token_ids: _Integers
     token_offsets: list[tuple[int, int]] | None
     features: Features | None
     content_parts: None
@@ -132,8 +143,8 @@ def features_of(routing: Routing) -> Features | None:
         hashes.setdefault(modality, []).append(identity.value)
         where: PlaceholderRange = {"offset": placed.offset, "length": placed.length}
         if placed.embed_runs:
-            runs = placed.embed_runs
-            where["is_embed"] = [bool(embed) for embed, length in runs for _ in range(length)]
+            embeds, lengths = zip(*placed.embed_runs, strict=True)
+            where["is_embed"] = np.repeat(np.array(embeds, dtype=bool), lengths)
         ranges.setdefault(modality, []).append(where)
     return {
         "mm_hashes": hashes,

@@ -7,16 +7,13 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, Final
 
-from starlette.requests import Request
-
 from mmroute.server.errors import ApiError
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Capacity", "Reservation", "read_body"]
+__all__ = ["Capacity", "Reservation"]
 
 _RETRY: Final = {"retry-after": "1"}
-_DIGITS: Final = 18  # more are too many in any case
 _CLOSE: Final = {"connection": "close"}  # there is more of the body, and nobody will read it
 
 
@@ -34,6 +31,9 @@ class Capacity:
         self.requests = 0
         self.following_links = 0
         self.held_bytes = 0
+        metrics.in_flight.set_function(lambda: self.requests)
+        metrics.following_links.set_function(lambda: self.following_links)
+        metrics.held_bytes.set_function(lambda: self.held_bytes)
 
     def reserve(self) -> Reservation:
         """For one request."""
@@ -62,17 +62,14 @@ class Reservation:
         self._follows_links = False
         self._running: Future[Any] | None = None
 
-    def expect(self, declared: str) -> None:
-        """What ``Content-Length`` says; nothing is read of a body that is too large.
+    def expect(self, size: int) -> None:
+        """So many bytes are announced; nothing is read of a body that is too large.
 
         Raises:
             ApiError: 413.
         """
-        if (
-            declared.isdecimal()
-            and int(declared[:_DIGITS]) > self._capacity.settings.max_body_bytes
-        ):
-            self.hold(int(declared[:_DIGITS]))
+        if size > self._capacity.settings.max_body_bytes:
+            raise self._too_large()
 
     def hold(self, size: int) -> None:
         """More bytes of a body.
@@ -82,17 +79,15 @@ class Reservation:
         """
         capacity, settings = self._capacity, self._capacity.settings
         if self._bytes + size > settings.max_body_bytes:
-            raise ApiError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                "RequestTooLargeError",
-                f"The body has more than {settings.max_body_bytes} bytes.",
-                headers=_CLOSE,
-                limit="body",
-            )
+            raise self._too_large()
         if capacity.held_bytes + size > settings.max_total_body_bytes:
             raise capacity.busy("memory", _CLOSE)
+        self.keep(size)
+
+    def keep(self, size: int) -> None:
+        """More bytes, however many: those of an answer that its client does not take."""
         self._bytes += size
-        capacity.held_bytes += size
+        self._capacity.held_bytes += size
 
     def enter(self) -> None:
         """The body is complete.
@@ -104,7 +99,6 @@ class Reservation:
             raise self._capacity.busy("concurrency", {})
         self._entered = True
         self._capacity.requests += 1
-        self._capacity.metrics.in_flight.set(self._capacity.requests)
 
     def follow_links(self) -> None:
         """It waits for other servers from now on.
@@ -117,14 +111,16 @@ class Reservation:
             raise capacity.busy("links", {})
         self._follows_links = True
         capacity.following_links += 1
-        capacity.metrics.following_links.set(capacity.following_links)
 
     def runs(self, future: Future[Any]) -> None:
         """A thread works for it, which cannot be stopped."""
         self._running = future
 
     def close(self) -> None:
-        """The request has its answer. What a thread still holds is given back when it ends."""
+        """The last byte of the answer is sent, or nobody waits for it.
+
+        What waits for a thread is dropped. What a thread holds is given back when it ends.
+        """
         running = self._running
         if running is None or running.done() or running.cancel():
             self._release()
@@ -132,27 +128,17 @@ class Reservation:
         loop = asyncio.get_running_loop()
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
 
+    def _too_large(self) -> ApiError:
+        return ApiError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "RequestTooLargeError",
+            f"The body has more than {self._capacity.settings.max_body_bytes} bytes.",
+            headers=_CLOSE,
+            limit="body",
+        )
+
     def _release(self) -> None:
         self._capacity.held_bytes -= self._bytes
-        if self._entered:
-            self._capacity.requests -= 1
-            self._capacity.metrics.in_flight.set(self._capacity.requests)
-        if self._follows_links:
-            self._capacity.following_links -= 1
-            self._capacity.metrics.following_links.set(self._capacity.following_links)
+        self._capacity.requests -= self._entered
+        self._capacity.following_links -= self._follows_links
         self._bytes, self._entered, self._follows_links = 0, False, False
-
-
-async def read_body(request: Request, reservation: Reservation) -> bytes:
-    """The whole body of a request.
-
-    Raises:
-        ApiError: 413, 503.
-        ClientDisconnect: the client has gone.
-    """
-    reservation.expect(request.headers.get("content-length", ""))
-    chunks = []
-    async for chunk in request.stream():
-        reservation.hold(len(chunk))
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

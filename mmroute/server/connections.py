@@ -1,156 +1,362 @@
-"""One connection of a client that may be slow, silent or endless: what each may take.
+"""HTTP/1.1: connections of clients that may be slow, silent or endless, each within its limits.
 
-uvicorn's own protocol waits for a head as long as it takes, keeps one of any length, and closes a
-connection under a client that still sends, which then loses the answer to a reset.
+httptools takes requests apart. Deadlines are looked at together, a few times a second: a timer for
+each request would cost more than most of what is done here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+import contextlib
+import math
+from collections import deque
+from email.utils import formatdate
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import unquote
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
+import httptools
 
+from mmroute.server.errors import ApiError
+from mmroute.server.exchange import CLIENT_HAS_GONE, Deferred, Exchange
+from mmroute.server.http import Head, Response
 from mmroute.server.listening import ConnectionLimits
+from mmroute.server.service import Service
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Front"]
 
-_REFUSAL: Final = b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_TICK: Final = 0.25
 _LINGER: Final = 5.0
-_UNTAKEN: Final = 4096  # bytes that a client may leave where they are
 # Sizes of chunks are no body; a byte of body has at most so many of them.
 _CHUNKING: Final = 8
+_MOST_PIPELINED: Final = 32
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_REFUSAL: Final = b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_STATUS: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus
+}
 
 
-class Connection(HttpToolsProtocol):
+class _Phase(Enum):
+    """What a connection waits for."""
+
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    ANSWER = auto()
+    WRITE = auto()
+    """That the client takes the answer."""
+    LINGER = auto()
+    """That the client closes: one that still sends would lose its answer to a reset."""
+
+
+class Front:
+    """All connections of a service. Belongs to one event loop.
+
+    Args:
+        service: answers their requests.
+        limits: of connections.
+
+    Attributes:
+        connections: those that are open.
+        date: of the responses.
+    """
+
+    def __init__(self, service: Service, limits: ConnectionLimits) -> None:
+        self.service = service
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.seconds: Final = {
+            _Phase.IDLE: limits.idle_seconds,
+            _Phase.HEAD: limits.head_seconds,
+            _Phase.BODY: service.settings.request_timeout,
+            _Phase.ANSWER: math.inf,
+            _Phase.WRITE: limits.write_seconds,
+            _Phase.LINGER: _LINGER,
+        }
+        service.metrics.connections.set_function(lambda: len(self.connections))
+        self._closing = False
+        self._empty = asyncio.Event()
+        self._due = self.loop.time()
+        self._tick()
+
+    def connection(self) -> Connection:
+        """The protocol of a new connection."""
+        return Connection(self)
+
+    async def close(self, grace: float) -> None:
+        """Close connections, each when its requests are answered; all after so many seconds."""
+        self.service.drain.begun = True
+        self._closing = True
+        for connection in tuple(self.connections):
+            connection.finish()
+        if not self.connections:
+            self._empty.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), grace)
+        for connection in tuple(self.connections):
+            connection.abort()
+        self._ticking.cancel()
+        await asyncio.sleep(0)  # each hears of it
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+        self.connections.discard(connection)
+        if self._closing and not self.connections:
+            self._empty.set()
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        self.service.metrics.lag(max(0.0, now - self._due))
+        self.date = f"date: {formatdate(usegmt=True)}\r\n"
+        for connection in tuple(self.connections):
+            if connection.deadline <= now:
+                connection.expire()
+        self._due = now + _TICK
+        self._ticking = self.loop.call_at(self._due, self._tick)
+
+
+class Connection(asyncio.Protocol):
     """A connection within its limits.
 
     Args:
-        config: of uvicorn.
-        server_state: of uvicorn; it knows all connections.
-        app_state: of the application.
-        limits: for each connection.
+        front: it belongs to.
+
+    Attributes:
+        deadline: for what it waits for, by the clock of the event loop.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        limits: ConnectionLimits,
-    ) -> None:
-        super().__init__(config, server_state, app_state)
-        self._limits = limits
-        self._in_head = True
-        self._head = self._body = 0  # bytes of the request that is being received
-        self._waiting: asyncio.TimerHandle | None = None
-        self._writing: asyncio.TimerHandle | None = None
-        self._lingering = False
+    def __init__(self, front: Front) -> None:
+        self.deadline = math.inf
+        self._front = front
+        self._service = front.service
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpRequestParser(self)
+        self._phase = _Phase.HEAD
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._in_head = False
+        self._beside = self._body = 0  # bytes of the request that is being received
+        self._receiving: Exchange | None = None
+        self._waiting: deque[tuple[Exchange, Response | None]] = deque()
+        self._current: Exchange | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._status = CLIENT_HAS_GONE  # of the answer that is being taken
+        self._untaken = 0
+        self._paused = False
+        self._deaf = False  # whatever else arrives is not looked at
+        self._lingers = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        transport.set_write_buffer_limits(high=_UNTAKEN)
-        super().connection_made(_LingeringTransport(transport, self))  # type: ignore[arg-type]  # delegates
-        if len(self.connections) > self._limits.connections:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)  # to know when the last byte is taken
+        self._front.connections.add(self)
+        if len(self._front.connections) > self._front.limits.connections:
+            self._service.metrics.rejected("connections")
             self._refuse(b"503 Service Unavailable\r\nRetry-After: 1")
-            return
-        self._wait_for_head()
+        else:
+            self._wait_for(_Phase.HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._waiting, self._writing):
-            if timer is not None:
-                timer.cancel()
-        super().connection_lost(exc)
+        self._front.forget(self)
+        self._deaf = True
+        if self._task is not None:
+            self._task.cancel()
+        unanswered = [self._current, *(exchange for exchange, _ in self._waiting), self._receiving]
+        self._waiting.clear()
+        self._current = self._receiving = None
+        for exchange in unanswered:
+            if exchange is not None:
+                self._service.end(exchange, CLIENT_HAS_GONE)
 
     def data_received(self, data: bytes) -> None:
-        if self._lingering:
+        if self._deaf:
             return
-        self._head += len(data)
-        super().data_received(data)
-        if self._in_head and self._waiting is None:
-            self._wait_for_head()
-        allowed = self._limits.head_bytes + (0 if self._in_head else _CHUNKING * self._body)
-        if self._head > allowed and not self.transport.is_closing():
+        if self._phase is _Phase.IDLE:
+            self._wait_for(_Phase.HEAD)
+        self._beside += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # no other protocol is spoken
+            self._deaf = True
+        except httptools.HttpParserError:
+            self._refuse(b"400 Bad Request")
+        if self._beside > self._front.limits.head_bytes + _CHUNKING * self._body and not self._deaf:
             self._refuse(b"431 Request Header Fields Too Large")
 
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._phase is _Phase.WRITE:
+            self._sent()
+
+    # httptools calls these.
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head, self._body = True, 0
+        self._url, self._headers, self._in_head = b"", {}, True
+        if self._phase is _Phase.IDLE:
+            self._wait_for(_Phase.HEAD)
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            self._headers.setdefault(name.lower(), value)
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head = False, 0
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-        super().on_headers_complete()
+        self._in_head, self._beside = False, 0
+        if self._deaf:
+            return
+        target = httptools.parse_url(self._url)
+        path, query = target.path.decode("ascii"), (target.query or b"").decode("latin-1")
+        if "%" in path:
+            path = unquote(path)
+        head = Head(self._parser.get_method().decode(), path, query, self._headers)
+        exchange = self._receiving = self._service.begin(head)
+        if self._current is None:
+            self._wait_for(_Phase.BODY)
+        try:
+            exchange.expect()
+        except ApiError as error:
+            self._answer_early(self._service.refuse(exchange, error))
+            return
+        if self._headers.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
+            self._transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)
-        self._head -= len(body)
-        super().on_body(body)
+        self._beside -= len(body)
+        if self._receiving is None or self._deaf:
+            return
+        try:
+            self._receiving.take(body)
+        except ApiError as error:
+            self._answer_early(self._service.refuse(self._receiving, error))
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._writing = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
+    def on_message_complete(self) -> None:
+        exchange, self._receiving, self._body = self._receiving, None, 0
+        if exchange is None or self._deaf:
+            return
+        self._waiting.append((exchange, None))
+        one_more = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
+        if not one_more or len(self._waiting) >= _MOST_PIPELINED:
+            self._deaf = True
+        if self._current is None:
+            self._answer_next()
+        else:
+            self._transport.pause_reading()
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
+    # From here on requests are answered, one after the other.
 
-    @property
-    def is_receiving(self) -> bool:
-        """Whether the client has not sent all of its request."""
-        if self._in_head:
-            return self._head > 0
-        return self.cycle is not None and self.cycle.more_body
+    def _answer_early(self, response: Response) -> None:
+        """Before the body is complete, which is not looked at any more."""
+        assert self._receiving is not None  # noqa: S101 - its head is complete
+        self._waiting.append((self._receiving, response))
+        self._receiving, self._deaf, self._lingers = None, True, True
+        if self._current is None:
+            self._answer_next()
 
-    def linger(self) -> None:
-        """Read no more, but let the client read: it is reset at once otherwise."""
-        self._lingering = True
-        self.flow.resume_reading()
-        if self._waiting is not None:
-            self._waiting.cancel()
-        self._waiting = self.loop.call_later(_LINGER, self.transport.abort)
+    def _answer_next(self) -> None:
+        exchange, early = self._waiting.popleft()
+        self._current = exchange
+        self._wait_for(_Phase.ANSWER)
+        answer = early or self._service.answer(exchange)
+        if isinstance(answer, Response):
+            self._send(exchange, answer)
+        else:
+            self._task = self._front.loop.create_task(self._send_later(exchange, answer))
 
-    def _wait_for_head(self) -> None:
-        self._waiting = self.loop.call_later(self._limits.head_seconds, self._without_head)
+    async def _send_later(self, exchange: Exchange, answer: Deferred) -> None:
+        response = await self._service.wait(exchange, answer)
+        self._task = None
+        self._send(exchange, response)
 
-    def _without_head(self) -> None:
-        self._waiting = None
-        if not self.transport.is_closing():
-            self._refuse(b"408 Request Timeout")
+    def _send(self, exchange: Exchange, response: Response) -> None:
+        headers = self._service.headers(exchange, response)
+        if headers.get("connection") == "close":
+            self._deaf = True
+            for dropped, _ in self._waiting:
+                self._service.end(dropped, CLIENT_HAS_GONE)
+            self._waiting.clear()
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        if self._deaf and not self._waiting and "connection" not in headers:
+            lines.append("connection: close\r\n")
+        head = (
+            f"{_STATUS[response.status]}{self._front.date}{''.join(lines)}"
+            f"content-length: {len(response.body)}\r\n\r\n"
+        )
+        self._status = response.status
+        self._transport.write(head.encode("latin-1") + response.body)
+        if self._paused:
+            self._untaken = self._transport.get_write_buffer_size()
+            exchange.reservation.keep(self._untaken)
+            self._wait_for(_Phase.WRITE)
+        else:
+            self._sent()
+
+    def _sent(self) -> None:
+        exchange, self._current = self._current, None
+        if exchange is not None:
+            self._service.end(exchange, self._status)
+        if self._waiting:
+            self._answer_next()
+        elif self._deaf:
+            self._close()
+        else:
+            if self._receiving is not None:
+                self._wait_for(_Phase.BODY)
+            else:
+                self._wait_for(_Phase.HEAD if self._in_head else _Phase.IDLE)
+            self._transport.resume_reading()
+
+    # How it ends.
+
+    def finish(self) -> None:
+        """Close it, at once if nothing is on its way."""
+        if self._current is None and self._receiving is None and not self._waiting:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close it whatever is on its way."""
+        self._transport.abort()
+
+    def expire(self) -> None:
+        """It has waited for too long."""
+        match self._phase:
+            case _Phase.IDLE:
+                self._transport.close()
+            case _Phase.HEAD:
+                self._refuse(b"408 Request Timeout")
+            case _Phase.BODY if self._receiving is not None:
+                self._answer_early(self._service.late(self._receiving))
+            case _Phase.WRITE if self._transport.get_write_buffer_size() < self._untaken:
+                self._untaken = self._transport.get_write_buffer_size()
+                self._wait_for(_Phase.WRITE)
+            case _:
+                self._transport.abort()
+
+    def _wait_for(self, phase: _Phase) -> None:
+        self._phase = phase
+        self.deadline = self._front.loop.time() + self._front.seconds[phase]
 
     def _refuse(self, status: bytes) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()
+        """Answer what is not a request."""
+        if self._current is not None:
+            self._transport.abort()
             return
-        self.transport.write(_REFUSAL % status)
-        self.transport.close()
+        self._deaf, self._lingers = True, self._beside > 0
+        self._transport.write(_REFUSAL % status)
+        self._close()
 
-
-class _LingeringTransport:
-    """A transport that is closed only when its client has had a chance to read."""
-
-    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
-        self._transport = transport
-        self._connection = connection
-        self._closing = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self._closing or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self.is_closing():
-            return
-        self._closing = True
-        if self._connection.is_receiving and self._transport.can_write_eof():
-            self._transport.write_eof()
-            self._connection.linger()
-        else:
+    def _close(self) -> None:
+        if not self._lingers:
             self._transport.close()
+            return
+        self._transport.resume_reading()
+        self._transport.write_eof()
+        self._wait_for(_Phase.LINGER)

@@ -1,31 +1,31 @@
-"""From an HTTP request to its response: the body, its handler, the fallback."""
+"""Routes that have a body: what it is, where it is answered, and the fallback."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import json
+import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
+from urllib.parse import parse_qs
 
-import msgspec
 from pydantic import BaseModel, TypeAdapter
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
-from mmroute.errors import shown
+from mmroute.errors import Reason, shown
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.answers import BlockForm
 from mmroute.server.bodies import parse_body, validated
-from mmroute.server.capacity import Capacity, Reservation, read_body
+from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
 from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request
+from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
 from mmroute.server.handling import HandlerContext, HandlerResult
-from mmroute.server.logs import LogEntry
+from mmroute.server.http import Head, Response, error_response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
@@ -34,7 +34,7 @@ from mmroute.stages import Stage
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
 
-__all__ = ["LOG_ENTRY", "Endpoints", "Handler", "error_response", "json_response"]
+__all__ = ["Endpoints", "Handler"]
 
 _LOG: Final = logging.getLogger(__name__)
 _INEXACT: Final = "InexactRouting"
@@ -42,32 +42,12 @@ _MAX_BLOCK: Final = 1 << 20
 _SERVER_ERROR: Final = 500
 _SMALL_BLOCK: Final = 16
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
-_CLIENT_HAS_GONE: Final = 499  # as proxies write it; nobody reads it
-LOG_ENTRY: Final = "mmroute.log_entry"
-"""The key of a request's `LogEntry` in its scope."""
+_ONE_OF: Final = 16
 
 Handler: TypeAlias = Callable[[R, HandlerContext], HandlerResult]
 """What a route does with a request. It runs in the event loop, or in a thread."""
 Timings: TypeAlias = Mapping[Stage, int]
 """The nanoseconds that each stage of a request took."""
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
-def json_response(
-    value: object, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """A JSON response."""
-    try:
-        raw = _encode(value)
-    except (UnicodeEncodeError, ValueError, TypeError):  # a lone surrogate, NaN, a huge integer
-        raw = json.dumps(value).encode()
-    return Response(raw, status, headers, media_type="application/json")
-
-
-def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    """The response to a request that is answered with an error."""
-    return json_response(error.body(), error.status, {**error.headers, **(headers or {})})
 
 
 class Endpoints:
@@ -98,109 +78,20 @@ class Endpoints:
         self._link_pool = ThreadPoolExecutor(
             settings.link_workers, thread_name_prefix="mmroute-links"
         )
+        self._answers = itertools.count()  # the stages of one of so many are told
 
-    def of(self, kind: TypeAdapter[R], handler: Handler[R]) -> Callable[[Request], Any]:
-        """The endpoint of a route.
+    def of(self, kind: TypeAdapter[R], handler: Handler[R]) -> Callable[[Exchange], Answer]:
+        """What answers a route.
 
         Args:
             kind: of its requests.
             handler: answers one.
         """
+        return functools.partial(self._answer, kind, handler)
 
-        async def endpoint(request: Request) -> Response:
-            return await self._respond(kind, handler, request)
-
-        return endpoint
-
-    def close(self) -> None:
-        """Let the threads end."""
-        for pool in (self._pool, self._link_pool):
-            pool.shutdown(wait=False, cancel_futures=True)
-
-    async def _respond(
-        self, kind: TypeAdapter[R], handler: Handler[R], request: Request
-    ) -> Response:
-        entry: LogEntry = request.scope[LOG_ENTRY]
-        reservation = self._capacity.reserve()
-        raw: bytes | None = None
-        try:
-            _check_content_type(request)
-            async with asyncio.timeout(self._settings.request_timeout):
-                raw = await read_body(request, reservation)
-                entry.bytes = len(raw)
-                reservation.enter()
-                context = self._context(request)
-                parsed, cost = await self._parsed(kind, raw, reservation)
-                run = functools.partial(_handle, handler, parsed, context)
-                result, timings = await self._run(run, cost, context, reservation)
-            self._count(entry, result, timings)
-            return json_response(result.body, result.status, _headers_of(result, entry))
-        except TimeoutError:
-            return await self._without_answer(self._late(raw), request, raw, entry)
-        except ApiError as error:
-            return await self._without_answer(error, request, raw, entry)
-        except ClientDisconnect:
-            return Response(status_code=_CLIENT_HAS_GONE)
-        except Exception:  # noqa: BLE001 - one request must not end the others
-            _LOG.exception("failed", extra={"fields": {"request_id": entry.request_id}})
-            message = "Internal error; the log has the request ID and the place."
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            return error_response(ApiError(status, "InternalServerError", message))
-        finally:
-            reservation.close()
-
-    def _context(self, request: Request) -> HandlerContext:
-        return HandlerContext(
-            self._models,
-            self._settings,
-            request_id=request.headers.get("x-request-id"),
-            own_id=request.scope[LOG_ENTRY].request_id[:_ID_DIGITS],
-            blocks=_block_form(request, self._settings.hash_seed),
-        )
-
-    async def _parsed(
-        self, kind: TypeAdapter[R], raw: bytes, reservation: Reservation
-    ) -> tuple[R, Cost]:
-        is_long = check_body(raw, self._settings)
-        parse = functools.partial(_parse, kind, raw, self._settings)
-        return await self._in(self._pool, parse, reservation) if is_long else parse()
-
-    async def _run(
-        self,
-        run: Callable[[], tuple[HandlerResult, Timings]],
-        cost: Cost,
-        context: HandlerContext,
-        reservation: Reservation,
-    ) -> tuple[HandlerResult, Timings]:
-        """In place if it is little, for a thread costs more than that; else in a thread."""
-        if cost.links and self._settings.links is not None:
-            reservation.follow_links()
-            return await self._in(self._link_pool, run, reservation)
-        size = context.blocks.block_size if context.blocks else None
-        hashes_much = size is not None and size < _SMALL_BLOCK
-        if hashes_much or cost.characters > self._settings.worker_bytes:
-            return await self._in(self._pool, run, reservation)
-        return run()
-
-    async def _in(
-        self, pool: ThreadPoolExecutor, run: Callable[[], T], reservation: Reservation
-    ) -> T:
-        future = pool.submit(run)
-        reservation.runs(future)
-        return await asyncio.wrap_future(future)
-
-    def _count(self, entry: LogEntry, result: HandlerResult, timings: Timings) -> None:
-        entry.model, entry.outcome = result.model, "exact"
-        if result.inexact is None:
-            self._metrics.answered(result, timings)
-        else:
-            entry.outcome, entry.reason = "text_prefix", result.inexact.value
-            self._metrics.inexact(result.model, entry.outcome, entry.reason)
-        entry.tokens, entry.images = result.tokens, result.images
-
-    async def _without_answer(
-        self, error: ApiError, request: Request, raw: bytes | None, entry: LogEntry
-    ) -> Response:
+    def refuse(self, exchange: Exchange, error: ApiError) -> Response:
+        """The response to a request that is not looked at, or has no exact answer."""
+        entry = exchange.entry
         if error.limit is not None:
             self._metrics.rejected(error.limit)
         if error.reason is None:  # by its form alone, or by a limit
@@ -208,51 +99,160 @@ class Endpoints:
             entry.reason, entry.param = error.kind.replace(" ", ""), error.param
             self._metrics.inexact(error.model, entry.outcome, entry.reason)
             return error_response(error)
-        reason, entry.model, entry.reason = error.reason, error.model, error.reason.value
+        entry.model, entry.reason = error.model, error.reason.value
         entry.outcome = "inexact" if error.kind == _INEXACT else "refused"
-        may_be_answered = error.kind == _INEXACT or reason in USUALLY_REFUSED
-        if not may_be_answered or self._fallback is None or raw is None:
-            self._metrics.inexact(error.model, entry.outcome, reason.value)
-            said = {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": reason.value}
-            return error_response(error, said)
-        entry.outcome = "fallback"
-        self._metrics.inexact(error.model, entry.outcome, reason.value)
-        said = {"x-mmroute-fallback": reason.value}
-        # Not from `request.url`, which begins with whatever the client calls the host.
-        query = request.scope["query_string"].decode("latin-1")
-        path = request.scope["path"] + (f"?{query}" if query else "")
+        self._metrics.inexact(error.model, entry.outcome, entry.reason)
+        said = {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
+        return error_response(error, said)
+
+    def body_is_late(self) -> ApiError:
+        """The error where a body does not arrive in time."""
+        return ApiError(
+            HTTPStatus.REQUEST_TIMEOUT,
+            "RequestTimeoutError",
+            f"The body did not arrive within {self._settings.request_timeout:g} s.",
+            headers={"connection": "close"},
+            limit="timeout",
+        )
+
+    def close(self) -> None:
+        """Let the threads end."""
+        for pool in (self._pool, self._link_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, kind: TypeAdapter[R], handler: Handler[R], exchange: Exchange) -> Answer:
+        """At once if it is little, for a thread costs more than that; else it is waited for."""
+        raw = b""
         try:
-            request_id = request.headers.get("x-request-id")
-            upstream = await self._fallback.ask(path, raw, request_id, reason)
+            _check_content_type(exchange.head)
+            raw = exchange.body()
+            exchange.reservation.enter()
+            context = self._context(exchange.head, exchange.entry.request_id)
+            if check_body(raw, self._settings):
+                parse = functools.partial(_parse, kind, raw, self._settings)
+                in_turn = functools.partial(self._in_turn, parse, handler, context, exchange)
+                return functools.partial(self._in_time, in_turn, exchange, raw)
+            request, cost = _parse(kind, raw, self._settings)
+            pool = self._pool_for(cost, context)
+            run = functools.partial(_handle, handler, request, context)
+            if pool is None:
+                return self._answered(exchange, *run())
+            in_thread = functools.partial(self._run, pool, run, exchange)
+            return functools.partial(self._in_time, in_thread, exchange, raw)
+        except ApiError as error:
+            return self._without_answer(error, exchange, raw)
+
+    async def _in_time(self, answer: Deferred, exchange: Exchange, raw: bytes) -> Response:
+        left = exchange.began + self._settings.request_timeout - time.perf_counter()
+        try:
+            async with asyncio.timeout(left):
+                return await answer()
+        except TimeoutError:
+            found = self._without_answer(self._capacity.busy("timeout", {}), exchange, raw)
+        except ApiError as error:
+            found = self._without_answer(error, exchange, raw)
+        return found if isinstance(found, Response) else await found()
+
+    async def _in_turn(
+        self,
+        parse: Callable[[], tuple[R, Cost]],
+        handler: Handler[R],
+        context: HandlerContext,
+        exchange: Exchange,
+    ) -> Response:
+        """Parse a body in a thread, because that takes long; then answer it."""
+        request, cost = await self._in(self._pool, parse, exchange)
+        run = functools.partial(_handle, handler, request, context)
+        pool = self._pool_for(cost, context)
+        if pool is None:
+            return self._answered(exchange, *run())
+        return await self._run(pool, run, exchange)
+
+    async def _run(
+        self,
+        pool: ThreadPoolExecutor,
+        run: Callable[[], tuple[HandlerResult, Timings]],
+        exchange: Exchange,
+    ) -> Response:
+        if pool is self._link_pool:
+            exchange.reservation.follow_links()
+        return self._answered(exchange, *await self._in(pool, run, exchange))
+
+    async def _in(self, pool: ThreadPoolExecutor, run: Callable[[], T], exchange: Exchange) -> T:
+        queued = time.perf_counter()
+
+        def begin() -> T:
+            self._metrics.queued(time.perf_counter() - queued)
+            return run()
+
+        future = pool.submit(begin)
+        exchange.reservation.runs(future)
+        return await asyncio.wrap_future(future)
+
+    def _pool_for(self, cost: Cost, context: HandlerContext) -> ThreadPoolExecutor | None:
+        """The threads that answer a request; None for the event loop."""
+        if cost.links and self._settings.links is not None:
+            return self._link_pool
+        size = context.blocks.block_size if context.blocks else None
+        hashes_much = size is not None and size < _SMALL_BLOCK
+        long = hashes_much or cost.characters > self._settings.worker_bytes
+        return self._pool if long else None
+
+    def _context(self, head: Head, request_id: str) -> HandlerContext:
+        return HandlerContext(
+            self._models,
+            self._settings,
+            request_id=head.header(b"x-request-id") or None,
+            own_id=request_id[:_ID_DIGITS],
+            blocks=_block_form(head.query, self._settings.hash_seed) if head.query else None,
+        )
+
+    def _answered(self, exchange: Exchange, result: HandlerResult, timings: Timings) -> Response:
+        entry = exchange.entry
+        entry.model, entry.tokens, entry.images = result.model, result.tokens, result.images
+        entry.outcome = "exact"
+        headers = {**result.headers, "x-mmroute-outcome": entry.outcome}
+        if result.inexact is None:
+            sampled = next(self._answers) % _ONE_OF == 0
+            self._metrics.answered(result, timings if sampled else {})
+        else:
+            entry.outcome, entry.reason = "text_prefix", result.inexact.value
+            headers |= {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
+            self._metrics.inexact(result.model, entry.outcome, entry.reason)
+        return json_response(result.body, result.status, headers)
+
+    def _without_answer(self, error: ApiError, exchange: Exchange, raw: bytes) -> Answer:
+        may_be_answered = error.kind == _INEXACT or error.reason in USUALLY_REFUSED
+        if error.reason is None or not may_be_answered or self._fallback is None:
+            return self.refuse(exchange, error)
+        return functools.partial(
+            self._ask_fallback, self._fallback, error.reason, error.model, exchange, raw
+        )
+
+    async def _ask_fallback(
+        self,
+        fallback: Fallback,
+        reason: Reason,
+        model: str | None,
+        exchange: Exchange,
+        raw: bytes,
+    ) -> Response:
+        entry, head = exchange.entry, exchange.head
+        entry.model, entry.reason, entry.outcome = model, reason.value, "fallback"
+        self._metrics.inexact(model, entry.outcome, reason.value)
+        said = {"x-mmroute-fallback": reason.value}
+        path = f"{head.path}?{head.query}" if head.query else head.path
+        try:
+            upstream = await fallback.ask(path, raw, head.headers.get(b"x-request-id"), reason)
         except ApiError as failed:
             self._metrics.fallback(reason.value, "failed")
             fields = {
-                "request_id": entry.request_id,
-                "url": self._fallback.url,
-                "text": failed.message,
-            }
+                "request_id": entry.request_id, "url": fallback.url, "text": failed.message,
+            }  # fmt: skip
             _LOG.warning("fallback failed", extra={"fields": fields})
             return error_response(failed, said)
         self._metrics.fallback(reason.value, str(upstream.status))
-        return Response(upstream.body, upstream.status, {**upstream.headers, **said})
-
-    def _late(self, raw: bytes | None) -> ApiError:
-        if raw is None:
-            return ApiError(
-                HTTPStatus.REQUEST_TIMEOUT,
-                "RequestTimeoutError",
-                f"The body did not arrive within {self._settings.request_timeout:g} s.",
-                headers={"connection": "close"},
-                limit="timeout",
-            )
-        return self._capacity.busy("timeout", {})
-
-
-def _headers_of(result: HandlerResult, entry: LogEntry) -> dict[str, str]:
-    headers = {**result.headers, "x-mmroute-outcome": entry.outcome or ""}
-    if result.inexact is not None:
-        headers["x-mmroute-reason"] = result.inexact.value
-    return headers
+        return Response(upstream.status, upstream.body, {**upstream.headers, **said})
 
 
 def _parse(kind: TypeAdapter[R], raw: bytes, settings: ServerSettings) -> tuple[R, Cost]:
@@ -269,9 +269,9 @@ def _handle(
     return result, watch.spent()
 
 
-def _check_content_type(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").lower().split(";", 1)[0]
-    if media_type != "application/json":
+def _check_content_type(head: Head) -> None:
+    media_type = head.headers.get(b"content-type", b"").lower().partition(b";")[0]
+    if media_type != b"application/json":
         raise ApiError(
             HTTPStatus.BAD_REQUEST,
             HTTPStatus.BAD_REQUEST.phrase,
@@ -279,9 +279,9 @@ def _check_content_type(request: Request) -> None:
         )
 
 
-def _block_form(request: Request, seed: str | None) -> BlockForm | None:
+def _block_form(given: str, seed: str | None) -> BlockForm | None:
     """Which block hashes the query asks for: ``?block_size=16&algorithm=sha256``."""
-    query = request.query_params
+    query = {name: values[-1] for name, values in parse_qs(given, True).items()}
     if not {"block_size", "algorithm", "hashes"} & query.keys():
         return None
     size, algorithm = query.get("block_size"), query.get("algorithm")

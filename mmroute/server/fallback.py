@@ -69,7 +69,9 @@ class Fallback:
         self._timeout = timeout
         self._pool = httpcore.AsyncConnectionPool(max_connections=_MAX_CONNECTIONS)
 
-    async def ask(self, path: str, body: bytes, request_id: str | None, reason: Reason) -> Upstream:
+    async def ask(
+        self, path: str, body: bytes, request_id: bytes | None, reason: Reason
+    ) -> Upstream:
         """The fallback's answer, whatever its status.
 
         Raises:
@@ -78,8 +80,8 @@ class Fallback:
         headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
         if self._api_key is not None:
             headers.append((b"authorization", f"Bearer {self._api_key}".encode()))
-        if request_id is not None:  # in the bytes in which it came
-            headers.append((b"x-request-id", request_id.encode("latin-1")))
+        if request_id is not None:
+            headers.append((b"x-request-id", request_id))
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._ask(f"{self.url}{path}", headers, body)

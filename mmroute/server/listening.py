@@ -25,6 +25,7 @@ class ConnectionLimits:
 
     Attributes:
         connections: at a time; more get a 503.
+        idle_seconds: between two requests.
         head_seconds: from a connection, or the first byte of a later request, to the end of its
             head.
         head_bytes: of one request.
@@ -32,6 +33,7 @@ class ConnectionLimits:
     """
 
     connections: int = 768
+    idle_seconds: float = 75.0
     head_seconds: float = 10.0
     head_bytes: int = 64 << 10
     write_seconds: float = 30.0
@@ -45,7 +47,6 @@ class Listen:
         host: name or address.
         port: of it; 0 for any free one.
         uds: path of a Unix socket, instead of both.
-        keep_alive: seconds an idle connection is kept.
         drain: seconds between the signal to stop and the end of listening: ``/health`` says 503
             and answers close their connections, so that clients go elsewhere.
         grace: seconds that requests may still take after that.
@@ -56,7 +57,6 @@ class Listen:
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
-    keep_alive: float = 75.0
     drain: float = 1.0
     grace: float = 30.0
     log_level: str = "info"

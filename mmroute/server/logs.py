@@ -64,10 +64,10 @@ def _places(record: logging.LogRecord) -> list[str]:
 
 
 def configure(level: str) -> None:
-    """Write the log lines of mmroute and of the HTTP server to standard error."""
+    """Write the log lines of mmroute and of the event loop to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("mmroute", "uvicorn"):
+    for name in ("mmroute", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level.upper())

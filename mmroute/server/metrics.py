@@ -27,8 +27,8 @@ from mmroute.stages import Stage
 __all__ = ["Metrics"]
 
 _SECONDS: Final = (
-    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
-    10.0, 30.0,
+    0.0001, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01,
+    0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
 _STAGE_SECONDS: Final = (
     0.000005, 0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.1,
@@ -61,7 +61,7 @@ class Metrics:
         )  # fmt: skip
         stages = Histogram(
             "mmroute_stage_duration_seconds",
-            "Stages of a request that was answered: render, encode, count, place, expand, hash",
+            "Stages of a request that was answered; one request of 16 is told",
             ["model", "stage"], buckets=_STAGE_SECONDS, registry=registry,
         )  # fmt: skip
         routings = Counter(
@@ -95,6 +95,21 @@ class Metrics:
         self.following_links = Gauge(
             "mmroute_links_in_flight", "Requests whose links are followed", registry=registry
         )
+        self.held_bytes = Gauge(
+            "mmroute_held_bytes", "Bytes of bodies, and of answers that are not taken yet",
+            registry=registry,
+        )  # fmt: skip
+        self.connections = Gauge("mmroute_connections", "Open connections", registry=registry)
+        self._queued = Histogram(
+            "mmroute_queue_duration_seconds", "How long a request waited for a thread",
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self._lag = Histogram(
+            "mmroute_event_loop_lag_seconds",
+            "How much later than it should the event loop comes to what is due, four times a "
+            "second",
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
         # Finding a metric by its labels costs as much as counting.
         self._seconds = functools.cache(seconds.labels)
         self._stages = functools.cache(stages.labels)
@@ -122,6 +137,14 @@ class Metrics:
         if result.images:
             self._images.labels(model).inc(result.images)
             self._image_tokens(model).observe(result.image_tokens)
+
+    def queued(self, seconds: float) -> None:
+        """A request has waited for its thread."""
+        self._queued.observe(seconds)
+
+    def lag(self, seconds: float) -> None:
+        """The event loop was late."""
+        self._lag.observe(seconds)
 
     def inexact(self, model: str | None, outcome: str, reason: str) -> None:
         """Count a request without an exact answer."""

@@ -7,12 +7,12 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from mmroute.engines import EngineProfile, EngineSettings, find_engine
 from mmroute.errors import MmrouteError, ModelError, Reason
@@ -24,6 +24,7 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.server.errors import ApiError
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
+from mmroute.server.tokenizer_info import tokenizer_info
 from mmroute.stages import Stopwatch
 
 __all__ = ["Entry", "LoadedModel", "ModelSource", "ModelStatus", "Models", "NameTakenError"]
@@ -66,6 +67,7 @@ class LoadedModel:
         normalizer: of it; what its stages take is counted.
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: of sampling parameters.
+        tokenizer_info: what ``/tokenizer_info`` answers.
     """
 
     name: str
@@ -74,6 +76,7 @@ class LoadedModel:
     normalizer: Normalizer
     unlimited: Normalizer
     defaults: SamplingDefaults
+    tokenizer_info: Mapping[str, Any]
 
     @property
     def max_model_len(self) -> int:
@@ -101,6 +104,7 @@ class _LoadedFiles:
     normalizer: Normalizer
     unlimited: Normalizer
     defaults: SamplingDefaults
+    tokenizer_info: Mapping[str, Any]
 
 
 class Entry:
@@ -138,7 +142,7 @@ class Entry:
             found, source = loading.result(), self.source
             self.loaded = LoadedModel(
                 source.names[0], source.model, found.model, found.normalizer, found.unlimited,
-                found.defaults,
+                found.defaults, found.tokenizer_info,
             )  # fmt: skip
         elif isinstance(error, MmrouteError):
             self.error = f"{error.reason}: {error}"
@@ -356,7 +360,8 @@ class Models:
             "seconds": round(time.perf_counter() - began, 3),
         }
         _LOG.info("model loaded", extra={"fields": fields})
-        return _LoadedFiles(model, normalizer, unlimited, defaults)
+        info = tokenizer_info(files.object("tokenizer_config.json"))
+        return _LoadedFiles(model, normalizer, unlimited, defaults, info)
 
 
 def _files(source: ModelSource) -> tuple[object, ...]:

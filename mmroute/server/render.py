@@ -142,7 +142,7 @@ def _answer(
         raise of_reason(inexact.reason, str(inexact), model=loaded.name) from None
     answer: GenerateRequest = {
         "request_id": request_id,
-        "token_ids": ids.tolist(),
+        "token_ids": ids,
         "token_offsets": None,
         "features": features,
         "content_parts": None,

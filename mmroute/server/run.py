@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import logging
+import os
 import signal
 import socket
-from collections.abc import Sequence
-from types import FrameType
+import threading
+from collections.abc import Callable, Sequence
 from typing import Final
 
-import uvicorn
-
 from mmroute.fast_paths import FastPaths
-from mmroute.server.app import create_app
-from mmroute.server.connections import Connection
+from mmroute.server.connections import Front
 from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.logs import configure
-from mmroute.server.middleware import Drain
 from mmroute.server.models import Models, ModelSource
+from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
 __all__ = ["serve"]
 
 _LOG: Final = logging.getLogger(__name__)
 _LAST_REQUESTS: Final = 0.5  # seconds for those of connections that were accepted last
+_LAST_THREADS: Final = 0.1  # seconds for one that is idle to end
 
 
 def serve(
@@ -35,116 +36,112 @@ def serve(
 ) -> str | None:
     """Serve until a signal says to stop. The socket is open before the models are loaded.
 
+    A thread that is at work in the end does not keep the process, which ends here then.
+
     Returns:
         Why it could not serve; None if it was told to stop.
 
     Raises:
-        ValueError: as `Models` and `create_app`.
+        ValueError: as `Models` and `Service`.
     """
     configure(listen.log_level)
-    models, drain = Models(sources, links=settings.links, fast_paths=fast_paths), Drain()
-    failures: list[str] = []
-    server: _DrainingServer
-
-    def fail(message: str) -> None:
-        failures.append(message)
-        server.should_exit = True
-
-    app = create_app(models, settings, drain=drain, on_failure=fail)
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nothing depends on who asks
-        timeout_keep_alive=listen.keep_alive,  # type: ignore[arg-type]  # seconds, whole or not
-        timeout_graceful_shutdown=listen.grace,  # type: ignore[arg-type]  # likewise
-    )
+    server = Server(Models(sources, links=settings.links, fast_paths=fast_paths), settings, listen)
     try:
         sockets = open_sockets(listen)
     except OSError as error:
         return str(error)
     file = None if listen.uds is None else SocketFile(listen.uds)
-    server = _DrainingServer(config, drain, listen, sockets, file)
     try:
-        server.run()
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(server.run(sockets, file))
     finally:
-        models.close()
         for opened in sockets:
             opened.close()
         if file is not None:
             file.remove()
-    return failures[0] if failures else None
+    if _threads_at_work():
+        logging.shutdown()
+        os._exit(1 if server.failure else 0)
+    return server.failure
 
 
-class _DrainingServer(uvicorn.Server):
+def _threads_at_work() -> bool:
+    """Whether a thread goes on after all were told to end."""
+    others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+    for thread in others:
+        thread.join(_LAST_THREADS)
+    return any(thread.is_alive() for thread in others)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where there is one: it costs less for each request."""
+    with contextlib.suppress(ModuleNotFoundError):
+        factory: Callable[[], asyncio.AbstractEventLoop]
+        factory = importlib.import_module("uvloop").new_event_loop
+        return factory
+    return None
+
+
+class Server:
     """Goes on for a while after the signal to stop, so that no request is lost on its way.
 
     A connection that is closed while a client writes to it loses that request, and so does one
     that waits to be accepted when listening ends. So each answer closes its connection first, while
     the server goes on; then all that wait are accepted, listening ends, and those that were
     accepted last have a moment for their request. Only idle connections are left.
+
+    Args:
+        models: to serve.
+        settings: limits and choices.
+        listen: where, and how long it takes to end.
+
+    Attributes:
+        failure: why it cannot serve; None if it can.
     """
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        drain: Drain,
-        listen: Listen,
-        sockets: list[socket.socket],
-        file: SocketFile | None,
-    ) -> None:
-        super().__init__(config)
-        self._drain = drain
+    def __init__(self, models: Models, settings: ServerSettings, listen: Listen) -> None:
+        self.failure: str | None = None
+        self._models = models
         self._listen = listen
-        self._sockets = sockets
-        self._file = file
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._listener: Listener | None = None
+        self._service = Service(models, settings, on_failure=self._fail)
+        self._stopping = asyncio.Event()
+        self._grace = listen.grace
+        self._draining: asyncio.TimerHandle | None = None
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server.startup`, which is left without sockets of its own."""
-        await super().startup(sockets or [])
-        self._loop = asyncio.get_running_loop()
-        self._listener = Listener(self._sockets, self._protocol)
-        where = [_shown(opened) for opened in self._sockets]
+    async def run(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
+        """Serve what arrives at open sockets until a signal says to stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        front = Front(self._service, self._listen.limits)
+        listener = Listener(sockets, front.connection)
+        where = [_shown(opened) for opened in sockets]
         _LOG.info("listening", extra={"fields": {"addresses": where}})
+        await self._service.start()
+        await self._stopping.wait()
+        if file is not None:
+            file.remove()
+        listener.close()
+        if self._draining is not None:
+            await asyncio.sleep(min(_LAST_REQUESTS, self._grace))
+        await front.close(self._grace)
+        self._models.close()
+        await self._service.close()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._end_listening()
-        await super().shutdown(sockets)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first SIGTERM begins to drain; any other signal stops at once, as uvicorn does.
-
-        uvicorn raises its signals again in the end. Not this one: to have stopped is a success.
-        """
-        if sig != signal.SIGTERM or self._drain.begun or self._loop is None:
-            super().handle_exit(sig, frame)
+    def _stop(self, number: signal.Signals) -> None:
+        """The first SIGTERM begins to drain; SIGINT ends listening at once, and so does another."""
+        if number == signal.SIGTERM and self._draining is None:
+            self._service.drain.begun = True
+            loop = asyncio.get_running_loop()
+            self._draining = loop.call_later(self._listen.drain, self._stopping.set)
             return
-        self._drain.begun = True
-        self._loop.call_soon_threadsafe(self._loop.call_later, self._listen.drain, self._end)
+        if self._stopping.is_set():
+            self._grace = 0.0
+        self._stopping.set()
 
-    def _end(self) -> None:
-        self._end_listening()
-        asyncio.get_running_loop().call_later(_LAST_REQUESTS, self._stop)
-
-    def _end_listening(self) -> None:
-        if self._file is not None:
-            self._file.remove()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-
-    def _protocol(self) -> asyncio.Protocol:
-        """As `uvicorn.Server.startup` makes it."""
-        return Connection(self.config, self.server_state, self.lifespan.state, self._listen.limits)
-
-    def _stop(self) -> None:
-        self.should_exit = True
+    def _fail(self, message: str) -> None:
+        self.failure = message
+        self._stopping.set()
 
 
 def _shown(listening: socket.socket) -> str:

@@ -9,6 +9,7 @@ out), ``to_sampling_params`` of the two request protocols, and ``get_max_tokens`
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -47,7 +48,16 @@ _RANGES: Final[Mapping[str, tuple[float, float, bool]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+_DEFAULT_TOKENS: Final = 16
+_UNLIMITED: Final = 1 << 40
+# Fields of a chat that change nothing here; others are rarely set.
+_NOT_READ: Final = frozenset({
+    "messages", "model", "mm_payload", "tools", "tool_choice", "request_id", "cache_salt",
+    "chat_template_kwargs", "add_generation_prompt", "priority", "user",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SamplingDefaults:
     """What a model's ``generation_config.json`` changes.
 
@@ -98,6 +108,23 @@ def sampling_params(
     Raises:
         ApiError: 400: a value the engine refuses, or one too large for this prompt.
     """
+    left = max_model_len - prompt_length
+    if request.model_fields_set <= _NOT_READ:
+        plain = _without_options(defaults)
+        if plain.get("max_tokens", 0) == _UNLIMITED and left > _DEFAULT_TOKENS:
+            return {**plain, "max_tokens": left}
+    return _sampling_params(request, defaults, left)
+
+
+@functools.cache
+def _without_options(defaults: SamplingDefaults) -> dict[str, Any]:
+    """Those of a chat that sets none of them, in a context without end."""
+    return _sampling_params(ChatCompletionRequest(messages=[]), defaults, _UNLIMITED)
+
+
+def _sampling_params(
+    request: RenderRequest, defaults: SamplingDefaults, left: int
+) -> dict[str, Any]:
     numbers = {name: _number(request, name, defaults) for name in _NEUTRAL}
     skip = request.skip_special_tokens
     if skip is None:
@@ -111,7 +138,7 @@ def sampling_params(
     require(1 <= n <= _MOST_ANSWERS, f"n must be from 1 to {_MOST_ANSWERS}, got {n}.")
     _check_extra_args(request)
     _check_ranges(numbers)
-    max_tokens = _tokens_of_answer(request, defaults, max_model_len - prompt_length)
+    max_tokens = _tokens_of_answer(request, defaults, left)
     require(max_tokens > 0, f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens")
     fits = 0 <= request.min_tokens <= max_tokens
     require(fits, f"min_tokens must be in [0, max_tokens={max_tokens}].")
@@ -138,7 +165,7 @@ def sampling_params(
         ("stop", stop, None),
         ("stop_token_ids", list(dict.fromkeys(request.stop_token_ids or ())), None),
         ("ignore_eos", request.ignore_eos, False),
-        ("max_tokens", max_tokens, 16),
+        ("max_tokens", max_tokens, _DEFAULT_TOKENS),
         ("min_tokens", request.min_tokens, 0),
         ("logprobs", logprobs, None),
         ("prompt_logprobs", prompt_logprobs, None),

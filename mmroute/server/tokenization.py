@@ -1,20 +1,15 @@
-"""``/tokenize``, ``/detokenize`` and ``/tokenizer_info``.
+"""``/tokenize`` and ``/detokenize``.
 
 Source: vLLM 0.33.0 ``entrypoints/serve/tokenize``, and its answers as observed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
-
-from mmroute.model.files import find_model
 from mmroute.routing import Routing
 from mmroute.server.answers import DetokenizeResponse, TokenizeResponse
 from mmroute.server.chats import exact_chat
 from mmroute.server.errors import bad_request
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
-from mmroute.server.models import ModelSource
 from mmroute.server.protocol import (
     DetokenizeRequest,
     TokenizeChatRequest,
@@ -22,9 +17,7 @@ from mmroute.server.protocol import (
 )
 from mmroute.server.routings import decoded, token_ids_of, token_strings
 
-__all__ = ["detokenize", "tokenize", "tokenizer_info"]
-
-_FILES: Final = ("vocab_file", "merges_file")
+__all__ = ["detokenize", "tokenize"]
 
 
 def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult:
@@ -41,12 +34,12 @@ def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult
     else:
         ids = token_ids_of(loaded, request.prompt, add_special_tokens=request.add_special_tokens)
         routing = Routing(_token_ids=ids)
-    tokens = routing.token_ids.tolist()
+    tokens = routing.token_ids
     body: TokenizeResponse = {
         "count": len(tokens),
         "max_model_len": loaded.max_model_len,
         "tokens": tokens,
-        "token_strs": token_strings(loaded, tokens) if request.return_token_strs else None,
+        "token_strs": token_strings(loaded, tokens.tolist()) if request.return_token_strs else None,
     }
     return result_of(loaded, body, [routing])
 
@@ -60,19 +53,3 @@ def detokenize(request: DetokenizeRequest, context: HandlerContext) -> HandlerRe
     loaded = context.models.find(request.model)
     body: DetokenizeResponse = {"prompt": decoded(loaded, request.tokens)}
     return result_of(loaded, body)
-
-
-def tokenizer_info(source: ModelSource) -> dict[str, Any]:
-    """``tokenizer_config.json`` as vLLM shows it: added tokens by their texts, no file names."""
-    config = find_model(source.model, revision=source.revision).object("tokenizer_config.json")
-    shown = {name: _plain(value) for name, value in config.items() if name not in _FILES}
-    name = str(config.get("tokenizer_class", "MistralTokenizer")).removesuffix("Fast")
-    return {"tokenizer_class": name, **{k: v for k, v in shown.items() if k != "tokenizer_class"}}
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Mapping):
-        if "content" in value:
-            return value["content"]
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value

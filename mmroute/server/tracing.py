@@ -6,6 +6,7 @@ image, no message that quotes them.
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -13,17 +14,15 @@ from opentelemetry.propagate import extract
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
-from starlette.datastructures import Headers
-from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from mmroute.server.endpoints import LOG_ENTRY
+from mmroute.server.http import Head
 from mmroute.server.logs import LogEntry
 
 __all__ = ["Tracing"]
 
 _FAILURE: Final = 500
+_NANO: Final = 1_000_000_000
 
 
 class Tracing:
@@ -40,52 +39,31 @@ class Tracing:
         self._provider = TracerProvider(resource=Resource.create({"service.name": "mmroute"}))
         exporter = OTLPSpanExporter(endpoint=endpoint)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("mmroute.server")
 
-    def middleware(self, routes: frozenset[str]) -> Middleware:
-        """A span for each request to one of these routes."""
-        return Middleware(_Spans, self._provider.get_tracer("mmroute.server"), routes)
+    def record(self, head: Head, entry: LogEntry, status: int, seconds: float) -> None:
+        """The span of a request that has just ended."""
+        carrier = {name.decode(): value.decode("latin-1") for name, value in head.headers.items()}
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            f"{head.method} {head.path}",
+            extract(carrier),
+            SpanKind.SERVER,
+            {
+                "http.request.method": head.method,
+                "http.route": head.path,
+                "http.response.status_code": status,
+                **_attributes(entry),
+            },
+            start_time=ended - int(seconds * _NANO),
+        )
+        if status >= _FAILURE:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(ended)
 
     def close(self) -> None:
         """Send what is left."""
         self._provider.shutdown()
-
-
-class _Spans:
-    def __init__(self, app: ASGIApp, tracer: Tracer, routes: frozenset[str]) -> None:
-        self._app = app
-        self._tracer = tracer
-        self._routes = routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in self._routes:
-            await self._app(scope, receive, send)
-            return
-        status = _FAILURE
-
-        async def observed(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        name = f"{scope['method']} {scope['path']}"
-        parent = extract(Headers(scope=scope))
-        with self._tracer.start_as_current_span(
-            name, parent, SpanKind.SERVER, record_exception=False, set_status_on_exception=False
-        ) as span:
-            try:
-                await self._app(scope, receive, observed)
-            finally:
-                span.set_attributes(
-                    {
-                        "http.request.method": scope["method"],
-                        "http.route": scope["path"],
-                        "http.response.status_code": status,
-                        **_attributes(scope[LOG_ENTRY]),
-                    }
-                )
-                if status >= _FAILURE:
-                    span.set_status(Status(StatusCode.ERROR))
 
 
 def _attributes(entry: LogEntry) -> dict[str, str | int]:

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import httpx
 from starlette.testclient import TestClient
 
-from mmroute.server.app import create_app
+from mmroute.server.asgi import create_app
 from mmroute.server.models import Models, ModelSource
 from mmroute.server.settings import ServerSettings
 

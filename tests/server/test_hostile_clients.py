@@ -30,7 +30,7 @@ from server_helpers import (
 
 from mmroute.net.links import ImageLinks
 from mmroute.pipeline import prepare
-from mmroute.server.app import create_app
+from mmroute.server.asgi import create_app
 from mmroute.server.models import Models, ModelSource
 from mmroute.server.settings import ServerSettings
 

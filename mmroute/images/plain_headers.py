@@ -1,0 +1,94 @@
+"""JPEG and PNG files as most encoders write them, read in a few steps.
+
+Pillow takes a header apart in Python, whatever is in it. Here only what needs no second thought is
+read: parts that say nothing but the size. Every other file is left to Pillow.
+
+Source: Pillow 13.0 ``JpegImagePlugin.py`` and ``PngImagePlugin.py``, as far as these parts go.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+__all__ = ["PLAIN_BYTES", "PlainHeader", "plain_jpeg", "plain_png"]
+
+PLAIN_BYTES: Final = 2048
+"""So many bytes hold the header of such a file."""
+
+_MAX_PIXELS: Final = 1 << 26  # of more Pillow warns, or it refuses them
+_JPEG: Final = b"\xff\xd8\xff"
+_PART: Final = struct.Struct(">HH")
+_FRAMES: Final = (b"\xff\xc0\0\x11\x08", b"\xff\xc2\0\x11\x08")  # of eight bits
+_JFIF: Final = b"\xff\xe0\0\x10JFIF\0"  # without a thumbnail
+_ONE_TABLE: Final = (b"\xff\xdb\0\x43\0", b"\xff\xdb\0\x43\x01")  # for quantization, of eight bits
+_SCAN: Final = b"\xff\xda"
+_SKIPPED: Final = (b"\xff\xc4", b"\xff\xdd", b"\xff\xfe")  # Huffman tables, restarts, a comment
+_THREE: Final = 3
+_PNG: Final = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_IHDR: Final = struct.Struct(">IIBBBBBI")
+_FRAME: Final = struct.Struct(">HHB")
+_EIGHT_BITS: Final = 8
+_RGB, _RGBA = 2, 6
+_FIRST_DATA: Final = 41  # where the data of the second chunk begins
+
+
+class PlainHeader(NamedTuple):
+    """What such a header says.
+
+    Attributes:
+        width: in pixels.
+        height: in pixels.
+        transparent: whether the picture has an alpha channel.
+        picture: where the data of the picture begins, in bytes.
+    """
+
+    width: int
+    height: int
+    transparent: bool
+    picture: int
+
+
+def plain_jpeg(beginning: bytes) -> PlainHeader | None:
+    """Of a JPEG file of three components without EXIF and profiles; else None.
+
+    Args:
+        beginning: of the file, with all of its header.
+    """
+    if not beginning.startswith(_JPEG):
+        return None
+    frame = None
+    at = 2
+    while at + _PART.size <= len(beginning):
+        start, at = at, at + 2 + _PART.unpack_from(beginning, at)[1]
+        if not start + _PART.size <= at <= len(beginning):
+            break
+        if beginning.startswith(_SCAN, start):
+            return None if frame is None else PlainHeader(*frame, transparent=False, picture=at)
+        if frame is None and beginning.startswith(_FRAMES, start):
+            height, width, components = _FRAME.unpack_from(beginning, start + len(_FRAMES[0]))
+            if components != _THREE or not 0 < width * height <= _MAX_PIXELS:
+                break
+            frame = (width, height)
+        elif not beginning.startswith((_JFIF, *_ONE_TABLE, *_SKIPPED), start):
+            break
+    return None
+
+
+def plain_png(beginning: bytes) -> PlainHeader | None:
+    """Of a PNG file of eight bits in red, green, blue and perhaps alpha; else None.
+
+    Its picture follows the header at once: nothing tells of orientation or transparency.
+
+    Args:
+        beginning: of the file, with all of its header.
+    """
+    if not beginning.startswith(_PNG) or beginning[_FIRST_DATA - 4 : _FIRST_DATA] != b"IDAT":
+        return None
+    width, height, bits, colours, *methods, checksum = _IHDR.unpack_from(beginning, len(_PNG))
+    described = beginning[len(_PNG) - 4 : len(_PNG) + 13]
+    plain = bits == _EIGHT_BITS and colours in (_RGB, _RGBA) and not any(methods)
+    if not plain or zlib.crc32(described) != checksum or not 0 < width * height <= _MAX_PIXELS:
+        return None
+    return PlainHeader(width, height, transparent=colours == _RGBA, picture=_FIRST_DATA)

@@ -1,0 +1,92 @@
+"""One request and its answer, from the end of its head to the last byte of the answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from mmroute.server.capacity import Reservation
+from mmroute.server.http import Head, Response
+from mmroute.server.logs import LogEntry
+
+__all__ = ["CLIENT_HAS_GONE", "Answer", "Deferred", "Exchange", "Route"]
+
+CLIENT_HAS_GONE: Final = 499
+"""The status of an exchange whose answer nobody took, as proxies write it."""
+
+_DIGITS: Final = 18  # more are too many in any case
+
+Deferred: TypeAlias = Callable[[], Awaitable[Response]]
+"""Gives a response that has to be waited for."""
+Answer: TypeAlias = Response | Deferred
+
+
+class Route:
+    """What one path and method is answered by.
+
+    Args:
+        name: by which metrics and logs know it.
+        answer: called when the body is complete.
+        takes_body: whether the body is kept.
+    """
+
+    __slots__ = ("answer", "name", "takes_body")
+
+    def __init__(
+        self, name: str, answer: Callable[[Exchange], Answer], *, takes_body: bool = False
+    ) -> None:
+        self.name = name
+        self.answer = answer
+        self.takes_body = takes_body
+
+
+class Exchange:
+    """A request while it is received and answered.
+
+    Args:
+        head: of the request.
+        route: that answers it.
+        reservation: what it may hold.
+        request_id: the client's own, or one that was drawn.
+
+    Attributes:
+        began: when the head was complete, by the performance counter.
+        entry: what the log will say of it.
+    """
+
+    __slots__ = ("_chunks", "began", "entry", "head", "reservation", "route")
+
+    def __init__(self, head: Head, route: Route, reservation: Reservation, request_id: str) -> None:
+        self.head = head
+        self.route = route
+        self.reservation = reservation
+        self.began = time.perf_counter()
+        self.entry = LogEntry(request_id)
+        self._chunks: list[bytes] = []
+
+    def expect(self) -> None:
+        """The head is complete.
+
+        Raises:
+            ApiError: 413: it announces a body that is too large.
+        """
+        announced = self.head.headers.get(b"content-length", b"")
+        if announced.isdigit():
+            self.reservation.expect(int(announced[:_DIGITS]))
+
+    def take(self, chunk: bytes) -> None:
+        """More of the body.
+
+        Raises:
+            ApiError: 413, 503: it is too much.
+        """
+        self.reservation.hold(len(chunk))
+        if self.route.takes_body:
+            self._chunks.append(chunk)
+
+    def body(self) -> bytes:
+        """All of the body, which is not kept here any longer."""
+        chunks, self._chunks = self._chunks, []
+        self.entry.bytes = sum(map(len, chunks))
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)

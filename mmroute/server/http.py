@@ -1,0 +1,71 @@
+"""The head of a request, and a response: what a service and its fronts exchange."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import orjson
+
+from mmroute.server.errors import ApiError
+
+__all__ = ["Head", "Response", "error_response", "json_response"]
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands before the body of a request.
+
+    Attributes:
+        method: in capitals.
+        path: decoded, without the query.
+        query: as it was sent.
+        headers: by their names in small letters; the first one of several.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[bytes, bytes] = field(repr=False)
+
+    def header(self, name: bytes) -> str:
+        """The value of a header; empty if there is none."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a request is answered with.
+
+    Attributes:
+        status: of HTTP.
+        body: as it is sent.
+        headers: beside those of its length and type.
+        media_type: of the body; None where it has none.
+    """
+
+    status: int
+    body: bytes = field(repr=False, default=b"")
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str | None = None
+
+
+def json_response(
+    value: object, status: int = 200, headers: Mapping[str, str] = _NO_HEADERS
+) -> Response:
+    """A JSON response; arrays of numpy are lists there."""
+    try:
+        raw = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:  # half of a surrogate pair, an integer of more than 64 bits
+        raw = json.dumps(value, default=np.ndarray.tolist).encode()
+    return Response(status, raw, headers, "application/json")
+
+
+def error_response(error: ApiError, headers: Mapping[str, str] = _NO_HEADERS) -> Response:
+    """The response to a request that is answered with an error."""
+    return json_response(error.body(), error.status, {**error.headers, **headers})

@@ -1,0 +1,254 @@
+"""Answers requests, whatever front they come through: routes, and what surrounds them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from mmroute.server.admin import AdminRoutes
+from mmroute.server.capacity import Capacity
+from mmroute.server.endpoints import Endpoints, Handler
+from mmroute.server.errors import ApiError
+from mmroute.server.exchange import Answer, Deferred, Exchange, Route
+from mmroute.server.fallback import Fallback
+from mmroute.server.http import Head, Response, error_response, json_response
+from mmroute.server.logs import log_request
+from mmroute.server.metrics import Metrics
+from mmroute.server.models import Models
+from mmroute.server.pages import pages
+from mmroute.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
+from mmroute.server.render import render_chat, render_completion
+from mmroute.server.settings import AccessLog, ServerSettings
+from mmroute.server.tokenization import detokenize, tokenize
+
+__all__ = ["Drain", "Service"]
+
+_LOG: Final = logging.getLogger(__name__)
+_FAILURE: Final = 500
+_HEALTH: Final = frozenset({"/health", "/readyz"})  # a 503 of theirs is no failure
+_VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
+"""What vLLM 0.33.0 wants an API key for, and nothing else
+(``entrypoints/serve/middleware/authenticate.py``)."""
+_ADMIN: Final = ("/admin",)
+_POSTED: Final[dict[str, tuple[TypeAdapter[Any], Handler[Any]]]] = {
+    "/v1/chat/completions/render": (TypeAdapter(ChatCompletionRequest), render_chat),
+    "/v1/completions/render": (TypeAdapter(CompletionRequest), render_completion),
+    "/tokenize": (TypeAdapter(TokenizeRequest), tokenize),
+    "/detokenize": (TypeAdapter(DetokenizeRequest), detokenize),
+}
+
+
+class Drain:
+    """Whether the server is about to stop; then it is not healthy, and keeps no connection."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+
+class Service:
+    """Everything a server answers.
+
+    A front calls `begin` when a head is complete, `Exchange.take` for each part of the body,
+    `answer` when that is complete, and `end` when the last byte of the answer is sent.
+
+    Args:
+        models: to serve.
+        settings: limits and choices.
+        drain: set when the server is about to stop.
+        on_failure: called with a message where a model cannot be loaded; nothing else is done.
+
+    Raises:
+        ValueError: the fallback's URL is malformed.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        settings: ServerSettings,
+        *,
+        drain: Drain | None = None,
+        on_failure: Callable[[str], object] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.drain = drain or Drain()
+        self.metrics = Metrics(models)
+        self._models = models
+        self._on_failure = on_failure
+        self._fallback = None
+        if settings.fallback_url is not None:
+            self._fallback = Fallback(
+                settings.fallback_url,
+                api_key=settings.fallback_api_key,
+                timeout=settings.fallback_timeout,
+            )
+        self._capacity = Capacity(settings, self.metrics)
+        self._endpoints = Endpoints(models, settings, self.metrics, self._capacity, self._fallback)
+        self._tracing = None
+        if settings.otlp_traces_endpoint is not None:
+            from mmroute.server.tracing import Tracing  # an extra
+
+            self._tracing = Tracing(settings.otlp_traces_endpoint)
+        self._routes: dict[str, dict[str, Route]] = {
+            path: {"GET": Route(path, page)}
+            for path, page in pages(models, settings, self.metrics, self.drain).items()
+        }
+        for path, (kind, handler) in _POSTED.items():
+            posted = Route(path, self._endpoints.of(kind, handler), takes_body=True)
+            self._routes[path] = {"POST": posted}
+        self._keys: list[tuple[tuple[str, ...], list[bytes]]] = []
+        if settings.api_keys:
+            self._keys.append((_VLLM_GUARDED, _digests(settings.api_keys)))
+        self._admin: AdminRoutes | None = None
+        if settings.admin_key is not None:
+            self._keys.append((_ADMIN, _digests((settings.admin_key,))))
+            self._admin = AdminRoutes(models, self._endpoints)
+        self._loading: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to load the models; ``/health`` says when that is done."""
+        self._loading = asyncio.create_task(_load(self._models, self._on_failure))
+
+    async def close(self) -> None:
+        """Let go of connections and threads, as far as they end."""
+        if self._loading is not None:
+            self._loading.cancel()
+        self._endpoints.close()
+        if self._fallback is not None:
+            await self._fallback.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
+
+    def begin(self, head: Head) -> Exchange:
+        """A request whose head is complete."""
+        # It need not be secret; the system's own random numbers cost as much as a small answer.
+        own = head.header(b"x-request-id") or f"{random.getrandbits(128):032x}"
+        return Exchange(head, self._route(head), self._capacity.reserve(), own)
+
+    def answer(self, exchange: Exchange) -> Answer:
+        """What to send, or what has to be waited for first."""
+        try:
+            return exchange.route.answer(exchange)
+        except Exception:  # noqa: BLE001 - one request must not end the others
+            return _failed(exchange)
+
+    async def wait(self, exchange: Exchange, answer: Deferred) -> Response:
+        """The response that `answer` did not have at once."""
+        try:
+            return await answer()
+        except Exception:  # noqa: BLE001 - likewise
+            return _failed(exchange)
+
+    def refuse(self, exchange: Exchange, error: ApiError) -> Response:
+        """The response to a request whose body is too large, or does not arrive."""
+        return self._endpoints.refuse(exchange, error)
+
+    def late(self, exchange: Exchange) -> Response:
+        """The response to a request whose body did not arrive in time."""
+        return self._endpoints.refuse(exchange, self._endpoints.body_is_late())
+
+    def headers(self, exchange: Exchange, response: Response) -> Mapping[str, str]:
+        """All headers of a response but its length."""
+        headers = dict(response.headers)
+        if response.media_type is not None:
+            headers["content-type"] = response.media_type
+        if self.settings.request_id_headers:
+            given = exchange.head.header(b"x-request-id")
+            headers["x-request-id"] = given or exchange.entry.request_id
+        if self.drain.begun:
+            headers["connection"] = "close"
+        return headers
+
+    def end(self, exchange: Exchange, status: int) -> None:
+        """The last byte of the answer is sent, or nobody takes it."""
+        exchange.reservation.close()
+        seconds = time.perf_counter() - exchange.began
+        route, head, entry = exchange.route.name, exchange.head, exchange.entry
+        self.metrics.request(route, status, seconds)
+        if self._tracing is not None and route in _POSTED:
+            self._tracing.record(head, entry, status, seconds)
+        match self.settings.access_log:
+            case AccessLog.NONE:
+                return
+            case AccessLog.INEXACT:
+                failed = status >= _FAILURE and route not in _HEALTH
+                if not failed and entry.outcome in (None, "exact"):
+                    return
+        log_request(entry, route, head.method, status, seconds)
+
+    def _route(self, head: Head) -> Route:
+        if self._keys and not self._may_ask(head):
+            return _always(head.path if head.path in self._routes else "none", _UNAUTHORIZED)
+        methods: Mapping[str, Route] | None = self._routes.get(head.path)
+        if methods is None and self._admin is not None:
+            methods = self._admin.methods(head.path)
+        if methods is None:
+            return self._redirect(head)
+        return methods.get(head.method) or _not_allowed(head.path, methods)
+
+    def _redirect(self, head: Head) -> Route:
+        """To the path without its last slash, if there is one; as vLLM's framework does it."""
+        path = head.path.rstrip("/")
+        if path not in self._routes:
+            return _NOT_FOUND
+        where = f"{path}?{head.query}" if head.query else path
+        return _always("none", Response(307, headers={"location": where}))
+
+    def _may_ask(self, head: Head) -> bool:
+        if head.method == "OPTIONS":
+            return True
+        for guarded, digests in self._keys:
+            if head.path.startswith(guarded):
+                scheme, _, key = head.header(b"authorization").partition(" ")
+                digest = hashlib.sha256(key.encode()).digest()
+                # Every key is compared, however many: how long it takes says nothing.
+                found = [secrets.compare_digest(digest, known) for known in digests]
+                return scheme.lower() == "bearer" and any(found)
+        return True
+
+
+def _digests(keys: tuple[str, ...]) -> list[bytes]:
+    return [hashlib.sha256(key.encode()).digest() for key in keys]
+
+
+async def _load(models: Models, on_failure: Callable[[str], object] | None) -> None:
+    for entry in models.load():
+        await asyncio.gather(asyncio.wrap_future(entry.loading), return_exceptions=True)
+        if not entry.error or entry not in models.entries():  # or it was removed meanwhile
+            continue
+        if on_failure is not None:
+            on_failure(entry.error)
+        return
+    _LOG.info("ready")
+
+
+def _failed(exchange: Exchange) -> Response:
+    _LOG.exception("failed", extra={"fields": {"request_id": exchange.entry.request_id}})
+    message = "Internal error; the log has the request ID and the place."
+    return error_response(ApiError(_FAILURE, "InternalServerError", message))
+
+
+def _always(name: str, response: Response) -> Route:
+    return Route(name, lambda _: response)
+
+
+def _not_allowed(path: str, methods: Mapping[str, Route]) -> Route:
+    """In the shape of vLLM's framework, as vLLM leaves it; so is the next one."""
+    allowed = {"allow": ", ".join(methods)}
+    return _always(path, json_response({"detail": "Method Not Allowed"}, 405, allowed))
+
+
+_NOT_FOUND: Final = _always("none", json_response({"detail": "Not Found"}, 404))
+_UNAUTHORIZED: Final = json_response({"error": "Unauthorized"}, 401)
