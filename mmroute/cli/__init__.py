@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from mmroute.cli.bench import add_bench
 from mmroute.cli.bundle import add_bundle
@@ -23,6 +24,8 @@ from mmroute.cli.validate import add_validate
 from mmroute.errors import MmrouteError, ModelIdWarning, nearest
 
 __all__ = ["main"]
+
+_EXIT_INTERRUPTED: Final = 130  # as shells have it: 128 and the number of SIGINT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             status: int = arguments.run(arguments)
         sys.stdout.flush()
     except MmrouteError as error:
-        print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
+        if getattr(arguments, "json", False):
+            print(json.dumps({"error": {"reason": error.reason, "message": str(error)}}))
+        else:
+            print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
         return EXIT_FAILURE
     except BrokenPipeError:
         # The reader has gone; keep the interpreter from complaining about it at exit.
@@ -66,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILURE
     except KeyboardInterrupt:
         print("mmroute: interrupted", file=sys.stderr)
-        return EXIT_FAILURE
+        return _EXIT_INTERRUPTED
     return status
 
 

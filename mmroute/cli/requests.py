@@ -8,6 +8,7 @@ import functools
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
@@ -45,6 +46,7 @@ _OF_REQUESTS: Final[Mapping[str, object]] = {
     "--engine-args": "",
     "--engine-config": None,
     "--encoder": EncoderChoice.AUTO.value,
+    "--fail-on-inexact": False,
     "--image-host": [],
     "--image-network": [],
 }
@@ -87,8 +89,10 @@ one text, shown as its tokens:
   mmroute tokens gpt-4o --text "Hello, world"
 """
 _EXIT_STATUS = """
-exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage
+exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage; 3 with
+--fail-on-inexact, a line has no exact answer. A last line on stderr counts such lines by reason.
 """
+_EXIT_INEXACT: Final = 3
 
 
 def add_tokens(commands: Commands) -> None:
@@ -195,6 +199,11 @@ def _request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", metavar="FILE", default="-", help="requests; - is stdin")
     parser.add_argument("--output", metavar="FILE", default="-", help="answers; - is stdout")
     parser.add_argument(
+        "--fail-on-inexact",
+        action="store_true",
+        help="exit status 3 where a line has no exact answer",
+    )
+    parser.add_argument(
         "--image-host",
         metavar="HOST",
         action="append",
@@ -263,13 +272,20 @@ def _answer_requests(
         except OSError as error:
             print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
             return EXIT_USAGE
+        inexact: Counter[str] = Counter()
         for number, line in _with_progress(requests):
             found = answer_line(line, normalizer.answer, answer)
             if found["id"] is None:
                 found["line"] = number
+            if not found["exact"]:
+                inexact[found["reason"]] += 1
             answers.write(json.dumps(found) + "\n")
             answers.flush()  # a router that runs this beside itself waits for each answer
-    return 0
+    if not inexact:
+        return 0
+    counted = ", ".join(f"{reason} {count}" for reason, count in inexact.most_common())
+    print(f"mmroute: {inexact.total()} without an exact answer: {counted}", file=sys.stderr)
+    return _EXIT_INEXACT if arguments.fail_on_inexact else 0
 
 
 def _links(arguments: argparse.Namespace) -> ImageLinks | None:
@@ -299,6 +315,11 @@ def _answers(files: contextlib.ExitStack, path: str) -> IO[str]:
 
 def _with_progress(lines: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """The non-blank lines and their numbers; with a count on stderr while someone watches it."""
+    if lines.isatty():
+        print(
+            "mmroute: reading request lines from the terminal; Ctrl-D ends them, --help shows one",
+            file=sys.stderr,
+        )
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     shown_at = time.monotonic()
     count = 0

@@ -415,7 +415,7 @@ def test_fetch_that_is_told_to_stop_leaves_nothing(
                 assert streaming.wait(20)
                 assert list(private.iterdir()) != []
                 process.send_signal(number)
-                assert process.wait(10) == 1
+                assert process.wait(10) == 130
                 assert process.stderr is not None
                 assert process.stderr.read() == "mmroute: interrupted\n"
             finally:

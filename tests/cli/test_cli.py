@@ -41,7 +41,7 @@ def test_every_line_is_answered_in_order() -> None:
     ]
     result = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines))
     assert result.status == 0
-    assert result.stderr == ""
+    assert result.stderr == "mmroute: 5 without an exact answer: invalid_request 5\n"
     found = answers(result.stdout)
     assert [a["id"] for a in found] == ["a", None, 5, None, "c", "d", "e", "\u2028"]
     assert [a["exact"] for a in found] == [True, False, True, False, False, False, False, True]
@@ -49,6 +49,22 @@ def test_every_line_is_answered_in_order() -> None:
     assert reasons == {"invalid_request"}
     assert "width must be a positive int" in found[4]["message"]
     assert "add_special_tokens" in found[5]["message"]
+
+
+def test_a_script_can_ask_to_fail_on_lines_without_an_exact_answer() -> None:
+    exact, inexact = '{"prompt": "x"}', '{"prompt": ""}'
+    asked = ("tokens", EMBEDDED_MODEL, "--fail-on-inexact")
+    assert run(*asked, stdin=exact).status == 0
+    failed = run(*asked, stdin=f"{exact}\n{inexact}")
+    assert (failed.status, len(answers(failed.stdout))) == (3, 2)
+
+
+def test_an_error_is_json_where_json_is_asked_for(tmp_path: Path) -> None:
+    failed = run("resolve", str(tmp_path), "--json")
+    assert (failed.status, failed.stderr) == (1, "")
+    error = json.loads(failed.stdout)["error"]
+    assert error["reason"] == "unknown_family"
+    assert error["message"]
 
 
 def test_the_example_of_the_readme(tmp_path: Path) -> None:
