@@ -64,6 +64,8 @@ class Request:
         continue_final_message: leave the last message open.
         chat_template_kwargs: variables for the chat template.
         tools: OpenAI tool definitions.
+        reasoning_effort: of a chat; the chat template may read it, or the engine's own renderer.
+        documents: of a chat, for templates that read them.
         mm_processor_kwargs: overrides for the model's processor.
         media_io_kwargs: overrides for reading media, by modality.
         cache_salt: keeps the caches of tenants apart; block hashes cover it.
@@ -81,6 +83,8 @@ class Request:
     continue_final_message: bool = False
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[Mapping[str, Any]] | None = None
+    reasoning_effort: str | None = None
+    documents: Sequence[Mapping[str, str]] | None = None
     mm_processor_kwargs: Mapping[str, Any] = field(default_factory=dict)
     media_io_kwargs: Mapping[str, Any] = field(default_factory=dict)
     cache_salt: str | None = None
@@ -108,7 +112,8 @@ class Request:
     def check(self) -> None:
         """Check every field but those whose values are checked while they are read.
 
-        These are `messages`, `tools`, `prompt`, `prompt_token_ids`.
+        These are `messages`, `tools`, `reasoning_effort`, `documents`, `prompt`,
+        `prompt_token_ids`.
 
         Raises:
             InexactError: `invalid_request`, naming the field; `unsupported_modality`.
@@ -157,6 +162,8 @@ class RequestFields(TypedDict, total=False):
     continue_final_message: bool
     chat_template_kwargs: Mapping[str, Any] | None
     tools: Sequence[Mapping[str, Any]] | None
+    reasoning_effort: str | None
+    documents: Sequence[Mapping[str, str]] | None
     mm_processor_kwargs: Mapping[str, Any] | None
     media_io_kwargs: Mapping[str, Any] | None
     cache_salt: str | None

@@ -35,10 +35,8 @@ __all__ = [
 # Fields of the engine's API that change the prompt, and are not covered.
 _UNSUPPORTED = (
     "chat_template",
-    "documents",
     "mm_payload",
     "prompt_embeds",
-    "reasoning_effort",
     "suffix",
     "truncate_prompt_tokens",
 )
@@ -105,6 +103,8 @@ class RequestLine(BaseModel):
     continue_final_message: bool = False
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Any] | None = None
+    reasoning_effort: str | None = None
+    documents: list[Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     media_io_kwargs: dict[str, Any] | None = None
     cache_salt: str | None = None

@@ -61,7 +61,8 @@ one request per input line:
       "audios": [{"num_samples", "sampling_rate"}]: of the items that the messages do not carry
       themselves (as data URLs do), in order; each may have the client's "uuid"
   as in the engine's API: "add_generation_prompt", "continue_final_message", "tools",
-      "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "cache_salt"
+      "chat_template_kwargs", "reasoning_effort", "documents", "mm_processor_kwargs",
+      "media_io_kwargs", "cache_salt"
   "add_special_tokens": false unless given (the completions API has true)
   "lora": {"lora_name": "...", "lora_path": "..."}: a server tells it from the request's "model"
 

@@ -1,7 +1,8 @@
 """What a server's settings put into requests that do not say otherwise.
 
-Source: vLLM 0.33.0 ``renderers/params.py``, ``config/multimodal.py`` and
-``multimodal/media/video.py``.
+Source: vLLM 0.33.0 ``renderers/params.py``, ``config/multimodal.py``,
+``multimodal/media/video.py`` and ``entrypoints/openai/chat_completion/protocol.py``
+(`build_chat_params`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 from mmroute.items import Modality
 from mmroute.request import Request
 
-__all__ = ["RequestDefaults"]
+__all__ = ["RequestDefaults", "own_template_kwargs"]
 
 _SCOPES: Final = ("text_kwargs", "images_kwargs", "videos_kwargs", "audio_kwargs")
 _UNSET: Final = (None, "auto")
@@ -40,10 +41,11 @@ class RequestDefaults:
         """The request as the engine answers it, but for `mm_processor_kwargs`."""
         if request.messages is None or not (self.chat_template_kwargs or self.media_io_kwargs):
             return request
-        own = request.chat_template_kwargs
+        own = own_template_kwargs(request)
         return replace(
             request,
             chat_template_kwargs={
+                **own,
                 **self.chat_template_kwargs,
                 **{name: value for name, value in own.items() if value not in _UNSET},
             },
@@ -95,6 +97,22 @@ class RequestDefaults:
 
 def _flat(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name not in _SCOPES}
+
+
+def own_template_kwargs(request: Request) -> dict[str, Any]:
+    """The ``chat_template_kwargs`` of a request, with those that it has fields of their own for.
+
+    Of what it has twice, the field counts. An effort also asks for thinking, or against it, where
+    the kwargs do not name that.
+    """
+    kwargs = dict(request.chat_template_kwargs)
+    effort = request.reasoning_effort
+    if effort is not None:
+        kwargs["reasoning_effort"] = effort
+        kwargs.setdefault("enable_thinking", effort != "none")
+    if request.documents is not None:
+        kwargs["documents"] = list(request.documents)
+    return kwargs
 
 
 def _merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from mmroute.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat, ParsedChat
+    from mmroute.engines.settings import EngineSettings
     from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model.files import ModelFiles
@@ -60,6 +61,7 @@ class LoadChat(Protocol):
         family: FamilySpec,
         tokenizer: Tokenizer,
         media: Mapping[Modality, MediaRules],
+        settings: EngineSettings,
         /,
     ) -> Chat:
         """The renderer of one model.

@@ -52,6 +52,7 @@ class EngineSettings:
         processor_cache_off: no processed items are kept (``--mm-processor-cache-gb 0``).
         offline: the model string is a path of the hub's cache (HF_HUB_OFFLINE).
         hashes_refused: why block hashes cannot be told; empty if they can.
+        start_date: what chats of gpt-oss have for today (VLLM_SYSTEM_START_DATE); None: its clock.
         without_effect: other options that were given.
 
     Raises:
@@ -85,6 +86,7 @@ class EngineSettings:
     processor_cache_off: bool = False
     offline: bool = False
     hashes_refused: str = ""
+    start_date: str | None = None
     without_effect: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

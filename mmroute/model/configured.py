@@ -42,7 +42,7 @@ def check_tokenizer_mode(settings: EngineSettings, family: FamilySpec) -> None:
     Raises:
         ModelError: `unsupported_engine_setting`.
     """
-    mistral = family.chat == "mistral"
+    mistral = family.tokenizer.has_chat_encoder
     if settings.tokenizer_mode != "auto" and mistral != (settings.tokenizer_mode == "mistral"):
         raise _unsupported(
             f"--tokenizer-mode {settings.tokenizer_mode}",

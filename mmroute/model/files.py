@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from mmroute.errors import ModelError, Reason, nearest
+from mmroute.errors import ModelError, Reason, nearest, shown
 
 __all__ = [
     "EMBEDDED_MODEL",
@@ -19,6 +20,7 @@ __all__ = [
     "JsonValue",
     "ModelFiles",
     "find_model",
+    "what_stands_instead",
 ]
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
@@ -75,6 +77,8 @@ TOKENIZER_FILES: Final = (
 """The same with the vocabularies of all formats, but for GGUF files, which hold weights."""
 
 _MISSING = object()
+# A path with a directory in it, which is no JSON, and no template that says anything.
+_LINK: Final = re.compile(r"\s*(?:\.{0,2}/)?[\w.@+-]+(?:/[\w.@+-]+)+\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +141,11 @@ class ModelFiles:
         """A file's text.
 
         Raises:
-            ModelError: `missing_file`, or `malformed_file` if it is not UTF-8.
+            ModelError: `missing_file`; `malformed_file` if it is not UTF-8, or only says where
+                the file is.
         """
         try:
-            return self.path(file).read_text(encoding="utf-8")
+            text = self.path(file).read_text(encoding="utf-8")
         except FileNotFoundError:
             raise ModelError(
                 Reason.MISSING_FILE,
@@ -151,6 +156,9 @@ class ModelFiles:
             raise ModelError(
                 Reason.MALFORMED_FILE, f"{self.path(file)} cannot be read: {error}"
             ) from error
+        if instead := what_stands_instead(text):
+            raise ModelError(Reason.MALFORMED_FILE, f"{self.path(file)} {instead}")
+        return text
 
     def json(self, file: str) -> JsonValue:
         """A file's JSON value, parsed at most once.
@@ -163,9 +171,8 @@ class ModelFiles:
             try:
                 self._json[file] = json.loads(text.removeprefix("\ufeff"))
             except (ValueError, RecursionError) as error:
-                hint = " It is a Git LFS pointer: fetch the file itself." * _is_lfs(text)
                 raise ModelError(
-                    Reason.MALFORMED_FILE, f"{self.path(file)} is not JSON: {error}.{hint}"
+                    Reason.MALFORMED_FILE, f"{self.path(file)} is not JSON: {error}."
                 ) from error
         return self._json[file]
 
@@ -259,8 +266,20 @@ def find_model(
     return _from_hub(model, revision, token, patterns)
 
 
-def _is_lfs(text: str) -> bool:
-    return text.startswith("version https://git-lfs")
+def what_stands_instead(text: str) -> str:
+    """What a file holds that is no file of a model, but says where one is; empty if it is one.
+
+    >>> what_stands_instead("../other-model/tokenizer.json")[:57]
+    "holds the text of a link, '../other-model/tokenizer.json'"
+    """
+    if text.startswith("version https://git-lfs"):
+        return "is a Git LFS pointer: fetch the file itself, with `git lfs pull`."
+    if _LINK.fullmatch(text) is None:
+        return ""
+    return (
+        f"holds the text of a link, {shown(text.strip())}, and not the file that the link was to: "
+        "links were lost when the directory was copied or checked out. Put that file here."
+    )
 
 
 def _embedded() -> ModelFiles:

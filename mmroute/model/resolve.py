@@ -138,7 +138,7 @@ class _Resolver:
         tokens = self._tokens(tokenizer)
         media = self._media(tokenizer, tokens)
         placement = self._placement(tokenizer, tokens)
-        chat = engine.load_chat(self.files, self.family, tokenizer, media)
+        chat = engine.load_chat(self.files, self.family, tokenizer, media, self.settings)
         chat = configured_chat(chat, self.settings, self.files.name)
         for name, origin in chat.origins.items():
             value = chat.content_format if name == "content_format" else None

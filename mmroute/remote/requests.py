@@ -66,6 +66,10 @@ def chat_request(model: str, request: Request) -> RenderRequest:
     }
     if request.tools is not None:
         body["tools"] = request.tools
+    if request.reasoning_effort is not None:
+        body["reasoning_effort"] = request.reasoning_effort
+    if request.documents is not None:
+        body["documents"] = request.documents
     if request.chat_template_kwargs:
         body["chat_template_kwargs"] = request.chat_template_kwargs
     if request.mm_processor_kwargs:

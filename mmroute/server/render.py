@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mmroute.engines.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, shown
+from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.answers import GenerateRequest, block_hashes_of, features_of
 from mmroute.server.chats import exact, exact_chat
@@ -207,8 +209,6 @@ def _check_chat(
             "kv_transfer_params.prompt_token_ids",
         )
     fields = {
-        "reasoning_effort": request.reasoning_effort,
-        "documents": request.documents,
         "kv_transfer_params.prompt_token_ids": forwarded,
     }
     of_some_models = {
@@ -230,10 +230,17 @@ def _are_ids(given: object) -> bool:
 
 
 def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
+    own = own_template_kwargs(
+        Request(
+            chat_template_kwargs=request.chat_template_kwargs or {},
+            reasoning_effort=request.reasoning_effort,
+            documents=request.documents,
+        )
+    )
     kwargs = {
         # A default of vLLM's own, for every model.
         "cohere_format": "cmd4",
-        **{k: v for k, v in (request.chat_template_kwargs or {}).items() if v not in _UNSET},
+        **{name: value for name, value in own.items() if value not in _UNSET},
         "add_generation_prompt": request.add_generation_prompt,
         "continue_final_message": request.continue_final_message,
     }

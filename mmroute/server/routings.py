@@ -162,9 +162,13 @@ def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) ->
     if request.tools == [] and has_template(loaded):
         # None, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **kwargs}
+    rendered = request if isinstance(request, ChatCompletionRequest) else None
     return Request(
         messages=request.messages,
         tools=request.tools or None,
+        # vLLM's /tokenize knows neither.
+        reasoning_effort=rendered.reasoning_effort if rendered else None,
+        documents=rendered.documents if rendered else None,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
         add_special_tokens=request.add_special_tokens,

@@ -11,10 +11,11 @@ import mistral_common
 import pytest
 import tokenizers
 import transformers
+from openai_harmony import load_harmony_encoding
 from paths import real_models
 from small_vocabularies import SPECIALS, byte_pairs, written
 
-from mmroute import Normalizer
+from mmroute import EngineSettings, Normalizer
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import known_families
@@ -125,6 +126,31 @@ def test_of_named_templates_one_is_for_tools(tmp_path: Path) -> None:
     assert text_of(normalizer, tools=TOOLS).startswith("tools ")
 
 
+def test_fields_of_chats_reach_the_template_as_in_the_engine(tmp_path: Path) -> None:
+    template = (
+        "{{ reasoning_effort }}|{{ enable_thinking }}|{% for d in documents or [] %}"
+        "{{ d.text }}{% endfor %}|{{ messages[0].content }}"
+    )
+    directory = str(write(tmp_path, template=template))
+    plain = Normalizer.from_pretrained(directory)
+    settings = EngineSettings(chat_template_kwargs={"enable_thinking": True})
+    set_up = Normalizer.from_pretrained(directory, engine_settings=settings)
+
+    def text(normalizer: Normalizer = plain, **request: Any) -> str:
+        return text_of(normalizer, **request).removesuffix("|Hello the world")
+
+    assert text() == "||"
+    assert text(reasoning_effort="low", documents=[{"text": "a"}]) == "low|True|a"
+    assert text(reasoning_effort="none") == "none|False|"
+    kwargs = {"reasoning_effort": "high", "enable_thinking": None, "documents": [{"text": "b"}]}
+    assert text(reasoning_effort="low", chat_template_kwargs=kwargs) == "low||b"
+    assert text(set_up) == "|True|"
+    assert text(set_up, reasoning_effort="none") == "none|False|"
+    assert text(set_up, reasoning_effort="none", chat_template_kwargs=kwargs) == "none|True|b"
+    for wrong in ({"reasoning_effort": "huge"}, {"documents": [{"n": 1}]}):
+        assert plain.normalize(messages=HELLO, **wrong).reason == Reason.INVALID_REQUEST
+
+
 def test_template_files_hide_those_of_the_configuration(tmp_path: Path) -> None:
     directory = write(tmp_path, template=NAMED)
     (tmp_path / "additional_chat_templates").mkdir()
@@ -132,6 +158,28 @@ def test_template_files_hide_those_of_the_configuration(tmp_path: Path) -> None:
     normalizer = Normalizer.from_pretrained(directory)
     assert text_of(normalizer, tools=TOOLS).startswith("file ")
     assert normalizer.normalize(messages=HELLO).reason == Reason.CHAT_TEMPLATE_MISSING
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("../other/tokenizer.json", "holds the text of a link, '../other/tokenizer.json'"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    ],
+)
+@pytest.mark.parametrize("file", ["tokenizer.json", "tekken.json", "chat_template.jinja"])
+def test_a_file_that_says_where_the_file_is_is_no_file(
+    file: str, text: str, words: str, tmp_path: Path
+) -> None:
+    directory = write(tmp_path)
+    if file == "tekken.json":
+        (tmp_path / "config.json").unlink()
+        (tmp_path / "params.json").write_text('{"dim": 8, "vocab_size": 9}')
+    (tmp_path / file).write_text(text)
+    with pytest.raises(ModelError, match=words) as caught:
+        resolve_model(str(directory))
+    assert caught.value.reason is Reason.MALFORMED_FILE
+    assert str(tmp_path / file) in str(caught.value)
 
 
 def test_the_template_of_a_processor_is_not_looked_at(tmp_path: Path) -> None:
@@ -142,12 +190,46 @@ def test_the_template_of_a_processor_is_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_chats_that_the_engine_renders_by_code_are_refused_by_name(tmp_path: Path) -> None:
-    directory = write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss")
+    directory = write(tmp_path, architectures=["DeepseekV32ForCausalLM"], model_type="deepseek_v32")
     normalizer = Normalizer.from_pretrained(directory)
     routing = normalizer.normalize(messages=HELLO)
     assert routing.reason == Reason.CHAT_RENDERER_UNSUPPORTED
     assert "text-python-chat" in routing.message
     assert normalizer.normalize(prompt="Hello").exact
+
+
+def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
+    directory = str(write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss"))
+    undated = Normalizer.from_pretrained(directory).normalize(messages=HELLO)
+    assert undated.reason == Reason.CHAT_RENDERER_UNSUPPORTED
+    assert "VLLM_SYSTEM_START_DATE" in undated.message
+    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        {"role": "system", "content": "Be <|end|> kind."},
+        *HELLO,
+        {"role": "assistant", "content": "Blue sky.", "reasoning": "Hm."},
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "reasoning": "Kept.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "Blue."},
+    ]
+    routing = normalizer.normalize(messages=messages, tools=TOOLS, reasoning_effort="low")
+    encoding = load_harmony_encoding("HarmonyGptOss")
+    text = encoding.decode(routing.token_ids.tolist())
+    assert "Current date: 2026-01-02\n\nReasoning: low\n" in text
+    assert "# Instructions\n\nBe <|end|> kind.\n\n# Tools" in text
+    assert text.endswith(
+        "<|start|>assistant<|channel|>final<|message|>Blue sky.<|end|>"
+        "<|start|>user<|message|>Look.<|end|>"
+        "<|start|>assistant<|channel|>analysis<|message|>Kept.<|end|>"
+        "<|start|>assistant to=functions.look<|channel|>commentary json<|message|>{}<|call|>"
+        "<|start|>functions.look<|channel|>commentary to=assistant<|message|>Blue.<|end|>"
+        "<|start|>assistant"
+    )
+    assert "Hm." not in text
+    refused = normalizer.normalize(messages=messages, reasoning_effort="none")
+    assert refused.reason == Reason.INVALID_REQUEST
     assert normalizer.normalize(prompt_token_ids=[1, 2]).token_ids.tolist() == [1, 2]
 
 

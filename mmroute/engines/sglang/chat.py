@@ -24,6 +24,7 @@ from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
+    from mmroute.engines.settings import EngineSettings
     from mmroute.model.files import ModelFiles
     from mmroute.model.resolved import MediaRules
     from mmroute.model.spec import FamilySpec
@@ -44,6 +45,7 @@ def load_chat(
     family: FamilySpec,
     tokenizer: Tokenizer,
     _media: Mapping[Modality, MediaRules],
+    _settings: EngineSettings,
 ) -> SglangChat:
     """The chat renderer of one model.
 

@@ -28,8 +28,14 @@ def parse_messages(request: Request) -> ParsedChat:
     """Check the messages of a request, and take them apart.
 
     Raises:
-        InexactError: `invalid_request`, `unsupported_modality`.
+        InexactError: `invalid_request`, `unsupported_modality`, `unsupported_field`.
     """
+    for name in ("reasoning_effort", "documents"):
+        if getattr(request, name) is not None:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                f"{name}: the engine's token IDs depend on it, and it is not covered",
+            )
     given: object = request.messages
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
         raise invalid(f"messages must be a list, found {type(given).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,20 +23,30 @@ if TYPE_CHECKING:
 
     _Media: TypeAlias = Mapping[Modality, MediaRules]
     _Load: TypeAlias = Callable[[ModelFiles, FamilySpec, Tokenizer, _Media], Chat]
+    from mmroute.engines.settings import EngineSettings
 
 __all__ = ["load_chat"]
 
 
-def load_chat(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media: _Media) -> Chat:
+def load_chat(
+    files: ModelFiles,
+    family: FamilySpec,
+    tokenizer: Tokenizer,
+    media: _Media,
+    settings: EngineSettings,
+) -> Chat:
     """The chat renderer of one model.
 
     Raises:
         ModelError: its chat template cannot be loaded.
         SpecError: there is no renderer of that name.
     """
+    if family.chat == _HARMONY:
+        return _harmony(settings)
     if family.chat not in _RENDERERS:
-        known = ", ".join(sorted(_RENDERERS))
-        hint = did_you_mean(family.chat, _RENDERERS)
+        names = sorted([*_RENDERERS, _HARMONY])
+        known = ", ".join(names)
+        hint = did_you_mean(family.chat, names)
         raise SpecError(f"{family.family}: chat is {family.chat!r}, none of {known}{hint}")
     return _RENDERERS[family.chat](files, family, tokenizer, media)
 
@@ -64,7 +75,29 @@ def _tokenizer_template(
 
 
 def _refused(_files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _media: _Media) -> Chat:
-    return RefusedChat(family.family)
+    # Source: vLLM 0.33.0 ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
+    return RefusedChat(
+        f"the engine renders chats of the family {family.family} by Python code of its own, not "
+        "by a template; send the rendered `prompt`, or `prompt_token_ids`",
+    )
+
+
+def _harmony(settings: EngineSettings) -> Chat:
+    if not settings.start_date:
+        return RefusedChat(
+            "the engine writes its date into chats of this model. Start it with "
+            "VLLM_SYSTEM_START_DATE=YYYY-MM-DD in its environment, and give that here too "
+            '(--engine-args "VLLM_SYSTEM_START_DATE=YYYY-MM-DD"); or send `prompt_token_ids`',
+        )
+    try:
+        importlib.metadata.version("oss-harmony")
+    except importlib.metadata.PackageNotFoundError:
+        return RefusedChat(
+            "the engine renders chats of this model by Harmony: pip install 'mmroute[gpt-oss]'",
+        )
+    from mmroute.engines.vllm.harmony_chat import HarmonyChat
+
+    return HarmonyChat(settings.start_date)
 
 
 def _mistral_text(
@@ -119,6 +152,7 @@ def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
     return MistralChat(encoder)
 
 
+_HARMONY: Final = "harmony"
 _RENDERERS: Final[Mapping[str, _Load]] = {
     "kimi_k3": _kimi_k3,
     "mistral": _mistral,

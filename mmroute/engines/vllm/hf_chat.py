@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.defaults import own_template_kwargs
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
@@ -113,15 +114,16 @@ class HfChat:
 
 
 def template_kwargs(request: Request) -> dict[str, Any]:
-    """The ``chat_template_kwargs`` of a request, without those that say nothing.
+    """The variables that a request has for a template, without those that say nothing.
 
     Raises:
         InexactError: `invalid_request`: one of them makes the engine fail.
     """
-    if not request.chat_template_kwargs:
+    own = own_template_kwargs(request)
+    if not own:
         return {}
     # null and "auto" mean "not set" to the engine, whatever the variable.
-    kwargs = {k: v for k, v in request.chat_template_kwargs.items() if v not in (None, "auto")}
+    kwargs = {k: v for k, v in own.items() if v not in (None, "auto")}
     if kwargs.get("tokenize") is False:  # what the engine does anyway
         del kwargs["tokenize"]
     refused = _REFUSED_KWARGS & kwargs.keys()

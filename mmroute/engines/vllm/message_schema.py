@@ -40,12 +40,13 @@ _CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
 # With one of these only the assistant's own type fits, and it checks every part.
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
+_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SCHEMES: Final = ("data:", "http://", "https://")
 _LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 
 
 def check_chat(request: Request) -> list[dict[str, Any]]:
-    """All messages as the API accepts them, with options that go together.
+    """All messages as the API accepts them, with options that it accepts beside them.
 
     Raises:
         InexactError: `invalid_request`.
@@ -60,7 +61,22 @@ def check_chat(request: Request) -> list[dict[str, Any]]:
             "continue_final_message and add_generation_prompt exclude each other; "
             "set add_generation_prompt to false"
         )
+    effort: object = request.reasoning_effort
+    if effort is not None and effort not in _EFFORTS:
+        raise invalid(
+            f"reasoning_effort must be one of {', '.join(_EFFORTS)}, found {shown(effort)}"
+        )
+    if request.documents is not None:
+        _check_documents(request.documents)
     return [check_message(message, i) for i, message in enumerate(messages)]
+
+
+def _check_documents(documents: object) -> None:
+    listed = documents if isinstance(documents, list | tuple) else [None]
+    for document in listed:
+        texts = (*document, *document.values()) if isinstance(document, Mapping) else (None,)
+        if not all(isinstance(text, str) for text in texts):
+            raise invalid("documents must be a list of objects whose values are texts")
 
 
 def check_message(message: object, index: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ __all__ = ["MistralChat"]
 
 _IMAGE_PART_TYPES: Final = frozenset({"image", "image_url"})
 _IMAGE_URL_KEYS: Final = frozenset({"url", "detail"})
+_CALL_ID_LENGTH: Final = 9  # what mistral-common wants
 _SCHEMES: Final = ("data:", "http")
 _ENCODER_PARAMETERS: Final = frozenset({
     "chat_template", "conversation", "max_length", "messages", "padding", "tokenize", "tokenizer",
@@ -38,7 +39,10 @@ class MistralChat:
 
     encoder: MistralChatEncoder
     takes_kwargs: bool = True
-    """Whether chat_template_kwargs are ignored (`LLM.chat`), or refused as the server does."""
+    """Whether chat_template_kwargs are ignored (`LLM.chat`), or refused as the server does.
+
+    The server also shortens the IDs of tool calls.
+    """
 
     @property
     def content_format(self) -> str:
@@ -79,12 +83,25 @@ class MistralChat:
         for message, result in zip(sized, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
+        if not self.takes_kwargs:
+            _shorten_call_ids(sized)
         _check_unicode(sized, request)  # without the images, which may be long
         return self.encoder.encode(
             sized,
             tools=normalize_tools(request.tools),
             continue_final_message=request.continue_final_message,
+            reasoning_effort=request.reasoning_effort,
         )
+
+
+def _shorten_call_ids(messages: Sequence[dict[str, Any]]) -> None:
+    for message in messages:
+        if message.get("tool_calls"):
+            message["tool_calls"] = [
+                {**call, "id": call["id"][-_CALL_ID_LENGTH:]} for call in message["tool_calls"]
+            ]
+        if isinstance(message.get("tool_call_id"), str):
+            message["tool_call_id"] = message["tool_call_id"][-_CALL_ID_LENGTH:]
 
 
 def _check_unicode(messages: Sequence[dict[str, Any]], request: Request) -> None:

@@ -1,8 +1,4 @@
-"""Chats of models that the engine renders by Python code of its own, not by a template.
-
-Source: vLLM 0.33.0 ``renderers/`` (deepseek_v32, deepseek_v4, inkling) and openai-harmony for
-gpt-oss, whose prompts also hold the server's date.
-"""
+"""Chats that the engine renders in a way that is not covered: they are refused, by name."""
 
 from __future__ import annotations
 
@@ -21,9 +17,13 @@ __all__ = ["RefusedChat"]
 
 @dataclass(frozen=True, slots=True)
 class RefusedChat:
-    """Refuses every chat, by the name of the family."""
+    """Refuses every chat.
 
-    family: str
+    Attributes:
+        why: the message of the refusal.
+    """
+
+    why: str
 
     @property
     def content_format(self) -> str:
@@ -31,7 +31,7 @@ class RefusedChat:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        return {"chat": "refused: the engine renders it by code of its own"}
+        return {"chat": f"refused: {self.why}"}
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
@@ -50,8 +50,4 @@ class RefusedChat:
         return self
 
     def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
-        raise InexactError(
-            Reason.CHAT_RENDERER_UNSUPPORTED,
-            f"the engine renders chats of the family {self.family} by Python code of its own, not "
-            "by a template; send the rendered `prompt`, or `prompt_token_ids`",
-        )
+        raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, self.why)

@@ -53,6 +53,7 @@ _HASHES_REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
     "speculative-config": _NOTHING,
 }
 _REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": ("0",),
     "VLLM_MEDIA_CONNECTOR": ("http",),
     "VLLM_PLUGINS": ("",),
     "VLLM_USE_MODELSCOPE": ("0", "False", "false", ""),
@@ -248,4 +249,5 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": ("allow_long_context", _flag),
     "VLLM_MAX_IMAGE_PIXELS": ("max_image_pixels", _integer),
     "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES": ("max_decoded_bytes", _integer),
+    "VLLM_SYSTEM_START_DATE": ("start_date", _string),
 }

@@ -36,6 +36,7 @@ _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
     "chat_template_kwargs", "tools", "mm_processor_kwargs",
 )  # fmt: skip
+_RENDER_FIELDS: Final = ("reasoning_effort", "documents")  # which vLLM's /tokenize ignores
 _OK: Final = 200
 _REFUSALS: Final = (400, 422)
 # Absent, or switched off.
@@ -110,16 +111,19 @@ class HttpOracle:
 
     def _chat(self, request: Mapping[str, Any]) -> Outcome:
         messages = with_pictures(request["messages"], request.get("images"))
-        body = {"messages": messages, **given(request, *_CHAT_FIELDS)}
+        body = {"messages": messages, **given(request, *_CHAT_FIELDS, *_RENDER_FIELDS)}
         if not body.get("chat_template_kwargs"):  # a Mistral tokenizer's server refuses even {}
             body.pop("chat_template_kwargs", None)
-        if not has_images(messages):
+        rendered_only = [name for name in _RENDER_FIELDS if name in body]
+        if not has_images(messages) and not rendered_only:
             return self._tokenize(body)
         if self._renders:
             reply = self._post(_RENDER, {**body, **_render_only(body)})
             if reply.status not in _ABSENT:
                 return self._rendered(reply)
             self._renders = False
+        if rendered_only:
+            raise UndecidedError(f"{_TOKENIZE} has no {' and no '.join(rendered_only)}")
         return self._tokenize(body, images=True)
 
     def _rendered(self, reply: Reply) -> Outcome:

@@ -184,6 +184,8 @@ class TransformersOracle:
 
         if request.get("tools") is not None:
             raise UndecidedError("tools: transformers leaves open how they reach a template")
+        if request.get("reasoning_effort") is not None or request.get("documents") is not None:
+            raise UndecidedError("reasoning_effort and documents are fields of the engine's API")
         if self._template is None:
             raise UndecidedError("the processor has no chat template")
         messages, urls = split_pictures(with_pictures(request["messages"], request.get("images")))

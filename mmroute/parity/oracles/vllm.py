@@ -31,7 +31,7 @@ __all__ = ["VllmEngine", "VllmOracle"]
 
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
-    "chat_template_kwargs", "tools", "mm_processor_kwargs",
+    "chat_template_kwargs", "tools", "reasoning_effort", "documents", "mm_processor_kwargs",
 )  # fmt: skip
 
 
@@ -93,6 +93,7 @@ class VllmEngine:
         try:
             import vllm  # large, and not a dependency
             from vllm.config import CacheConfig, ModelConfig, VllmConfig
+            from vllm.renderers.online_renderer import OnlineRenderer
             from vllm.renderers.registry import renderer_from_config
             from vllm.v1.engine.input_processor import InputProcessor
         except (ImportError, OSError) as error:
@@ -115,6 +116,13 @@ class VllmEngine:
             )
             self.renderer: Any = renderer_from_config(vllm_config)
             self.input_processor: Any = InputProcessor(vllm_config, self.renderer)
+            self._online: Any = OnlineRenderer(
+                config,
+                self.renderer,
+                request_logger=None,
+                chat_template=None,
+                chat_template_content_format="auto",
+            )
         except MmrouteError:
             raise
         except Exception as error:  # vLLM has no one exception for what it cannot load
@@ -134,15 +142,10 @@ class VllmEngine:
         from vllm.sampling_params import SamplingParams
 
         chat = prompt_field(request) == "messages"
-        prompt, parameters = self._chat(request) if chat else self._completion(request)
-        (tokenized,) = self.renderer.tokenize_prompts([prompt], parameters)
-        tokenized |= {
-            name: value
-            for name, value in given(request, "mm_processor_kwargs", "cache_salt").items()
-            if value
-        }
-        engine_input = self.renderer.process_for_engine(
-            tokenized, time.time(), tok_params=parameters
+        engine_input = (
+            self._by_harmony(request)
+            if chat and self._online.use_harmony
+            else self._by_renderer(request, chat=chat)
         )
         lora = request.get("lora")
         core_request = self.input_processor.process_inputs(
@@ -156,17 +159,27 @@ class VllmEngine:
         # Images of Kimi-K2.5 are of the modality vision_chunk.
         return core_request, [*ranges.get("image", []), *ranges.get("vision_chunk", [])]
 
+    def _by_harmony(self, request: Mapping[str, Any]) -> Any:
+        chat = _chat_request(request)
+        tools = chat.tools is not None
+        _, (engine_input,) = self._online._make_request_with_harmony(chat, tools)  # noqa: SLF001 - what the server calls
+        return engine_input
+
+    def _by_renderer(self, request: Mapping[str, Any], *, chat: bool) -> Any:
+        prompt, parameters = self._chat(request) if chat else self._completion(request)
+        (tokenized,) = self.renderer.tokenize_prompts([prompt], parameters)
+        tokenized |= {
+            name: value
+            for name, value in given(request, "mm_processor_kwargs", "cache_salt").items()
+            if value
+        }
+        return self.renderer.process_for_engine(tokenized, time.time(), tok_params=parameters)
+
     def _chat(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
-        from vllm.entrypoints.openai.chat_completion.protocol import (
-            ChatCompletionRequest,
-        )
         from vllm.renderers.params import merge_kwargs
         from vllm.utils.mistral import is_mistral_tokenizer
 
-        # A copy: vLLM writes into the messages it is given.
-        messages = copy.deepcopy(with_pictures(request["messages"], request.get("images")))
-        body = given(request, *_CHAT_FIELDS)
-        chat = ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
+        chat = _chat_request(request)
         tools = [tool.model_dump() for tool in chat.tools] if chat.tools else None
         mistral = is_mistral_tokenizer(self.renderer.tokenizer)
         parameters = chat.build_chat_params(None, "auto").with_defaults(
@@ -192,6 +205,15 @@ class VllmEngine:
         if request.get("images"):
             prompt["multi_modal_data"] = {"image": pictures(request["images"])}
         return prompt, completion.build_tok_params(self.renderer.model_config)
+
+
+def _chat_request(request: Mapping[str, Any]) -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    # A copy: vLLM writes into the messages it is given.
+    messages = copy.deepcopy(with_pictures(request["messages"], request.get("images")))
+    body = given(request, *_CHAT_FIELDS)
+    return ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
 
 
 def _choose_platform() -> None:

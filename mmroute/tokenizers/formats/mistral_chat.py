@@ -23,9 +23,11 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.items import ImageSize
+from mmroute.model.files import what_stands_instead
 
 __all__ = ["MistralChatEncoder"]
 
+_FIRST_WITH_EFFORT: Final = 15
 _SIZE_URL: Final = "size:"
 _NO_PIXELS: Final = np.empty((0, 0, 0), dtype=np.float32)
 
@@ -60,12 +62,13 @@ class MistralChatEncoder:
             backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
         except ImportError as error:
             raise ModelError(
-                Reason.UNSUPPORTED_TOKENIZER, f"{path}: {error}: pip install 'mmroute[formats]'."
+                Reason.UNSUPPORTED_TOKENIZER,
+                f"{path} needs a library that is not installed: pip install 'mmroute[formats]'.",
             ) from error
         except Exception as error:  # mistral-common has no one exception for a bad file
-            raise ModelError(
-                Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}"
-            ) from error
+            instead = what_stands_instead(path.read_text(encoding="utf-8", errors="replace"))
+            why = instead or f"cannot be loaded: {error!r}"
+            raise ModelError(Reason.MALFORMED_FILE, f"{path} {why}") from error
         # It decodes what it has encoded, for a text nobody reads: half of all its time.
         backend.instruct_tokenizer.decode = _no_text  # type: ignore[assignment]  # it calls it and nothing else
         return cls(backend)
@@ -91,15 +94,22 @@ class MistralChatEncoder:
         *,
         tools: list[dict[str, Any]] | None,
         continue_final_message: bool,
+        reasoning_effort: str | None = None,
     ) -> TokenIds:
         """Token IDs of a conversation, shape (n,), uint32.
+
+        vLLM hands the effort to tokenizers of version 15 and later only.
 
         Raises:
             InexactError: `chat_template_failed`, with mistral-common's own words.
         """
+        version = int(self.text_tokenizer.version.value.removeprefix("v"))
         try:
             request = ChatCompletionRequest.from_openai(
-                messages=messages, tools=tools, continue_final_message=continue_final_message
+                messages=messages,
+                tools=tools,
+                continue_final_message=continue_final_message,
+                reasoning_effort=reasoning_effort if version >= _FIRST_WITH_EFFORT else None,
             )
             return np.array(self.backend.encode_chat_completion(request).tokens, np.uint32)
         except InexactError:
