@@ -7,13 +7,13 @@ Source: SGLang 0.5.23 ``srt/mem_cache/utils.py`` (`compute_node_event_hash_value
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mmroute.hashing.digests import Digests
 from mmroute.hashing.extra_keys import check_block_size
 
 if TYPE_CHECKING:
@@ -28,33 +28,15 @@ _WIDEST: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class PageHashes(Sequence[bytes]):
+class PageHashes(Digests):
     """The hashes of a prompt's full pages, in their order. Immutable.
 
     Attributes:
-        page_size: tokens in a page.
         hashes: one for each page, 32 bytes.
+        page_size: tokens in a page.
     """
 
     page_size: int
-    hashes: tuple[bytes, ...]
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.hashes)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
-    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
-        return self.hashes[index]
-
-    def hex(self) -> list[str]:
-        """The hashes as lower-case hexadecimal digits."""
-        return [digest.hex() for digest in self.hashes]
 
     def event_ints(self) -> list[int]:
         """The hashes as events carry them: the first 64 bits, signed."""
@@ -88,4 +70,4 @@ def hash_pages(
         data = _WIDE_TAG + page.astype("<u8").tobytes() if wide else page.astype("<u4").tobytes()
         parent = sha256(parent + data).digest()
         hashes.append(parent)
-    return PageHashes(page_size, tuple(hashes))
+    return PageHashes(tuple(hashes), page_size)

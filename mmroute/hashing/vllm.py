@@ -8,10 +8,10 @@ there has a request passed through msgpack.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, overload
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from mmroute.errors import InexactError, Reason, shown
 from mmroute.geometry import TokenIds
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.chain import hash_chain
+from mmroute.hashing.digests import Digests
 from mmroute.hashing.extra_keys import (
     BlockKeys,
     ExtraKeys,
@@ -67,41 +68,23 @@ class Hashing:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockHashes(Sequence[bytes]):
+class BlockHashes(Digests):
     """The hashes of a request's full blocks, in their order. Immutable.
 
     Attributes:
+        hashes: one for each block.
         algorithm: how they were computed.
         block_size: tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
-        hashes: one for each block.
         reused: how many of them were taken over from those of an earlier prompt.
     """
 
     algorithm: Algorithm
     block_size: int
     seed: str | None
-    hashes: tuple[bytes, ...]
     reused: int = field(repr=False, compare=False)
     _token_ids: TokenIds = field(repr=False, compare=False)
     _extra_keys: ExtraKeys = field(repr=False, compare=False)
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.hashes)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
-    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
-        return self.hashes[index]
-
-    def hex(self) -> list[str]:
-        """The hashes as lower-case hexadecimal digits."""
-        return [digest.hex() for digest in self.hashes]
 
     def event_ints(self) -> list[int]:
         """The hashes as events carry them with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=1, unsigned."""
@@ -170,7 +153,7 @@ def hash_blocks(
     if reused < num_blocks:
         rest = ids[reused * block_size :]
         hashes += hash_chain(chosen, rest, keys.behind(reused), parent)
-    return BlockHashes(chosen, block_size, seed, hashes, reused, ids, keys)
+    return BlockHashes(hashes, chosen, block_size, seed, reused, ids, keys)
 
 
 def hash_older_blocks(
@@ -214,7 +197,7 @@ def hash_older_blocks(
         root=none_hash(chosen, seed),
         digest=METHODS[chosen].digest,
     )
-    return BlockHashes(chosen, block_size, seed, tuple(hashes), 0, token_ids, keys)
+    return BlockHashes(tuple(hashes), chosen, block_size, seed, 0, token_ids, keys)
 
 
 def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:

@@ -1,0 +1,37 @@
+"""The hashes of one prompt, as a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+__all__ = ["Digests"]
+
+
+@dataclass(frozen=True, slots=True)
+class Digests(Sequence[bytes]):
+    """The hashes of a prompt's full blocks or pages, in their order. Immutable.
+
+    Attributes:
+        hashes: one for each.
+    """
+
+    hashes: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.hashes)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
+    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
+        return self.hashes[index]
+
+    def hex(self) -> list[str]:
+        """The hashes as lower-case hexadecimal digits."""
+        return [digest.hex() for digest in self.hashes]
