@@ -27,6 +27,7 @@ from mmroute.geometry.patch_budget import PatchBudget
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.replacement import AnyGeometry
 from mmroute.geometry.row_column_tiles import RowColumnTiles
+from mmroute.geometry.row_end_resize import RowEndResize
 from mmroute.geometry.shared_budget import SharedBudget
 from mmroute.geometry.slices import Slices
 from mmroute.geometry.smart_resize import SmartResize
@@ -68,6 +69,7 @@ _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "patch_rows": PatchRows,
     "pooled_frames": PooledFrames,
     "row_column_tiles": RowColumnTiles,
+    "row_end_resize": RowEndResize,
     "shared_budget": SharedBudget,
     "slices": Slices,
     "smart_resize": SmartResize,

@@ -8,14 +8,15 @@ Sources: transformers 5.20.2 ``image_processing_utils.py`` (`select_best_resolut
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
 
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
 from mmroute.geometry.processor_kwargs import check_ignored
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["AnyRes", "best_resolution", "unpadded_grid"]
@@ -24,11 +25,10 @@ _SHRINK_ABOVE: Final = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class AnyRes:
+class AnyRes(FilledImages):
     """Counts a base image, its unpadded patches, and one newline token for each row of them.
 
     Attributes:
-        image_token_id: the fill, newlines included.
         vision_encoder: see `FixedGrid`.
         image_size: side of the encoder's input, in pixels.
         patch_size: side of a patch, in pixels.
@@ -41,7 +41,6 @@ class AnyRes:
         downsample_rate: tokens along one side of the grid for each patch, such as ``4/8``.
     """
 
-    image_token_id: int
     vision_encoder: VisionEncoder
     image_size: int
     patch_size: int
@@ -67,13 +66,7 @@ class AnyRes:
         check_ignored(overrides.processor, edge=self.ignored_size)
         return self
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (fill(self.image_token_id, self.count(image)) for image in items)
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens."""
         grid = int(self.image_size // self.patch_size * Fraction(self.downsample_rate))
         base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
         height, width = best_resolution(image, self.pinpoints)

@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import check_size, positive_count, read_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["AspectPatches"]
 
 
 @dataclass(frozen=True, slots=True)
-class AspectPatches:
+class AspectPatches(FramedImages):
     """Counts image tokens between a start and an end token.
 
     Attributes:
-        image_token_id: a feature position.
-        start_token_id: what opens an image.
-        end_token_id: what closes it.
         patch_size: side of a patch, in pixels.
         merge_size: patches along one side of what the image processor makes one token.
         counted_merge_size: patches along one side of what the engine counts as one token.
         max_image_tokens: the most tokens of an image.
     """
 
-    image_token_id: int
-    start_token_id: int
-    end_token_id: int
     patch_size: int
     merge_size: int
     counted_merge_size: int
@@ -57,16 +51,7 @@ class AspectPatches:
             merge_size=positive_count(given, "merge_size", self.merge_size),
         )
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (
-            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
-            for image in items
-        )
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens."""
         side = self.patch_size * self.merge_size
         rows, columns = image.height / side, image.width / side
         if rows * columns > self.max_image_tokens:

@@ -6,11 +6,12 @@ Sources: vLLM 0.33.0 ``transformers_utils/processors/internvl.py``; transformers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
+from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import (
     check_absent,
     check_known,
@@ -21,7 +22,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = [
@@ -39,13 +40,10 @@ MOST_TILES: Final = 1024  # the grids of so many are listed in a millisecond
 
 
 @dataclass(frozen=True, slots=True)
-class ClosestGrid:
+class ClosestGrid(FramedImages):
     """Counts the tiles of a grid, and puts their features between a start and an end token.
 
     Attributes:
-        image_token_id: a feature position.
-        start_token_id: what opens an image.
-        end_token_id: what closes it.
         tile_size: side of a tile, in pixels.
         min_tiles: the fewest tiles of a grid.
         max_tiles: the most tiles of a grid.
@@ -58,9 +56,6 @@ class ClosestGrid:
             ``max_num_tiles``, or all are ``refused``.
     """
 
-    image_token_id: int
-    start_token_id: int
-    end_token_id: int
     tile_size: int
     min_tiles: int
     max_tiles: int
@@ -91,16 +86,7 @@ class ClosestGrid:
         check_absent(overrides.processor, "do_center_crop", "size")
         return replace(self, **tiling(read_kwargs(overrides.processor, *TILING)))
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (
-            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
-            for image in items
-        )
-
     def count(self, image: ImageSize) -> int:
-        """The number of feature positions."""
         tiles = 1
         if self.cropped:
             columns, rows = closest_grid(

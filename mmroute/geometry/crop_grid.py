@@ -6,18 +6,18 @@ Sources: vLLM 0.33.0 ``model_executor/models/deepseek_ocr.py``, ``deepseek_ocr2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mmroute.geometry.closest_grid import closest_grid
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import (
     check_absent,
     check_unread,
     positive_count,
     refused,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["CropGrid"]
@@ -31,18 +31,16 @@ _MOST_PIXELS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class CropGrid:
+class CropGrid(FilledImages):
     """Counts the view, the crops and a separator, all of one token.
 
     Attributes:
-        image_token_id: the fill.
         base_tokens: feature positions along one side of the view.
         crop_tokens: feature positions along one side of a crop.
         crop_size: side of a crop, in pixels; an image without a longer side has no crops.
         row_ends: whether each row of features has one more at its end.
     """
 
-    image_token_id: int
     base_tokens: int
     crop_tokens: int
     crop_size: int
@@ -62,13 +60,7 @@ class CropGrid:
                 raise refused(name, overrides.processor[name], f"at most {_MOST_PIXELS}")
         return self
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (fill(self.image_token_id, self.count(image)) for image in items)
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens."""
         view = self.base_tokens * (self.base_tokens + self.row_ends)
         if max(image.width, image.height) <= self.crop_size:
             return view + 1

@@ -6,13 +6,13 @@ Sources: vLLM 0.33.0 ``model_executor/models/llava.py``, ``clip.py``, ``siglip.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Final, Literal
 
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["FixedGrid", "SelectStrategy", "VisionEncoder", "selected_tokens"]
@@ -24,18 +24,16 @@ _CLASS_TOKENS: Final[Mapping[str, int]] = {"clip_vision_model": 1, "siglip_visio
 
 
 @dataclass(frozen=True, slots=True)
-class FixedGrid:
+class FixedGrid(FilledImages):
     """The same number of image tokens for every image.
 
     Attributes:
-        image_token_id: the fill.
         vision_encoder: CLIP puts a class token before its patches, SigLIP does not.
         image_size: side of the encoder's input, in pixels.
         patch_size: side of a patch, in pixels.
         select_strategy: which of the encoder's outputs the model keeps.
     """
 
-    image_token_id: int
     vision_encoder: VisionEncoder
     image_size: int
     patch_size: int
@@ -56,10 +54,8 @@ class FixedGrid:
         check_ignored(overrides.processor, edge="shortest_edge")
         return self
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return repeat(fill(self.image_token_id, self.max_embeds), len(items))
+    def count(self, image: ImageSize) -> int:
+        return self.max_embeds
 
 
 def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:

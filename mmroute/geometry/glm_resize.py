@@ -7,22 +7,23 @@ Images with a side shorter than a token are scaled up first. Sources: transforme
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import (
     check_unscoped,
     positive_count,
     read_kwargs,
     size_limits,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import Overrides
 from mmroute.geometry.smart_resize import (
-    check_multiples,
+    check_aspect,
     enlarge_to_factor,
     resizes,
     smart_resize,
+    unresized,
 )
 from mmroute.items import ImageSize
 
@@ -32,11 +33,10 @@ _ENGINES_LARGEST: Final = ImageSize(9_999_999, 9_999_999)
 
 
 @dataclass(frozen=True, slots=True)
-class GlmResize:
+class GlmResize(FilledImages):
     """Counts image tokens after GLM's resize.
 
     Attributes:
-        image_token_id: the fill.
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         temporal_patch_size: frames of a patch; an image counts as that many.
@@ -45,7 +45,6 @@ class GlmResize:
         resize: whether images are resized at all.
     """
 
-    image_token_id: int
     patch_size: int
     merge_size: int
     temporal_patch_size: int
@@ -78,26 +77,19 @@ class GlmResize:
             resize=resizes(given, default=self.resize),
         )
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (fill(self.image_token_id, self.count(image)) for image in items)
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens.
-
-        Raises:
-            InexactError: `image_refused`.
-        """
-        height, width, factor = image.height, image.width, self.patch_size * self.merge_size
-        if not self.resize:
-            check_multiples(image, factor)
-            return (height // factor) * (width // factor)
-        height, width = smart_resize(
-            *enlarge_to_factor(height, width, factor),
-            factor=factor,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
-            frames=self.temporal_patch_size,
-        )
-        return (height // factor) * (width // factor)
+        factor = self.patch_size * self.merge_size
+        if self.resize:
+            height, width = enlarge_to_factor(image.height, image.width, factor)
+            check_aspect(height, width)
+            rows, columns = smart_resize(
+                height,
+                width,
+                factor=factor,
+                min_pixels=self.min_pixels,
+                max_pixels=self.max_pixels,
+                frames=self.temporal_patch_size,
+            )
+        else:
+            rows, columns = unresized(image, factor)
+        return rows * columns

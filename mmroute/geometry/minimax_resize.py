@@ -6,11 +6,11 @@ Source: vLLM 0.33.0 ``transformers_utils/processors/minimax_m3.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import (
     check_unscoped,
     is_count,
@@ -18,8 +18,8 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     refused,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
-from mmroute.geometry.smart_resize import check_aspect, check_multiples, resizes
+from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
 from mmroute.items import ImageSize
 
 __all__ = ["MiniMaxResize", "grid_by_area"]
@@ -32,13 +32,10 @@ _OF_VIDEOS: Final = ("max_frames", "min_frames", "min_pixels", "total_pixels")
 
 
 @dataclass(frozen=True, slots=True)
-class MiniMaxResize:
+class MiniMaxResize(FramedImages):
     """Image tokens between a start and an end token.
 
     Attributes:
-        image_token_id: a feature position.
-        start_token_id: what opens an image.
-        end_token_id: what closes it.
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         max_pixels: largest area after the resize, in pixels.
@@ -46,9 +43,6 @@ class MiniMaxResize:
         resize: whether images are resized at all.
     """
 
-    image_token_id: int
-    start_token_id: int
-    end_token_id: int
     patch_size: int
     merge_size: int
     max_pixels: int
@@ -96,25 +90,11 @@ class MiniMaxResize:
             resize=resizes(given, default=self.resize),
         )
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (
-            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
-            for image in items
-        )
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens.
-
-        Raises:
-            InexactError: `image_refused`.
-        """
         height, width = image.height, image.width
         if not self.resize:
-            check_multiples(image, self._factor)
-            return (height // self._factor) * (width // self._factor)
-        if self.max_long_side is None:
+            rows, columns = unresized(image, self._factor)
+        elif self.max_long_side is None:
             rows, columns = grid_by_area(
                 height, width, factor=self._factor, max_pixels=self.max_pixels
             )
@@ -153,19 +133,15 @@ def grid_by_area(height: int, width: int, *, factor: int, max_pixels: int) -> tu
         InexactError: `image_refused` if one side is more than 200 times the other, or becomes 0.
     """
     check_aspect(height, width)
-    rows, columns = max(1, round(height / factor)), max(1, round(width / factor))
-    area = rows * columns * factor**2
-    if area > max_pixels:
-        shrink = math.sqrt(height * width / max_pixels)
-        rows, columns = math.floor(height / shrink / factor), math.floor(width / shrink / factor)
-    elif area < _MIN_PIXELS:
-        grow = math.sqrt(_MIN_PIXELS / (height * width))
-        rows, columns = math.ceil(height * grow / factor), math.ceil(width * grow / factor)
-    if not rows * columns:
-        raise InexactError(
-            Reason.IMAGE_REFUSED, f"a side of {width}x{height} becomes 0; the engine refuses it"
-        )
-    return rows, columns
+    return smart_resize(
+        height,
+        width,
+        factor=factor,
+        min_pixels=_MIN_PIXELS,
+        max_pixels=max_pixels,
+        least_rounded=1,
+        least_shrunk=0,
+    )
 
 
 def _check_size(given: dict[str, Any]) -> None:

@@ -7,24 +7,15 @@ and ``transformers_utils/processors/minimax_m3.py``. Checked with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.frame_sampling import (
-    DEFAULT,
-    Frames,
-    Sampler,
-    Sampling,
-    item_refused,
-    sample,
-    sampling_of,
-)
+from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.minimax_resize import grid_by_area
-from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import Replacement, RequestContext
+from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
 __all__ = ["MiniMaxVideo"]
@@ -32,8 +23,8 @@ __all__ = ["MiniMaxVideo"]
 _MOST_PAIRS: Final = 250  # of the largest video that the engine plans with
 
 
-@dataclass(frozen=True, slots=True)
-class MiniMaxVideo:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiniMaxVideo(SampledVideos):
     """Builds the replacement of a video from pairs of frames.
 
     Attributes:
@@ -44,9 +35,7 @@ class MiniMaxVideo:
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         max_pixels: largest area of a frame after the resize, in pixels.
-        sampler: which frames are decoded.
         max_long_side: longest side after the resize, which was not observed.
-        sampling: what the request asks of the sampler.
     """
 
     fill: tuple[int]
@@ -56,28 +45,13 @@ class MiniMaxVideo:
     patch_size: int
     merge_size: int
     max_pixels: int
-    sampler: Sampler
     max_long_side: int | None = None
-    sampling: Sampling = DEFAULT
 
     @property
     def max_embeds(self) -> int:
         return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
-    def with_overrides(self, overrides: Overrides) -> MiniMaxVideo:
-        """Which frames are decoded."""
-        read_scoped_kwargs(overrides.processor, "videos_kwargs")
-        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
-
-    def frames(self, video: VideoSize) -> Frames:
-        return sample(self.sampler, video, self.sampling)
-
-    def replacements(
-        self, items: Sequence[VideoSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(video, context) for video in items)
-
-    def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         if self.max_long_side is not None:
             raise InexactError(
                 Reason.VIDEO_NOT_PREDICTABLE,

@@ -8,13 +8,14 @@ Sources: vLLM 0.33.0 ``transformers_utils/processors/kimi_k25_vision_fused.py``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Self
 
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_unread, refused
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 
 __all__ = ["Navit", "NavitWithSize"]
@@ -23,11 +24,10 @@ _ENGINES_LARGEST: Final = ImageSize(3000, 3000)
 
 
 @dataclass(frozen=True, slots=True)
-class Navit:
+class Navit(FilledImages):
     """Counts image tokens.
 
     Attributes:
-        image_token_id: the fill.
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         max_patches: the most patches of an image.
@@ -35,7 +35,6 @@ class Navit:
         fixed_tokens: tokens of every image, where they do not depend on its size.
     """
 
-    image_token_id: int
     patch_size: int
     merge_size: int
     max_patches: int
@@ -47,18 +46,14 @@ class Navit:
         """A square, which is not the largest image there is."""
         return self.count(_ENGINES_LARGEST)
 
-    def with_overrides(self, overrides: Overrides) -> Navit:
-        """A request changes nothing."""
-        check_kwargs(overrides.processor)
+    def with_overrides(self, overrides: Overrides) -> Self:
+        """A request changes nothing: the engine's own processor reads none of its kwargs."""
+        check_unread(overrides.processor)
+        if overrides.processor.get("return_tensors", "pt") != "pt":
+            raise refused("return_tensors", overrides.processor["return_tensors"], '"pt" or absent')
         return self
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (fill(self.image_token_id, self.count(image)) for image in items)
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens."""
         if self.fixed_tokens is not None:
             return self.fixed_tokens
         patch, longest = self.patch_size, self.max_patches_per_side * self.patch_size
@@ -75,75 +70,35 @@ class Navit:
         return math.ceil(width / factor) * math.ceil(height / factor)
 
 
-@dataclass(frozen=True, slots=True)
-class NavitWithSize:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NavitWithSize(Navit):
     """Image tokens between words that tell the image's own size.
 
     Attributes:
-        image_token_id: a feature position.
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        max_patches: the most patches of an image.
-        max_patches_per_side: the most patches along one side.
         opening: what stands before the image tokens, with ``{width}`` and ``{height}`` in pixels.
         closing: token IDs behind them.
-        fixed_tokens: tokens of every image, where they do not depend on its size.
     """
 
-    image_token_id: int
-    patch_size: int
-    merge_size: int
-    max_patches: int
-    max_patches_per_side: int
     opening: str
     closing: tuple[int, ...]
-    fixed_tokens: int | None = None
-
-    @property
-    def _navit(self) -> Navit:
-        return Navit(
-            self.image_token_id,
-            self.patch_size,
-            self.merge_size,
-            self.max_patches,
-            self.max_patches_per_side,
-            self.fixed_tokens,
-        )
 
     @property
     def max_embeds(self) -> int:
         """The most of all numbers of patches along both sides."""
-        navit, patch, most = self._navit, self.patch_size, self.max_patches_per_side
+        patch, most = self.patch_size, self.max_patches_per_side
         sides = [min((patches + 1) * patch - 1, most * patch) for patches in range(most + 1)]
         return max(
-            navit.count(ImageSize(width, height))
+            self.count(ImageSize(width, height))
             for index, width in enumerate(sides)
             for height in sides[index:]
         )
 
-    def with_overrides(self, overrides: Overrides) -> NavitWithSize:
-        """A request changes nothing."""
-        check_kwargs(overrides.processor)
-        return self
-
     def replacements(
         self, items: Sequence[ImageSize], context: RequestContext
     ) -> Iterator[Replacement]:
-        navit = self._navit
-        return (self._replacement(image, navit.count(image), context) for image in items)
+        return (self._replacement(image, context) for image in items)
 
-    def _replacement(self, image: ImageSize, count: int, context: RequestContext) -> Replacement:
+    def _replacement(self, image: ImageSize, context: RequestContext) -> Replacement:
         opening = context.encode(self.opening.format(width=image.width, height=image.height))
-        run = FramedRun(opening.tolist(), count, self.closing)
+        run = FramedRun(opening.tolist(), self.count(image), self.closing)
         return framed_runs(self.image_token_id, [run])
-
-
-def check_kwargs(kwargs: Mapping[str, Any]) -> None:
-    """Refuse what breaks the engine's own processor, which reads none of a request's kwargs.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs`.
-    """
-    check_unread(kwargs)
-    if kwargs.get("return_tensors", "pt") != "pt":
-        raise refused("return_tensors", kwargs["return_tensors"], '"pt" or absent')

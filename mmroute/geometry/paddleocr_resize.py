@@ -9,29 +9,27 @@ says to the image processor changes the features, and not the tokens. Sources: v
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mmroute.errors import InexactError, Reason
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import (
     check_unscoped,
     positive_count,
     read_kwargs,
     size_limits,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
-from mmroute.geometry.smart_resize import check_multiples, resizes, smart_resize
+from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
 from mmroute.items import ImageSize
 
 __all__ = ["PaddleOcrResize"]
 
 
 @dataclass(frozen=True, slots=True)
-class PaddleOcrResize:
+class PaddleOcrResize(FilledImages):
     """Counts image tokens after PaddleOCR-VL's resize.
 
     Attributes:
-        image_token_id: the fill.
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         min_pixels: smallest area after the resize, in pixels.
@@ -39,7 +37,6 @@ class PaddleOcrResize:
         resize: whether the image processor resizes; tokens are counted as if it did.
     """
 
-    image_token_id: int
     patch_size: int
     merge_size: int
     min_pixels: int
@@ -72,35 +69,22 @@ class PaddleOcrResize:
             resize=resizes(given, default=self.resize),
         )
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (fill(self.image_token_id, self.count(image)) for image in items)
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens.
-
-        Raises:
-            InexactError: `image_refused`.
-        """
         factor = self.patch_size * self.merge_size
         if not self.resize:
-            check_multiples(image, factor)
+            unresized(image, factor)
         height, width = image.height, image.width
         if height < factor:
             height, width = factor, round(width * factor / height)
         if width < factor:
             height, width = round(height * factor / width), factor
-        height, width = smart_resize(
+        check_aspect(height, width)
+        rows, columns = smart_resize(
             height,
             width,
             factor=factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
-            shortest=0,
+            least_shrunk=0,
         )
-        if not height * width:
-            raise InexactError(
-                Reason.IMAGE_REFUSED, f"a side of {image} becomes 0; the engine refuses it"
-            )
-        return (height // factor) * (width // factor)
+        return rows * columns

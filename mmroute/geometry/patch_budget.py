@@ -9,12 +9,12 @@ expands by.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import check_absent, check_size, read_kwargs, refused
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["PatchBudget", "soft_tokens"]
@@ -23,21 +23,15 @@ _BUDGETS: Final = (70, 140, 280, 560, 1120)
 
 
 @dataclass(frozen=True, slots=True)
-class PatchBudget:
+class PatchBudget(FramedImages):
     """Counts soft tokens between a start and an end token.
 
     Attributes:
-        image_token_id: a feature position.
-        start_token_id: what opens an image.
-        end_token_id: what closes it.
         patch_size: pixels along one side of a patch.
         pooling_size: patches along one side of a soft token.
         max_soft_tokens: the budget of an image.
     """
 
-    image_token_id: int
-    start_token_id: int
-    end_token_id: int
     patch_size: int
     pooling_size: int
     max_soft_tokens: int
@@ -56,16 +50,7 @@ class PatchBudget:
             raise refused("max_soft_tokens", budget, f"one of {', '.join(map(str, _BUDGETS))}")
         return replace(self, max_soft_tokens=budget)
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (
-            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
-            for image in items
-        )
-
     def count(self, image: ImageSize) -> int:
-        """The number of soft tokens."""
         return soft_tokens(
             image.height,
             image.width,

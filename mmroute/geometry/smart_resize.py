@@ -1,17 +1,19 @@
-"""Qwen-VL: both sides become multiples of a factor, the area is kept inside limits.
+"""Both sides become multiples of a factor, and the area is kept inside limits: Qwen-VL's resize.
 
-Sources: transformers 5.20.2 ``models/qwen2_vl/image_processing_qwen2_vl.py`` (`smart_resize`),
-vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``. Checked with both.
+The engine counts several families by a function of this form; they differ in what a side must have
+at least. Sources: transformers 5.20.2 ``models/qwen2_vl/image_processing_qwen2_vl.py``
+(`smart_resize`), vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``. Checked with both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import (
     check_unscoped,
     is_count,
@@ -20,75 +22,59 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = [
     "SmartResize",
     "check_aspect",
-    "check_multiples",
     "enlarge_to_factor",
     "pixel_limits",
     "resizes",
     "smart_resize",
+    "unresized",
 ]
 
 _MAX_ASPECT: Final = 200
-_LARGE_SIDE: Final = 10_000
+_KWARGS: Final = ("min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize")
 
 
 @dataclass(frozen=True, slots=True)
-class SmartResize:
+class SmartResize(FilledImages):
     """Counts image tokens after a smart resize.
 
     Attributes:
-        image_token_id: the fill.
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         min_pixels: smallest area after the resize, in pixels.
         max_pixels: largest area.
         resize: whether images are resized at all.
         keeps_partial_size: whether a request's ``size`` may give only one limit.
-        row_ends: whether each row of tokens has one more.
-        frame: whether each image has two more.
         fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
             only what both sides are multiples of; None where it changes both.
     """
 
-    image_token_id: int
     patch_size: int
     merge_size: int
     min_pixels: int
     max_pixels: int
     resize: bool = True
     keeps_partial_size: bool = False
-    row_ends: bool = False
-    frame: bool = False
     fixed_merge: int | None = None
 
     @property
     def max_embeds(self) -> int:
-        if self.row_ends:  # the engine's general estimate, by two squares
-            sides = math.isqrt(self.max_pixels), _LARGE_SIDE
-            return max(self.count(ImageSize(side, side)) for side in sides)
         return self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
-    def with_overrides(self, overrides: Overrides) -> SmartResize:
+    def with_overrides(self, overrides: Overrides) -> Self:
         """Limits, patches, or no resize at all."""
-        given = read_kwargs(
-            overrides.processor,
-            "min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize",
-            "cat_extra_token",
-        )  # fmt: skip
+        given = read_kwargs(overrides.processor, *_KWARGS)
         check_unscoped(overrides.processor, "merge_size")
         lowest, highest = pixel_limits(
             given,
             {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
             keeps_partial_size=self.keeps_partial_size,
         )
-        frame = self.frame
-        if self.row_ends:
-            frame = switch(given, "cat_extra_token", default=frame)
         return replace(
             self,
             min_pixels=lowest,
@@ -96,31 +82,31 @@ class SmartResize:
             patch_size=positive_count(given, "patch_size", self.patch_size),
             merge_size=positive_count(given, "merge_size", self.merge_size),
             resize=resizes(given, default=self.resize),
-            frame=frame,
         )
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (fill(self.image_token_id, self.count(image)) for image in items)
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens.
+        rows, columns = self.grid(image)
+        if self.fixed_merge is None:
+            return rows * columns
+        return rows * columns * self.merge_size**2 // self.fixed_merge**2
+
+    def grid(self, image: ImageSize) -> tuple[int, int]:
+        """Rows and columns of tokens.
 
         Raises:
             InexactError: `image_refused`.
         """
-        height, width, factor = image.height, image.width, self.patch_size * self.merge_size
-        if self.resize:
-            height, width = smart_resize(
-                height, width, factor=factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels
-            )
-        else:
-            check_multiples(image, factor)
-        tokens = (height // factor) * (width // factor + self.row_ends) + 2 * self.frame
-        if self.fixed_merge is None:
-            return tokens
-        return tokens * self.merge_size**2 // self.fixed_merge**2
+        factor = self.patch_size * self.merge_size
+        if not self.resize:
+            return unresized(image, factor)
+        check_aspect(image.height, image.width)
+        return smart_resize(
+            image.height,
+            image.width,
+            factor=factor,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+        )
 
 
 def pixel_limits(
@@ -161,8 +147,8 @@ def resizes(given: Mapping[str, Any], *, default: bool) -> bool:
     return switch(given, "do_resize", default=default)
 
 
-def check_multiples(image: ImageSize, factor: int) -> None:
-    """Refuse an image that would have to be resized, and is not to be.
+def unresized(image: ImageSize, factor: int) -> tuple[int, int]:
+    """Rows and columns of tokens of an image that is not to be resized.
 
     Raises:
         InexactError: `image_refused` unless both sides are multiples of the factor.
@@ -172,6 +158,7 @@ def check_multiples(image: ImageSize, factor: int) -> None:
             Reason.IMAGE_REFUSED,
             f"with do_resize false both sides must be multiples of {factor}, found {image}",
         )
+    return image.height // factor, image.width // factor
 
 
 def check_aspect(height: int, width: int) -> None:
@@ -209,40 +196,43 @@ def smart_resize(
     max_pixels: int,
     frames: int = 1,
     counted_frames: int | None = None,
-    shortest: int | None = None,
+    least_rounded: int = 0,
+    least_shrunk: int = 1,
 ) -> tuple[int, int]:
-    """Height and width after the resize, in pixels.
+    """Rows and columns of tokens after the resize.
 
     Args:
-        height: of the image.
+        height: of the image, in pixels.
         width: likewise.
-        factor: both sides become multiples of it.
+        factor: pixels along one side of a token; both sides become multiples of it.
         min_pixels: smallest area of all frames together.
         max_pixels: largest area likewise.
         frames: how many frames there are of this size.
         counted_frames: how many are compared with the limits; None: all of them.
-        shortest: no side is made shorter than this to stay within `max_pixels`; None: the factor.
+        least_rounded: the fewest tokens along a side that is rounded to the nearest.
+        least_shrunk: the fewest along a side that is shrunk to stay within `max_pixels`.
 
     Python's `round` is half-to-even, and the engine relies on it: 720 is 22.5 times 32 and
     becomes 22 times.
 
     >>> smart_resize(720, 1280, factor=32, min_pixels=65536, max_pixels=16777216)
-    (704, 1280)
+    (22, 40)
 
     Raises:
-        InexactError: `image_refused` if one side is more than 200 times the other.
+        InexactError: `image_refused` if a side becomes 0.
     """
-    check_aspect(height, width)
-    new_height = round(height / factor) * factor
-    new_width = round(width / factor) * factor
-    volume = (counted_frames or frames) * new_height * new_width
+    rows = max(least_rounded, round(height / factor))
+    columns = max(least_rounded, round(width / factor))
+    volume = (counted_frames or frames) * rows * columns * factor**2
     if volume > max_pixels:
         shrink = math.sqrt(frames * height * width / max_pixels)
-        shortest = factor if shortest is None else shortest
-        new_height = max(shortest, math.floor(height / shrink / factor) * factor)
-        new_width = max(shortest, math.floor(width / shrink / factor) * factor)
+        rows = max(least_shrunk, math.floor(height / shrink / factor))
+        columns = max(least_shrunk, math.floor(width / shrink / factor))
     elif volume < min_pixels:
         grow = math.sqrt(min_pixels / (frames * height * width))
-        new_height = math.ceil(height * grow / factor) * factor
-        new_width = math.ceil(width * grow / factor) * factor
-    return new_height, new_width
+        rows, columns = math.ceil(height * grow / factor), math.ceil(width * grow / factor)
+    if not rows * columns:
+        raise InexactError(
+            Reason.IMAGE_REFUSED, f"a side of {width}x{height} becomes 0; the engine refuses it"
+        )
+    return rows, columns

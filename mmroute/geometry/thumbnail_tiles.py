@@ -23,6 +23,7 @@ from mmroute.geometry.processor_kwargs import (
     switch,
 )
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, repeated
+from mmroute.geometry.smart_resize import smart_resize
 from mmroute.items import ImageSize
 
 __all__ = ["ThumbnailTiles"]
@@ -172,20 +173,15 @@ class ThumbnailTiles:
 
     def _resized(self, image: ImageSize) -> int:
         """Tokens of the image after its smart resize, whose sides are a token long at least."""
-        unit = self._unit
-        lowest, highest = self.min_image_tokens * unit**2, self.max_image_tokens * unit**2
-        height = max(unit, round(image.height / unit) * unit)
-        width = max(unit, round(image.width / unit) * unit)
-        area = image.height * image.width
-        if height * width > highest:
-            shrink = math.sqrt(area / highest)
-            height = max(unit, math.floor(image.height / shrink / unit) * unit)
-            width = max(unit, math.floor(image.width / shrink / unit) * unit)
-        elif height * width < lowest:
-            grow = math.sqrt(lowest / area)
-            height = math.ceil(image.height * grow / unit) * unit
-            width = math.ceil(image.width * grow / unit) * unit
-        return (height // unit) * (width // unit)
+        rows, columns = smart_resize(
+            image.height,
+            image.width,
+            factor=self._unit,
+            min_pixels=self.min_image_tokens * self._unit**2,
+            max_pixels=self.max_image_tokens * self._unit**2,
+            least_rounded=1,
+        )
+        return rows * columns
 
     def _text(self, columns: int, rows: int) -> str:
         """The replacement with one image token for each tile."""

@@ -5,15 +5,15 @@ Source: vLLM 0.33.0 ``model_executor/models/gemma4_mm.py``. Checked with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
-from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
+from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.patch_budget import soft_tokens
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
 __all__ = ["TimedFrames"]
@@ -22,8 +22,8 @@ _MOST_FRAMES: Final = 32  # that are sampled if the request does not say
 _UNKNOWN_FPS: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
-class TimedFrames:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedFrames(SampledVideos):
     """Builds the replacement of a video from its frames.
 
     Attributes:
@@ -35,8 +35,6 @@ class TimedFrames:
         patch_size: pixels along one side of a patch.
         pooling_size: patches along one side of a token.
         max_soft_tokens: the budget of a frame.
-        sampler: which frames are decoded.
-        sampling: what the request asks of it.
     """
 
     fill: tuple[int]
@@ -47,27 +45,17 @@ class TimedFrames:
     patch_size: int
     pooling_size: int
     max_soft_tokens: int
-    sampler: Sampler
-    sampling: Sampling = DEFAULT
 
     @property
     def max_embeds(self) -> int:
         return _MOST_FRAMES * self.max_soft_tokens
 
-    def with_overrides(self, overrides: Overrides) -> TimedFrames:
+    def with_overrides(self, overrides: Overrides) -> Self:
         """Which frames are decoded. The budget does not change."""
         read_scoped_kwargs(overrides.processor, "videos_kwargs", "max_soft_tokens")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
-    def frames(self, video: VideoSize) -> Frames:
-        return sample(self.sampler, video, self.sampling)
-
-    def replacements(
-        self, items: Sequence[VideoSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(video, context) for video in items)
-
-    def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         count = soft_tokens(
             video.height,
             video.width,

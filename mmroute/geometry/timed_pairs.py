@@ -7,35 +7,34 @@ Sources: transformers 5.20.2 ``models/qwen3_vl/video_processing_qwen3_vl.py``,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.frame_sampling import (
-    DEFAULT,
-    Frames,
-    Sampler,
-    Sampling,
-    item_refused,
-    sample,
-    sampling_of,
-)
+from mmroute.geometry.frame_sampling import Frames, Sampler, item_refused, sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
-from mmroute.geometry.smart_resize import enlarge_to_factor, pixel_limits, smart_resize
+from mmroute.geometry.sampled_videos import SampledVideos
+from mmroute.geometry.smart_resize import (
+    check_aspect,
+    enlarge_to_factor,
+    pixel_limits,
+    smart_resize,
+)
 from mmroute.items import VideoSize
 
-__all__ = ["TimedPairs", "resize_frames"]
+__all__ = ["TimedPairs"]
 
 _PAIR: Final = 2
+_LIMITS: Final = frozenset({"min_pixels", "max_pixels"})
 
 
-@dataclass(frozen=True, slots=True)
-class TimedPairs:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPairs(SampledVideos):
     """Builds the replacement of a video from pairs of frames.
 
     Attributes:
@@ -51,12 +50,10 @@ class TimedPairs:
         merge_size: patches along one side of a token.
         min_pixels: smallest volume after the resize, in pixels of all frames.
         max_pixels: largest volume.
-        sampler: which frames are decoded.
         fps: frames a second that the processor takes of those, if all were decoded.
         min_frames: the fewest that it takes.
         max_frames: the most.
         num_frames: how many it takes instead, if a request says so.
-        sampling: what the request asks of the sampler.
     """
 
     fill: tuple[int]
@@ -71,12 +68,10 @@ class TimedPairs:
     merge_size: int
     min_pixels: int
     max_pixels: int
-    sampler: Sampler
     fps: float = 2
     min_frames: int = 4
     max_frames: int = 768
     num_frames: int | None = None
-    sampling: Sampling = DEFAULT
 
     @property
     def max_embeds(self) -> int:
@@ -120,29 +115,23 @@ class TimedPairs:
             raise refused("num_frames", given["num_frames"], "absent beside fps")
         return fps, positive_count(given, "num_frames", 0)
 
-    def frames(self, video: VideoSize) -> Frames:
-        return sample(self.sampler, video, self.sampling)
-
-    def replacements(
-        self, items: Sequence[VideoSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(video, context) for video in items)
-
-    def _replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         frames = self.frames(video)
         times = self._times(video, frames)
         if len(times) < _PAIR:
             raise item_refused(video, "it takes two frames or more")
         factor = self.patch_size * self.merge_size
-        height, width = resize_frames(
-            len(times),
-            video.height,
-            video.width,
+        height, width = enlarge_to_factor(video.height, video.width, factor)
+        check_aspect(height, width)
+        rows, columns = smart_resize(
+            height,
+            width,
             factor=factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
+            frames=len(times),
+            counted_frames=round(len(times) / _PAIR) * _PAIR,
         )
-        count = (height // factor) * (width // factor)
         if len(times) % _PAIR:
             times.append(times[-1])
         runs = []
@@ -150,7 +139,7 @@ class TimedPairs:
             seconds = (first + second) / _PAIR if self.time_is == "mean" else int(first)
             text = context.encode(self.time.format(seconds=seconds))
             before, after = (text, ()) if self.time_first else ((), text)
-            runs.append(FramedRun([*before, *self.before], count, [*self.after, *after]))
+            runs.append(FramedRun([*before, *self.before], rows * columns, [*self.after, *after]))
         return framed_runs(self.fill[0], runs, opening=self.opening, closing=self.closing)
 
     def _times(self, video: VideoSize, frames: Frames) -> list[float]:
@@ -175,24 +164,3 @@ class TimedPairs:
             raise refused("num_frames", self.num_frames, f"{self.min_frames} to {total} here")
         chosen = np.linspace(0, total - 1, count).round().astype(int).tolist()
         return [index / frames.fps for index in chosen]
-
-
-_LIMITS: Final = frozenset({"min_pixels", "max_pixels"})
-
-
-def resize_frames(
-    frames: int, height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int
-) -> tuple[int, int]:
-    """Height and width of all frames after the resize, in pixels.
-
-    Raises:
-        InexactError: `image_refused` if one side is more than 200 times the other.
-    """
-    return smart_resize(
-        *enlarge_to_factor(height, width, factor),
-        factor=factor,
-        min_pixels=min_pixels,
-        max_pixels=max_pixels,
-        frames=frames,
-        counted_frames=round(frames / _PAIR) * _PAIR,
-    )

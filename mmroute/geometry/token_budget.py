@@ -7,22 +7,21 @@ of which vLLM 0.33.0 (``models/glm5next/common/multimodal.py``) counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.filled_images import FilledImages
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["TokenBudget"]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBudget:
+class TokenBudget(FilledImages):
     """Counts image tokens after GLM-5.3's resize.
 
     Attributes:
-        image_token_id: the fill.
         patch_size: pixels along one side of a patch.
         merge_size: patches along one side of a token.
         expand_factor: both sides of an image are multiples of that many tokens.
@@ -30,7 +29,6 @@ class TokenBudget:
         max_tokens: the most it may have.
     """
 
-    image_token_id: int
     patch_size: int
     merge_size: int
     expand_factor: int
@@ -55,13 +53,7 @@ class TokenBudget:
             )
         return self
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (fill(self.image_token_id, self.count(image)) for image in items)
-
     def count(self, image: ImageSize) -> int:
-        """The number of image tokens."""
         height, width, factor = image.height, image.width, self._factor
         rows, columns = math.ceil(height / factor), math.ceil(width / factor)
         if rows * columns < self.min_tokens:

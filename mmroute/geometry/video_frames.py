@@ -6,14 +6,12 @@ Sources: vLLM 0.33.0 ``model_executor/models/llava_onevision.py``, ``llava_next_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
-from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill, repeated
+from mmroute.geometry.replacement import Replacement, RequestContext, fill, repeated
+from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
 __all__ = ["NumberedFrames", "PooledFrames"]
@@ -21,8 +19,8 @@ __all__ = ["NumberedFrames", "PooledFrames"]
 _MOST_FRAMES: Final = 32  # that are sampled if the request does not say
 
 
-@dataclass(frozen=True, slots=True)
-class PooledFrames:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledFrames(SampledVideos):
     """A fixed number of tokens for each frame, whatever its size.
 
     Attributes:
@@ -31,8 +29,6 @@ class PooledFrames:
         patch_size: pixels along one side of a patch.
         stride: patches along one side that are pooled; the last may be fewer.
         newline: whether one token more follows all frames.
-        sampler: which frames are decoded.
-        sampling: what the request asks of it.
     """
 
     video_token_id: int
@@ -40,34 +36,21 @@ class PooledFrames:
     patch_size: int
     stride: int
     newline: bool
-    sampler: Sampler
-    sampling: Sampling = DEFAULT
 
     @property
     def max_embeds(self) -> int:
         return self._count(_MOST_FRAMES)
 
-    def with_overrides(self, overrides: Overrides) -> PooledFrames:
-        """Which frames are decoded."""
-        read_scoped_kwargs(overrides.processor, "videos_kwargs")
-        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
-
-    def frames(self, video: VideoSize) -> Frames:
-        return sample(self.sampler, video, self.sampling)
-
-    def replacements(
-        self, items: Sequence[VideoSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        for video in items:
-            yield fill(self.video_token_id, self._count(len(self.frames(video).indices)))
+    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+        return fill(self.video_token_id, self._count(len(self.frames(video).indices)))
 
     def _count(self, frames: int) -> int:
         side = -(-(self.image_size // self.patch_size) // self.stride)
         return frames * side * side + self.newline
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedFrames:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedFrames(SampledVideos):
     """InternVL: each frame with its number before it, all encoded as one text.
 
     Attributes:
@@ -76,8 +59,6 @@ class NumberedFrames:
         end: the text behind a frame's features.
         separator: the text between two frames.
         tokens_per_frame: feature positions of a frame.
-        sampler: which frames are decoded.
-        sampling: what the request asks of it.
     """
 
     frame: str
@@ -85,27 +66,13 @@ class NumberedFrames:
     end: str
     separator: str
     tokens_per_frame: int
-    sampler: Sampler
-    sampling: Sampling = DEFAULT
 
     @property
     def max_embeds(self) -> int:
         return _MOST_FRAMES * self.tokens_per_frame
 
-    def with_overrides(self, overrides: Overrides) -> NumberedFrames:
-        """Which frames are decoded."""
-        read_scoped_kwargs(overrides.processor, "videos_kwargs")
-        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
-
-    def frames(self, video: VideoSize) -> Frames:
-        return sample(self.sampler, video, self.sampling)
-
-    def replacements(
-        self, items: Sequence[VideoSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(len(self.frames(video).indices), context) for video in items)
-
-    def _replacement(self, frames: int, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+        frames = len(self.frames(video).indices)
         texts = [self.frame.format(number=n + 1) + self.fill + self.end for n in range(frames)]
         fill_ids = context.encode(self.fill).tolist()
         if len(fill_ids) != 1:

@@ -6,14 +6,14 @@ Sources: transformers 5.20.2 ``models/qwen2_vl/video_processing_qwen2_vl.py``, v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
-from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
+from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
-from mmroute.geometry.smart_resize import pixel_limits, smart_resize
+from mmroute.geometry.sampled_videos import SampledVideos
+from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize
 from mmroute.items import VideoSize
 
 __all__ = ["VideoResize"]
@@ -21,8 +21,8 @@ __all__ = ["VideoResize"]
 _MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
 
 
-@dataclass(frozen=True, slots=True)
-class VideoResize:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoResize(SampledVideos):
     """Counts the tokens of pairs of frames after a smart resize.
 
     Attributes:
@@ -31,8 +31,6 @@ class VideoResize:
         merge_size: patches along one side of a token.
         min_pixels: smallest area of a frame after the resize, in pixels.
         max_pixels: largest area.
-        sampler: which frames are decoded.
-        sampling: what the request asks of it.
     """
 
     video_token_id: int
@@ -40,14 +38,12 @@ class VideoResize:
     merge_size: int
     min_pixels: int
     max_pixels: int
-    sampler: Sampler
-    sampling: Sampling = DEFAULT
 
     @property
     def max_embeds(self) -> int:
         return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
 
-    def with_overrides(self, overrides: Overrides) -> VideoResize:
+    def with_overrides(self, overrides: Overrides) -> Self:
         """Limits of the area, and which frames are decoded."""
         given = read_scoped_kwargs(
             overrides.processor,
@@ -66,22 +62,15 @@ class VideoResize:
             sampling=sampling_of(self.sampler, overrides.media_io),
         )
 
-    def frames(self, video: VideoSize) -> Frames:
-        return sample(self.sampler, video, self.sampling)
-
-    def replacements(
-        self, items: Sequence[VideoSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(video) for video in items)
-
-    def _replacement(self, video: VideoSize) -> Replacement:
+    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         factor = self.patch_size * self.merge_size
         pairs = -(-len(self.frames(video).indices) // 2)
-        height, width = smart_resize(
+        check_aspect(video.height, video.width)
+        rows, columns = smart_resize(
             video.height,
             video.width,
             factor=factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
         )
-        return fill(self.video_token_id, pairs * (height // factor) * (width // factor))
+        return fill(self.video_token_id, pairs * rows * columns)

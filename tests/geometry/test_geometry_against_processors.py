@@ -28,6 +28,7 @@ from mmroute.geometry.paddleocr_resize import PaddleOcrResize
 from mmroute.geometry.patch_budget import PatchBudget
 from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.row_column_tiles import RowColumnTiles
+from mmroute.geometry.row_end_resize import RowEndResize
 from mmroute.geometry.slices import Slices
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.soft_tokens import SoftTokens
@@ -257,7 +258,7 @@ def test_pan_and_scan() -> None:
 
 def test_smart_resize_with_row_ends() -> None:
     processor = HunYuanVLImageProcessorPil()
-    geometry = SmartResize(1, 16, 2, 262144, 4194304, row_ends=True, frame=True)
+    geometry = RowEndResize(1, 16, 2, 262144, 4194304)
 
     @many_sizes
     @given(sides, sides)

@@ -17,7 +17,14 @@ def _characters(text: str) -> TokenIds:
 
 
 def test_a_feature_position_that_is_several_tokens_is_refused() -> None:
-    geometry = NumberedFrames("Frame{number}: ", "<video>", "", "\n", 256, Sampler.OPENCV)
+    geometry = NumberedFrames(
+        frame="Frame{number}: ",
+        fill="<video>",
+        end="",
+        separator="\n",
+        tokens_per_frame=256,
+        sampler=Sampler.OPENCV,
+    )
     context = RequestContext(text_length=1, max_model_len=4096, encode=_characters)
     with pytest.raises(InexactError) as refused:
         list(geometry.replacements([VideoSize(64, 48, 8, 25.0)], context))

@@ -1,0 +1,59 @@
+"""Videos of which the engine decodes some frames."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.items import VideoSize
+
+__all__ = ["SampledVideos"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledVideos(ABC):
+    """Each video becomes one replacement, by the frames that are decoded of it.
+
+    Attributes:
+        sampler: which frames are decoded.
+        sampling: what the request asks of the sampler.
+    """
+
+    sampler: Sampler
+    sampling: Sampling = DEFAULT
+
+    @abstractmethod
+    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+        """The replacement of one video.
+
+        Raises:
+            InexactError: `item_refused`, `item_too_large`, or as the geometry says.
+        """
+
+    def with_overrides(self, overrides: Overrides) -> Self:
+        """Which frames are decoded.
+
+        Raises:
+            InexactError: `unsupported_processor_kwargs` for any processor kwargs of videos.
+        """
+        read_scoped_kwargs(overrides.processor, "videos_kwargs")
+        return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
+
+    def frames(self, video: VideoSize) -> Frames:
+        """The frames of a video that the engine decodes.
+
+        Raises:
+            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
+        """
+        return sample(self.sampler, video, self.sampling)
+
+    def replacements(
+        self, items: Sequence[VideoSize], context: RequestContext
+    ) -> Iterator[Replacement]:
+        """One replacement for each video, made when it is taken."""
+        return (self.replacement(video, context) for video in items)
