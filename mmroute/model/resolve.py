@@ -148,7 +148,8 @@ class _Resolver:
         max_model_len = engine.longest_context(
             self.files,
             self._integer("max_position_embeddings", context.length),
-            scale=context.rope_scaling == "applied",
+            scale=self.files.object("config.json").get("model_type")
+            not in context.includes_rope_scaling,
         )
         self._note("max_model_len", max_model_len, "after other limits and RoPE scaling")
         if self.settings.max_model_len is not None:
@@ -221,9 +222,11 @@ class _Resolver:
     def _named(self, name: str, value: JsonValue, lookup: Lookup) -> JsonValue:
         if not lookup.names:
             return value
-        if not isinstance(value, str) or value not in lookup.names:
+        values = value if isinstance(value, list) else [value]
+        found = [text for text in lookup.names if text in values]
+        if len(found) != 1:
             raise self._invalid(name, value, f"one of {', '.join(lookup.names)}")
-        meant: JsonValue = lookup.names[value]
+        meant: JsonValue = lookup.names[found[0]]
         return meant
 
     def _required(self, name: str, lookup: Lookup) -> JsonValue:

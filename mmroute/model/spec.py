@@ -74,7 +74,7 @@ class Lookup(_Strict):
     """Instead of one default: default -> the model types of config.json that have it."""
     note: str = ""
     names: Mapping[str, Any] = Field(default_factory=dict)
-    """What each text that may stand there means; empty if it means itself."""
+    """What each text that may stand there, or in a list there, means; empty if it means itself."""
 
     def default_for(self, model_type: JsonValue) -> Any:
         """The default for a model of this type."""
@@ -212,8 +212,8 @@ class ContextSpec(_Strict):
     """The longest prompt of the model."""
 
     length: _Value
-    rope_scaling: Literal["applied", "included"] = "applied"
-    """Whether a RoPE scaling factor multiplies the length, or the length includes it."""
+    includes_rope_scaling: tuple[str, ...] = ()
+    """Model types whose length includes a RoPE scaling factor; that of all others it multiplies."""
 
 
 class FamilySpec(_Strict):

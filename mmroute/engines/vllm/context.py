@@ -50,8 +50,7 @@ def longest_context(files: ModelFiles, positions: int, *, scale: bool) -> int:
         if original is None:
             original = _ORIGINAL_POSITIONS.get(str(config.get("model_type")))
         return original if isinstance(original, int) else length
-    # What Gemma 3 says is the scaled length already.
-    if not scale or "gemma3" in str(config.get("model_type")):
+    if not scale:
         return length
     factors = [1.0, *(f for kind, f in rules if kind not in _LENGTH_PRESERVING_ROPE and f)]
     return int(length * factors[-1])
