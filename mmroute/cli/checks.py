@@ -13,9 +13,10 @@ from mmroute.cli.common import Commands, add_command, engine_settings, model_arg
 from mmroute.health.self_check import load_and_check
 from mmroute.model.files import find_model
 from mmroute.parity.oracles import find_oracle
+from mmroute.parity.oracles.vectors import VectorsOracle
 from mmroute.parity.recorded import check_recorded
 from mmroute.specs.check import check_spec
-from mmroute.specs.proposal import propose, size_cases
+from mmroute.specs.proposal import GOOD, propose, size_cases
 
 __all__ = ["add_doctor", "add_spec"]
 
@@ -23,17 +24,18 @@ _EXIT_UNHEALTHY: Final = 1
 _DOCTOR_EPILOG = """\
 exit status: 0 healthy; 1 not, or not to be loaded; 2 bad usage
 """
-_LONGEST_PROBLEM: Final = 90
 _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
 - the tokenizer: does the engine keep tokenizer.json, or which class builds it anew?
 - [tokens] and [image] target: `mmroute spec check FILE --model DIR` shows which IDs were found.
 - [image] geometry: many sizes agree; limits and extreme aspects may still differ.
 - [checked]: name the engine versions once every difference is explained."""
-_NEW_EPILOG = """\
-Each known family's spec is tried on the model's files, and compared with the engine on many sizes.
+_NEW_EPILOG = f"""\
+Each known family's spec is tried on the model's files, and compared with the engine on many sizes,
+or on the requests of a vector file.
 
-exit status: 0 a family answers like this model, at least in part; 1 none does; 2 bad usage
+exit status: 0 a family answers at least {GOOD:.0%} of the requests like this model; 1 none does,
+and nothing is written; 2 bad usage
 """
 _SPEC_EPILOG = """\
 exit status: 0 valid; 1 not; 2 bad usage
@@ -84,22 +86,29 @@ def _spec_new(arguments: argparse.Namespace) -> int:
     oracle = find_oracle(
         arguments.against, arguments.model, trust_remote_code=arguments.trust_remote_code
     )
-    candidates = propose(files, oracle, size_cases())
-    best = candidates[0]
-    if arguments.out is not None and not best.problem:
+    cases = oracle.cases() if isinstance(oracle, VectorsOracle) else size_cases()
+    proposal = propose(files, oracle, cases)
+    best = proposal.best
+    if arguments.out is not None and best.good:
         arguments.out.write_text(best.text, encoding="utf-8")
     if arguments.json:
-        print(json.dumps([dataclasses.asdict(c) for c in candidates], ensure_ascii=False))
-        return 0 if best.equal else _EXIT_UNHEALTHY
+        listed = [dataclasses.asdict(c) for c in proposal.candidates]
+        print(json.dumps(listed, ensure_ascii=False))
+        return 0 if best.good else _EXIT_UNHEALTHY
     rows = [("FAMILY", "GEOMETRY", "EQUAL", "PROBLEM")]
-    for c in candidates:
+    for c in proposal.candidates:
         score = "" if c.problem else f"{c.equal} of {c.decided}"
-        rows.append((c.family, c.geometry or "text only", score, c.problem[:_LONGEST_PROBLEM]))
+        rows.append((c.family, c.geometry or "text only", score, c.problem))
     print_table(rows)
-    if best.equal and arguments.out is None:
-        print(f"\n{best.text}")
-    print(_DECISIONS if best.equal else "no known family answers like this model")
-    return 0 if best.equal else _EXIT_UNHEALTHY
+    if best.good:
+        if arguments.out is None:
+            print(f"\n{best.text}")
+        print(_DECISIONS)
+        return 0
+    known = "no family fits the files" if best.problem else f"{best.family} agrees best"
+    print(f"\nno good proposal: {known}; {GOOD:.0%} of the requests must be answered alike.")
+    print(f"{proposal.missing[:1].upper()}{proposal.missing[1:]}.")
+    return _EXIT_UNHEALTHY
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +29,7 @@ DEFAULT_BACKEND: Final = "vllm"
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 _HIGHEST_PORT: Final = 65535
+_NARROWEST_COLUMN: Final = 20
 
 _MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
@@ -115,8 +118,18 @@ def port(text: str) -> int:
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in columns; the first row is the heading."""
+    """Print rows in columns; the first row is the heading.
+
+    On a terminal the last column is wrapped at its width.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    terminal = shutil.get_terminal_size((sys.maxsize, 0)).columns
+    room = max(terminal - before, _NARROWEST_COLUMN)
     for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+        fits = len(row[-1]) <= room
+        first, *further = [row[-1]] if fits else textwrap.wrap(row[-1], room)
+        cells = (cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True))
+        print("  ".join((*cells, first)).rstrip())
+        for line in further:
+            print(" " * before + line)

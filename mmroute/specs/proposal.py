@@ -15,6 +15,7 @@ from typing import Any, Final
 from mmroute.engines import EngineProfile, find_engine
 from mmroute.errors import MmrouteError, Reason, shown
 from mmroute.fast_paths import REFERENCE_ONLY
+from mmroute.items import Modality
 from mmroute.model.files import FieldRef, ModelFiles
 from mmroute.model.resolve import resolve_files
 from mmroute.model.spec import load_spec
@@ -23,12 +24,18 @@ from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.comparison import our_outcome
 from mmroute.specs.toml_text import toml_text
 
-__all__ = ["Candidate", "propose", "size_cases"]
+__all__ = ["GOOD", "Candidate", "Proposal", "propose", "size_cases"]
+
+GOOD: Final = 0.9
+"""The share of requests that a good proposal answers as the oracle does."""
 
 _MATCHED_BY: Final = ("config.json:model_type", "config.json:architectures")
-_VISION_WORDS: Final = ("vision", "visual", "image", "img")
+_MEDIA_FILES: Final = ("config.json", "params.json", "preprocessor_config.json")
+_VISION_WORDS: Final = ("vision", "visual", "image", "img", "video")
+_AUDIO_WORDS: Final = ("audio", "speech")
 _UNDECIDED: Final = "# tokenizer.pipelines is to be decided for this tokenizer_class.\n"
 _SIDES: Final = (1, 20, 28, 55, 97, 224, 333, 336, 337, 512, 640, 777, 1024, 1281, 2000)
+_SHOWN_LENGTHS: Final = 12
 _TEXT: Final = {"type": "text", "text": "What is this?"}
 
 
@@ -42,6 +49,7 @@ class Candidate:
         text: its spec as TOML, with the name and the match of the new model.
         equal: the number of requests answered as the oracle answers them.
         decided: the number of requests that the oracle has an answer to.
+        counted: the number of requests whose items have as many tokens as the oracle's.
         problem: why the spec does not fit the files; empty if it does.
     """
 
@@ -50,7 +58,48 @@ class Candidate:
     text: str
     equal: int = 0
     decided: int = 0
+    counted: int = 0
     problem: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether it is worth to begin with."""
+        return not self.problem and 0 < self.equal >= GOOD * self.decided
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """All known families, tried on a new model.
+
+    Attributes:
+        candidates: those first that answer most requests as the oracle does.
+        lengths: tokens of the oracle's first item, by its width and height.
+    """
+
+    candidates: Sequence[Candidate]
+    lengths: Mapping[tuple[int, int], int]
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate that agrees best."""
+        return self.candidates[0]
+
+    @property
+    def missing(self) -> str:
+        """What no known family has; empty if the best is good."""
+        if self.best.good:
+            return ""
+        counting = max(self.candidates, key=lambda c: (not c.problem, c.counted))
+        if not counting.problem and counting.counted >= GOOD * counting.decided:
+            return (
+                f"the geometry {counting.geometry}, with the values of {counting.family}, counts "
+                "the items as the engine does; the tokens around them, or the text, differ"
+            )
+        sizes = ", ".join(f"{w}x{h}: {n}" for (w, h), n in self.lengths.items())
+        return (
+            "no known geometry, with the values that a known family reads, counts the items as the "
+            f"engine does. The missing one gives these lengths: {sizes or 'unknown'}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +121,13 @@ class _Trial:
     def run(self, family: str, text: str) -> Candidate:
         """Resolve the model by a spec, and compare the answers."""
         spec = load_spec(text, family)
-        geometry = None if spec.image is None else spec.image.geometry
-        vision = _vision_part(self.files)
-        if geometry is None and vision:
-            problem = f"takes text only, and the model has a vision part ({vision})"
+        geometry = next((media.geometry for media in spec.media.values()), None)
+        seen = spec.media.keys() & {Modality.IMAGE, Modality.VIDEO}
+        unread = not seen and _named(self.files, _VISION_WORDS)
+        unread = unread or (not spec.media and _named(self.files, _AUDIO_WORDS))
+        if unread:
+            taken = ", ".join(spec.media) or "text"
+            problem = f"takes {taken} only, and the model more ({unread})"
             return Candidate(family, geometry, text, problem=problem)
         try:
             model = resolve_files(
@@ -85,8 +137,15 @@ class _Trial:
             return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             return Candidate(family, geometry, text, problem=shown(error))
-        equal = sum(our_outcome(model, case).same(self.expected[case.id]) for case in self.cases)
-        return Candidate(family, geometry, text, equal, len(self.cases))
+        pairs = [(our_outcome(model, case), self.expected[case.id]) for case in self.cases]
+        equal = sum(ours.same(theirs) for ours, theirs in pairs)
+        counted = sum(_lengths(ours) == _lengths(theirs) for ours, theirs in pairs)
+        return Candidate(family, geometry, text, equal, len(pairs), counted)
+
+
+def _lengths(outcome: Outcome) -> list[int] | None:
+    """Tokens of each item; None for a refusal, or ranges that are not known."""
+    return None if outcome.ranges is None else [length for _, length in outcome.ranges]
 
 
 def size_cases() -> list[Case]:
@@ -103,10 +162,10 @@ def size_cases() -> list[Case]:
 
 def propose(
     files: ModelFiles, oracle: Oracle, cases: Sequence[Case], *, backend: str = "vllm"
-) -> list[Candidate]:
-    """All known families, those first that answer most requests as the oracle does.
+) -> Proposal:
+    """All known families, tried on a model.
 
-    A family that takes text only has a `problem` if the model has a vision part.
+    A family without images has a `problem` if the model has a vision part.
 
     Raises:
         SpecError: a known spec is malformed.
@@ -126,7 +185,20 @@ def propose(
             spec.setdefault("tokenizer", {})["pipelines"] = {"*": "file"}
             candidate = trial.run(family, _UNDECIDED + toml_text(spec))
         candidates.append(candidate)
-    return sorted(candidates, key=lambda c: (bool(c.problem), -c.equal, c.family))
+    candidates.sort(key=lambda c: (bool(c.problem), -c.equal, -c.counted, c.family))
+    return Proposal(candidates, _item_lengths(decided, expected))
+
+
+def _item_lengths(
+    cases: Sequence[Case], expected: Mapping[str, Outcome]
+) -> dict[tuple[int, int], int]:
+    """Of the requests of one image."""
+    found = {}
+    for case in cases:
+        images, lengths = case.request.get("images", ()), _lengths(expected[case.id])
+        if len(images) == 1 and lengths and "mm_processor_kwargs" not in case.request:
+            found[images[0]["width"], images[0]["height"]] = lengths[0]
+    return dict(list(found.items())[:_SHOWN_LENGTHS])
 
 
 def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:
@@ -143,11 +215,11 @@ def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:
     return spec
 
 
-def _vision_part(files: ModelFiles) -> str:
-    """The file and field that show it; empty if the model has none."""
-    for file in ("config.json", "preprocessor_config.json"):
+def _named(files: ModelFiles, words: Sequence[str]) -> str:
+    """The file and field whose name has one of the words; empty if there is none."""
+    for file in _MEDIA_FILES:
         for name in files.object(file):
-            if any(word in name for word in _VISION_WORDS):
+            if any(word in name for word in words):
                 return f"{file}:{name}"
     return ""
 

@@ -239,10 +239,13 @@ def test_a_spec_is_proposed_for_a_model_nobody_knows(
         Normalizer.from_pretrained(path)
     assert caught.value.reason is Reason.UNKNOWN_FAMILY
     cases = size_cases()
-    best, *others = propose(find_model(str(path)), _Engine(normalizer(name)), cases)
+    proposal = propose(find_model(str(path)), _Engine(normalizer(name)), cases)
+    best = proposal.best
     assert (best.geometry, best.problem) == (NEW_MODELS[name], "")
-    assert best.equal == best.decided == len(cases)
-    assert all(other.equal <= best.equal for other in others)
+    assert best.equal == best.counted == best.decided == len(cases)
+    assert all(other.equal <= best.equal for other in proposal.candidates)
+    assert best.good
+    assert not proposal.missing
     spec = load_spec(best.text, "proposed")
     assert spec.family == "newcomer"
     assert spec.checked == {}
@@ -267,7 +270,7 @@ def test_text_only_is_proposed_only_for_a_model_without_a_vision_part(
     engine = _Engine(normalizer("small-llava-next"))
     text_only = [
         candidate
-        for candidate in propose(find_model(str(path)), engine, size_cases()[:1])
+        for candidate in propose(find_model(str(path)), engine, size_cases()[:1]).candidates
         if candidate.geometry is None
     ]
     assert text_only
@@ -279,6 +282,40 @@ def test_text_only_is_proposed_only_for_a_model_without_a_vision_part(
 def test_what_is_written_as_toml_is_read_back(file: Path) -> None:
     data = tomllib.loads(file.read_text(encoding="utf-8"))
     assert tomllib.loads(toml_text(data)) == data
+
+
+def test_no_good_proposal(
+    changed_model: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answers are of a geometry that the known family does not have."""
+
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+
+    path = changed_model("small-qwen3-vl", rename)
+    lines: list[Any] = [
+        {"kind": "meta", "model": "newcomer", "backend": "vllm", "backend_version": "0.33.0"}
+    ]
+    for case in size_cases()[1:4]:
+        answer = {
+            "token_runs": [[1, 5], [2, 777], [1, 5]],
+            "placeholders": [{"offset": 5, "length": 777}],
+        }
+        lines.append({"id": case.id, **case.request, "expect": answer})
+    vectors, out = tmp_path / "vectors.jsonl", tmp_path / "newcomer.toml"
+    vectors.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    monkeypatch.setenv("COLUMNS", "72")
+    command = ["spec", "new", str(path), "--against", str(vectors), "--out", str(out)]
+    assert main(command) == 1
+    assert not out.exists()
+    printed = capsys.readouterr().out
+    assert "no good proposal" in printed
+    assert "1x1: 777" in printed
+    table, _, _ = printed.partition("\n\n")
+    assert max(map(len, table.splitlines())) <= 72
 
 
 def test_spec_new_without_an_oracle(
