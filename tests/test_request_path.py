@@ -204,6 +204,18 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
         {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"return_tensors": "np"}},
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,
     ),
+    "a filter that torch does not have": (
+        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"resample": 4}},
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+    ),
+    "a type that a processor checks": (
+        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"image_token_id": "1"}},
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+    ),
+    "a truncated dummy text": (
+        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"max_length": 5}},
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+    ),
     "a limit above the context": (
         {
             "messages": ASK,

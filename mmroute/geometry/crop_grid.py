@@ -24,8 +24,8 @@ __all__ = ["CropGrid"]
 
 _CROPS: Final = (2, 6)  # MIN_CROPS and MAX_CROPS
 _OWN: Final = (
-    "image_mean", "image_std", "image_token", "max_crops", "pad_token", "prompt", "strategy",
-    "tokenizer",
+    "ignore_id", "image_mean", "image_std", "image_token", "max_crops", "pad_token", "prompt",
+    "strategy", "tokenizer",
 )  # fmt: skip
 _MOST_PIXELS: Final = 4096
 

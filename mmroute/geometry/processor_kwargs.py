@@ -9,7 +9,7 @@ business of the geometry that reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from mmroute.errors import InexactError, Reason, shown
 
@@ -36,6 +36,7 @@ __all__ = [
 
 
 _INT64: Final = 1 << 63
+_FILTERS: Final = range(4)  # Pillow's, but for box and hamming, which torch does not have
 
 
 def is_switch(value: object) -> bool:
@@ -60,7 +61,7 @@ def _is_box(value: object) -> bool:
     )
 
 
-def _is_per_channel(value: object) -> bool:
+def _is_per_channel(value: object) -> TypeGuard[list[float]]:
     channels = 3
     return (
         isinstance(value, list) and len(value) == channels and all(type(v) is float for v in value)
@@ -82,10 +83,9 @@ _HARMLESS: Final[Mapping[str, Callable[[object], bool]]] = {
     "do_rescale": is_switch,
     "do_resize": lambda value: value is True,
     "image_mean": _is_per_channel,
-    "image_std": _is_per_channel,
-    "resample": lambda value: type(value) is int and 0 <= value <= 5,  # noqa: PLR2004 - Pillow's filters
-    "rescale_factor": lambda value: type(value) is float,
-    "return_tensors": lambda value: value == "pt",
+    "image_std": lambda value: _is_per_channel(value) and 0.0 not in value,
+    "resample": lambda value: type(value) is int and value in _FILTERS,
+    "rescale_factor": lambda value: type(value) is float and value > 0,
 }
 COMMON_NAMES: Final = frozenset(_HARMLESS)
 """Names that every image processor of transformers knows, beside those of its own."""
@@ -97,13 +97,26 @@ _HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     "patch_size": is_count,
     "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
     "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
-}
+    "pad_size": _is_box,
+    # Of texts and videos, which are not in question here; but their types are checked.
+    **dict.fromkeys(
+        (
+            "add_special_tokens", "do_sample_frames", "is_split_into_words", "padding",
+            "return_metadata", "truncation",
+        ),
+        is_switch,
+    ),
+    **dict.fromkeys(("image_seq_length", "num_frames"), is_count),
+}  # fmt: skip
 # Names that were seen to break a processor or to change what it returns.
 _HARMFUL: Final = frozenset({
-    "audio", "backend", "common_kwargs", "image_grid_pinpoints", "image_processor", "images",
-    "input_data_format", "revision", "size", "text", "text_kwargs", "text_pair",
-    "trust_remote_code", "videos",
+    "audio", "backend", "cls", "common_kwargs", "config", "feature_extractor", "gguf_file",
+    "image_grid_pinpoints", "image_processor", "images", "input_data_format", "max_length",
+    "return_tensors", "revision", "self", "size", "subfolder", "text", "text_kwargs", "text_pair",
+    "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code", "video_metadata",
+    "video_processor", "videos",
 })  # fmt: skip
+_IDS: Final = ("_token_id", "_token_index")
 _SCOPES: Final = frozenset({"audio_kwargs", "images_kwargs", "videos_kwargs"})
 _OBJECTS: Final = _SCOPES | {"common_kwargs", "text_kwargs"}
 _SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
@@ -325,6 +338,9 @@ def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
 def _check_flat(name: str, value: object) -> None:
     if name in _HARMFUL:
         raise refused(name, value, "absent for this model")
+    if name.endswith(_IDS) and not (type(value) is int and value >= 0):
+        # It also sets the field of this name in the configuration, whose type is checked.
+        raise refused(name, value, "a token ID")
     if name not in _HARMLESS_WHEN_FLAT:
         _check_nesting(name, value)
     elif not _HARMLESS_WHEN_FLAT[name](value):

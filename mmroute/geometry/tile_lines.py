@@ -60,7 +60,7 @@ class TileLines:
 
         The engine counts by flat kwargs, not by those in ``images_kwargs``, and by no fewest tiles.
         """
-        check_absent(overrides.processor, "do_center_crop", "patch_size")
+        check_absent(overrides.processor, "do_center_crop", "downsample_factor", "patch_size")
         given = read_kwargs(overrides.processor, "size", *TILING)
         check_size(given, edge=None)
         tiling(given)
