@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, problem, shown
-from mmroute.hashing import BlockHashes, PageHashes
+from mmroute.hash_forms import BlockForm
 from mmroute.items import (
     AudioLength,
     ImageSize,
@@ -155,42 +155,21 @@ def tokens_answer(routing: Routing) -> dict[str, Any]:
     return {"token_ids": routing.token_ids.tolist(), "placeholders": placeholders}
 
 
-def blocks_answer(
-    routing: Routing,
-    *,
-    algorithm: str,
-    block_size: int | None,
-    seed: str | None,
-    as_integers: bool = False,
-) -> dict[str, Any]:
+def blocks_answer(routing: Routing, form: BlockForm) -> dict[str, Any]:
     """What ``mmroute blocks`` answers: block hashes, and which images they cover.
 
     Raises:
         InexactError: `image_identity_unknown`, `block_size_unknown`.
     """
-    hashes: BlockHashes | PageHashes
-    if routing.hashing.pages:
-        hashes = routing.page_hashes(_page_size(block_size))
-    else:
-        hashes = routing.block_hashes(algorithm, block_size=block_size, seed=seed)
+    hashes = form.of(routing)
     identities = [identity for identity in routing.image_identities if identity is not None]
     model_id = routing.hashing.model_id
     return {
-        "block_hashes": hashes.event_ints() if as_integers else hashes.hex(),
+        **hashes,
         "image_identities": [identity.value for identity in identities],
         "image_identity_sources": [identity.source.value for identity in identities],
         **({"model_id": model_id} if routing.covers_model_id and model_id else {}),
     }
-
-
-def _page_size(given: int | None) -> int:
-    if given is None:
-        raise InexactError(
-            Reason.BLOCK_SIZE_UNKNOWN,
-            "the engine chooses the size of its pages by its attention backend; give the worker's "
-            "(its --page-size, or block_size of its BlockStored events)",
-        )
-    return given
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:

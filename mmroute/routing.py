@@ -11,6 +11,7 @@ from mmroute.errors import InexactError, ModelIdWarning, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import (
     BlockHashes,
+    DynamoHashes,
     ExtraKey,
     ExtraKeys,
     HashedItem,
@@ -21,7 +22,9 @@ from mmroute.hashing import (
     hash_blocks,
     hash_pages,
     image_hash,
+    local_block_hashes,
     pad_value_ids,
+    sequence_hashes,
     wide_pad_value_ids,
 )
 from mmroute.hashing.extra_keys import check_block_size
@@ -163,6 +166,7 @@ class Routing:
         algorithm = defaults.algorithm if algorithm is None else algorithm
         seed = defaults.seed if seed is None else seed
         block_size = self._block_size(block_size)
+        self._warn_of_guess()
         if defaults.keys is not KeyForm.TAGGED:
             return hash_older_blocks(
                 self.token_ids,
@@ -175,8 +179,6 @@ class Routing:
                 cache_salt=self.cache_salt,
             )
         token_ids, keys = self.token_ids, self._extra_keys(block_size)
-        if defaults.guessed and self.covers_model_id:
-            _warn_of_guess(defaults.model_id)
         if previous is None and self._reuse is not None:
             return self._reuse.hash_blocks(
                 token_ids, keys, algorithm=algorithm, block_size=block_size, seed=seed
@@ -217,6 +219,24 @@ class Routing:
         padded = wide_pad_value_ids(token_ids, self._numbered()) if self.items else token_ids
         return hash_pages(padded, page_size=page_size, cache_salt=self.cache_salt)
 
+    def dynamo_hashes(self, block_size: int | None = None) -> DynamoHashes:
+        """The hashes by which Dynamo's router looks this prompt up, of the form of `pad_value_ids`.
+
+        Args:
+            block_size: the worker's, in tokens; None for that of `hashing`.
+
+        Raises:
+            InexactError: as for `pad_value_ids`; `block_size_unknown` if there is none.
+            ValueError: `block_size` is no positive integer.
+        """
+        self._warn_of_guess()
+        local = local_block_hashes(
+            self.pad_value_ids(),
+            block_size=self._known_size(block_size),
+            lora_name=None if self.lora is None else self.lora.name,
+        )
+        return DynamoHashes(local, sequence_hashes(local))
+
     def extra_keys(
         self, *, block_size: int | None = None
     ) -> tuple[tuple[ExtraKey, ...] | None, ...]:
@@ -236,12 +256,15 @@ class Routing:
             )
         if self.hashing.refused:
             raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.hashing.refused)
-        size = self.hashing.block_size if given is None else given
+        return self._known_size(given)
+
+    def _known_size(self, block_size: int | None) -> int:
+        size = self.hashing.block_size if block_size is None else block_size
         if size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
-                "the engine itself chooses the block size of this hybrid model; give the worker's, "
-                "which its BlockStored events and its log tell",
+                "the engine itself chooses the block size of this model; give the worker's, which "
+                "its BlockStored events and its log tell",
             )
         return size
 
@@ -251,6 +274,10 @@ class Routing:
         return not self.hashing.pages and any(
             i is not None and i.source is not IdentitySource.UUID for _, i in self.items
         )
+
+    def _warn_of_guess(self) -> None:
+        if self.hashing.guessed and self.covers_model_id:
+            _warn_of_guess(self.hashing.model_id)
 
     def _extra_keys(self, block_size: int) -> ExtraKeys:
         check_block_size(block_size)

@@ -17,6 +17,7 @@ from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing
 from mmroute.geometry import Replacement
+from mmroute.hash_forms import BlockForm
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
 from mmroute.placement.expansion import Insertion, Match, find_sequence, splice
@@ -369,7 +370,7 @@ def test_no_json_raises(line: Any, name: str, normalizer: Callable[[str], Normal
     answer = answer_line(json.dumps(line), normalizer(name).answer, tokens_answer)
     assert answer["exact"] is ("token_ids" in answer) is ("reason" not in answer)
     for algorithm in Algorithm:
-        read = partial(blocks_answer, algorithm=algorithm, block_size=2, seed="0")
+        read = partial(blocks_answer, form=BlockForm(algorithm, 2, "0"))
         blocks = answer_line(json.dumps(line), normalizer(name).answer, read)
         assert blocks["exact"] is ("block_hashes" in blocks) is ("reason" not in blocks)
         assert answer["exact"] or not blocks["exact"]

@@ -26,6 +26,7 @@ from mmroute.cli.common import (
 from mmroute.cli.strip import print_strip
 from mmroute.engines.settings import EngineSettings
 from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
@@ -182,10 +183,11 @@ def add_blocks(commands: Commands) -> None:
     )
     blocks.add_argument(
         "--hashes",
-        choices=["hex", "int"],
-        default="hex",
-        help="hex: whole; int: their last 64 bits, as the engine's events have them unless "
-        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0 (default: %(default)s)",
+        choices=[form.value for form in HashForm],
+        default=HashForm.HEX.value,
+        help="hex: whole; int: the 64 bits that the engine's events have (vLLM's unless "
+        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0); dynamo: local_hashes and sequence_hashes of "
+        "Dynamo's router (default: %(default)s)",
     )
     blocks.add_argument(
         "--hash-seed",
@@ -236,13 +238,8 @@ def _blocks(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"mmroute: {error} (--hash-seed)", file=sys.stderr)
         return EXIT_USAGE
-    answer = functools.partial(
-        blocks_answer,
-        algorithm=algorithm,
-        block_size=arguments.block_size,
-        seed=seed,
-        as_integers=arguments.hashes == "int",
-    )
+    form = BlockForm(algorithm, arguments.block_size, seed, HashForm(arguments.hashes))
+    answer = functools.partial(blocks_answer, form=form)
     return _answer_requests(arguments, settings, answer)
 
 

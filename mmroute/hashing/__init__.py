@@ -1,6 +1,6 @@
 """Block hashes and pad values of each engine, computed from token IDs and image identities."""
 
-from mmroute.hashing.dynamo import local_block_hashes, sequence_hashes
+from mmroute.hashing.dynamo import DynamoHashes, local_block_hashes, sequence_hashes
 from mmroute.hashing.extra_keys import (
     BlockKeys,
     EventKeys,
@@ -25,6 +25,7 @@ __all__ = [
     "Algorithm",
     "BlockHashes",
     "BlockKeys",
+    "DynamoHashes",
     "EventKeys",
     "ExtraKey",
     "ExtraKeys",

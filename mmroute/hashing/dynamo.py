@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -18,13 +18,25 @@ from mmroute.geometry import TokenIds
 from mmroute.hashing.extra_keys import HashedItem, check_block_size, check_token_ids
 from mmroute.hashing.pad_values import image_hash
 
-__all__ = ["local_block_hashes", "sequence_hashes"]
+__all__ = ["DynamoHashes", "local_block_hashes", "sequence_hashes"]
 
 _SEED: Final = 1337
 _LORA_SEED: Final = 0
 _NAMESPACE_SEED: Final = 1
 _WORD: Final = 1 << 64
 _WORD_BYTES: Final = 8
+
+
+class DynamoHashes(NamedTuple):
+    """The hashes of a prompt's full blocks, as Dynamo's router makes them: unsigned, 64 bits.
+
+    Attributes:
+        local: of each block by itself.
+        sequence: of each block with all blocks before it.
+    """
+
+    local: list[int]
+    sequence: list[int]
 
 
 def local_block_hashes(

@@ -107,6 +107,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         Check("versions", ok=True, detail=versions),
         Check("encoder", ok=True, detail=_encoder(model)),
         Check("block_hashes", ok=True, detail=_hasher()),
+        Check("model_id", ok=True, detail=_model_id(model)),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
         _check("requests", probed.problems, f"as they must be: {', '.join(probed.exact)}"),
@@ -154,6 +155,12 @@ def load_and_check(
         refused = Check("load", ok=False, detail=f"{error.reason}: {error}")
         return HealthReport(os.fspath(model), None, backend, (refused,))
     return check_model(resolved, *further)
+
+
+def _model_id(model: ResolvedModel) -> str:
+    if model.hashing.guessed:
+        return f"{model.model_id}, as the model was named here; --model-id gives the engine's own"
+    return model.model_id
 
 
 def _check(name: str, problems: Sequence[str], detail: str) -> Check:

@@ -7,7 +7,6 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`G
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypeAlias
 
 import numpy as np
@@ -17,13 +16,11 @@ from typing_extensions import TypedDict
 from mmroute.routing import Routing
 
 __all__ = [
-    "BlockForm",
     "DetokenizeResponse",
     "ErrorResponse",
     "Features",
     "GenerateRequest",
     "TokenizeResponse",
-    "block_hashes_of",
     "features_of",
 ]
 
@@ -70,7 +67,10 @@ class Features(TypedDict):
 
 
 class GenerateRequest(TypedDict):
-    """A rendered prompt: the body of ``/inference/v1/generate``. The last two are mmroute's own."""
+    """A rendered prompt: the body of ``/inference/v1/generate``.
+
+    From `block_hashes` on the keys are mmroute's own.
+    """
 
     request_id: str
     token_ids: _Integers
@@ -91,6 +91,8 @@ class GenerateRequest(TypedDict):
     kv_transfer_params: dict[str, Any] | None
     ec_transfer_params: dict[str, Any] | None
     block_hashes: NotRequired[list[str] | list[int]]
+    local_hashes: NotRequired[list[int]]
+    sequence_hashes: NotRequired[list[int]]
     inexact: NotRequired[dict[str, str]]
 
 
@@ -107,23 +109,6 @@ class ErrorResponse(TypedDict):
     """Any answer but an exact one."""
 
     error: ErrorInfo
-
-
-@dataclass(frozen=True, slots=True)
-class BlockForm:
-    """Which block hashes a request wants.
-
-    Attributes:
-        algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
-        block_size: in tokens; None for the engine's default.
-        seed: the engine's PYTHONHASHSEED.
-        as_integers: as the engine's events have them, not in hexadecimal.
-    """
-
-    algorithm: str | None
-    block_size: int | None
-    seed: str | None
-    as_integers: bool = False
 
 
 def features_of(routing: Routing) -> Features | None:
@@ -152,13 +137,3 @@ def features_of(routing: Routing) -> Features | None:
         "kwargs_data": None,
         "mm_metadata": None,
     }
-
-
-def block_hashes_of(routing: Routing, form: BlockForm) -> list[str] | list[int]:
-    """The block hashes that were asked for.
-
-    Raises:
-        InexactError: as `Routing.block_hashes`.
-    """
-    hashes = routing.block_hashes(form.algorithm, block_size=form.block_size, seed=form.seed)
-    return hashes.event_ints() if form.as_integers else hashes.hex()

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs
 from pydantic import BaseModel, TypeAdapter
 
 from mmroute.errors import Reason, shown
+from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
-from mmroute.server.answers import BlockForm
 from mmroute.server.bodies import parse_body, validated
 from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
@@ -289,12 +289,14 @@ def _block_form(given: str, seed: str | None) -> BlockForm | None:
         raise bad_request(
             f"block_size must be a positive integer, found {shown(size)}", "block_size"
         )
-    known = [known.value for known in Algorithm]
-    hashes = query.get("hashes", "hex")
-    if hashes not in ("hex", "int"):
-        raise bad_request(f"hashes must be hex or int, found {shown(hashes)}", "hashes")
+    known, forms = [known.value for known in Algorithm], [form.value for form in HashForm]
+    hashes = query.get("hashes", HashForm.HEX)
+    if hashes not in forms:
+        raise bad_request(
+            f"hashes must be one of {', '.join(forms)}, found {shown(hashes)}", "hashes"
+        )
     if algorithm is None:
-        return BlockForm(None, None if size is None else int(size), seed, hashes == "int")
+        return BlockForm(None, None if size is None else int(size), seed, HashForm(hashes))
     if algorithm not in known:
         raise bad_request(
             f"algorithm must be one of {', '.join(known)}, found {shown(algorithm)}", "algorithm"
@@ -303,7 +305,7 @@ def _block_form(given: str, seed: str | None) -> BlockForm | None:
         none_hash(algorithm, seed)
     except ValueError as error:
         raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
-    return BlockForm(algorithm, None if size is None else int(size), seed, hashes == "int")
+    return BlockForm(algorithm, None if size is None else int(size), seed, HashForm(hashes))
 
 
 def _is_block_size(text: str) -> bool:

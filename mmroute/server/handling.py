@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmroute.errors import Reason
+from mmroute.hash_forms import BlockForm
 from mmroute.routing import Routing
-from mmroute.server.answers import BlockForm
 from mmroute.server.models import LoadedModel, Models
 from mmroute.server.settings import ServerSettings
 

@@ -174,6 +174,13 @@ class _Caches(Collector):
             "mmroute_cache_misses", "Prompts long enough to be kept, and not known", labels=labels
         )
         kept = GaugeMetricFamily("mmroute_cache_bytes", "Bytes kept", labels=labels)
+        info = GaugeMetricFamily(
+            "mmroute_model_info",
+            "Models that are loaded, and the engine's model string that identities cover; always 1",
+            labels=["model", "model_id"],
+        )
+        for loaded in self._models.all_loaded():
+            info.add_metric([loaded.name, loaded.model.model_id], 1)
         # Models with the same files share what they keep; it is counted once.
         for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
             stats = loaded.normalizer.stats()
@@ -185,4 +192,4 @@ class _Caches(Collector):
                     hits.add_metric([loaded.name, name], reuse.hits)
                     misses.add_metric([loaded.name, name], reuse.misses)
                     kept.add_metric([loaded.name, name], reuse.kept_bytes)
-        yield from (hits, misses, kept)
+        yield from (info, hits, misses, kept)

@@ -356,6 +356,7 @@ class Models:
         fields = {
             "model": source.model,
             "model_id": model.model_id,
+            "model_id_guessed": model.hashing.guessed,
             "encoder": None if encoder is None else encoder.engine,
             "seconds": round(time.perf_counter() - began, 3),
         }

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from mmroute.hash_forms import HashForm
 from mmroute.hashing import Algorithm
 from mmroute.server.admin import AddModelRequest
 from mmroute.server.answers import (
@@ -71,6 +72,12 @@ _BLOCKS: Final = [
         "in": "query",
         "schema": {"enum": [algorithm.value for algorithm in Algorithm]},
         "description": "the engine's --prefix-caching-hash-algo",
+    },
+    {
+        "name": "hashes",
+        "in": "query",
+        "schema": {"enum": [form.value for form in HashForm]},
+        "description": "hex digits, integers as in the engine's events, or Dynamo's hashes",
     },
 ]
 _NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}

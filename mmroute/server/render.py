@@ -11,9 +11,10 @@ from typing import Any, Final
 from mmroute.engines.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, shown
+from mmroute.hash_forms import HashFields
 from mmroute.request import Request
 from mmroute.routing import Routing
-from mmroute.server.answers import GenerateRequest, block_hashes_of, features_of
+from mmroute.server.answers import GenerateRequest, features_of
 from mmroute.server.chats import exact, exact_chat
 from mmroute.server.errors import ApiError, bad_request, of_reason
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
@@ -135,10 +136,10 @@ def _answer(
     options = request.stream_options if request.stream else None
     try:
         features = features_of(routing)
-        hashes = None
+        hashes: HashFields = {}
         if context.blocks is not None:
             context.models.watch.resume()
-            hashes = block_hashes_of(routing, context.blocks)
+            hashes = context.blocks.of(routing)
             context.models.watch.lap(Stage.HASH)
     except InexactError as inexact:
         raise of_reason(inexact.reason, str(inexact), model=loaded.name) from None
@@ -164,8 +165,7 @@ def _answer(
         "kv_transfer_params": request.kv_transfer_params or None,
         "ec_transfer_params": request.ec_transfer_params or None,
     }
-    if hashes is not None:
-        answer["block_hashes"] = hashes
+    answer.update(hashes)  # type: ignore[typeddict-item]  # each of them is a key of it
     return answer
 
 

@@ -154,11 +154,21 @@ def test_block_hashes_on_demand(client: TestClient, models: Models, algorithm: s
         ("block_size=99999999999", "block_size"),
         ("algorithm=md5", "algorithm"),
         ("algorithm=xxhash", "algorithm"),  # needs a seed
+        ("hashes=base64", "hashes"),
     ],
 )
 def test_bad_block_forms(client: TestClient, query: str, param: str) -> None:
     response = client.post(f"{CHAT}?{query}", json={"messages": HI})
     assert error_of(response) == (400, "BadRequestError", param)
+
+
+def test_dynamos_hashes_on_demand(client: TestClient, models: Models) -> None:
+    messages = user(picture(64, 48), {"type": "text", "text": "what is this " * 20})
+    routing = models.find(None).normalizer.normalize(messages=messages)
+    query = f"{CHAT}?block_size=8&hashes=dynamo"
+    answer = client.post(query, json={"messages": messages}).json()
+    assert (answer["local_hashes"], answer["sequence_hashes"]) == routing.dynamo_hashes(8)
+    assert "block_hashes" not in answer
 
 
 def test_ids_that_no_engine_holds_have_no_block_hashes(client: TestClient) -> None:
@@ -694,8 +704,9 @@ def test_metrics(models: Models) -> None:
             assert metric(client, sample) == value, sample
         page = client.get("/metrics")
         assert page.headers["content-type"].startswith("text/plain")
-        for family in ("mmroute_build_info", "mmroute_cache_hits_total", "process_"):
-            assert family in page.text
+        model_id = models.find(None).model.model_id
+        shown = (f'model_id="{model_id}"', "mmroute_build_info", "mmroute_cache_hits_total")
+        assert [text for text in (*shown, "process_") if text not in page.text] == []
 
 
 def test_logs_hold_no_content(models: Models) -> None:

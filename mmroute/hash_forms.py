@@ -1,0 +1,77 @@
+"""The block hashes of an answer, in the form in which a router looks them up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypedDict
+
+from mmroute.errors import InexactError, Reason
+from mmroute.hashing import BlockHashes, PageHashes
+from mmroute.routing import Routing
+
+__all__ = ["BlockForm", "HashFields", "HashForm"]
+
+
+class HashForm(StrEnum):
+    """How hashes are written."""
+
+    HEX = "hex"
+    """In full, as hexadecimal digits."""
+    INT = "int"
+    """As the 64-bit integers of the engine's events: vLLM's unsigned, SGLang's signed."""
+    DYNAMO = "dynamo"
+    """The local and sequence hashes of Dynamo's router, whatever the engine."""
+
+
+class HashFields(TypedDict, total=False):
+    """What an answer has of hashes: `block_hashes`, or the others for Dynamo."""
+
+    block_hashes: list[str] | list[int]
+    local_hashes: list[int]
+    sequence_hashes: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockForm:
+    """Which block hashes a request wants.
+
+    Attributes:
+        algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
+        block_size: in tokens; None for the engine's default.
+        seed: the engine's PYTHONHASHSEED.
+        form: how they are written.
+    """
+
+    algorithm: str | None
+    block_size: int | None
+    seed: str | None
+    form: HashForm = HashForm.HEX
+
+    def of(self, routing: Routing) -> HashFields:
+        """The hashes of an answer.
+
+        Raises:
+            InexactError: as `Routing.block_hashes`, `Routing.page_hashes`, or
+                `Routing.dynamo_hashes`.
+        """
+        if self.form is HashForm.DYNAMO:
+            local, sequence = routing.dynamo_hashes(self.block_size)
+            return {"local_hashes": local, "sequence_hashes": sequence}
+        hashes: BlockHashes | PageHashes
+        if routing.hashing.pages:
+            hashes = routing.page_hashes(self._page_size())
+        else:
+            hashes = routing.block_hashes(
+                self.algorithm, block_size=self.block_size, seed=self.seed
+            )
+        return {"block_hashes": hashes.event_ints() if self.form is HashForm.INT else hashes.hex()}
+
+    def _page_size(self) -> int:
+        if self.block_size is None:
+            raise InexactError(
+                Reason.BLOCK_SIZE_UNKNOWN,
+                "the engine chooses the size of its pages by its attention backend; give the "
+                "worker's (its --page-size, or block_size of its BlockStored events)",
+            )
+        return self.block_size

@@ -1,0 +1,50 @@
+"""The forms in which ``mmroute blocks`` and the server give hashes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
+from mmroute.hash_forms import BlockForm, HashForm
+from mmroute.hashing import local_block_hashes, sequence_hashes
+from mmroute.model.files import EMBEDDED_MODEL
+
+CHAT = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
+
+
+def form(written: str, block_size: int | None = 4) -> BlockForm:
+    return BlockForm("sha256", block_size, None, HashForm(written))
+
+
+def test_dynamo_looks_up_pad_values_and_the_adapter() -> None:
+    routing = Normalizer.from_pretrained(EMBEDDED_MODEL).normalize(
+        messages=CHAT, images=[ImageSize(64, 48, uuid="cat")], lora=Lora("sql", "/sql")
+    )
+    padded = routing.pad_value_ids()
+    assert not np.array_equal(padded, routing.token_ids)
+    local = local_block_hashes(padded, block_size=4, lora_name="sql")
+    assert form("dynamo").of(routing) == {
+        "local_hashes": local,
+        "sequence_hashes": sequence_hashes(local),
+    }
+    assert routing.dynamo_hashes().local == local_block_hashes(
+        padded, block_size=16, lora_name="sql"
+    )
+
+
+def test_integers_are_those_of_events() -> None:
+    routing = Normalizer.from_pretrained(EMBEDDED_MODEL).normalize(prompt="a b c d e f g h")
+    hashes = routing.block_hashes(block_size=4)
+    assert form("int").of(routing) == {"block_hashes": hashes.event_ints()}
+    assert form("hex").of(routing) == {"block_hashes": hashes.hex()}
+
+
+def test_no_form_hides_what_is_not_known() -> None:
+    routing = Normalizer.from_pretrained(EMBEDDED_MODEL).normalize(
+        messages=CHAT, images=[ImageSize(64, 48)]
+    )
+    for written in HashForm:
+        with pytest.raises(InexactError) as caught:
+            form(written).of(routing)
+        assert caught.value.reason is Reason.IMAGE_IDENTITY_UNKNOWN
