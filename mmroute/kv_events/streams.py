@@ -1,0 +1,206 @@
+"""The messages of event publishers put in order: what is missing, repeated, or of a new process.
+
+Nothing here waits, reads a clock or opens a socket: messages go in, and what they mean comes out.
+Source: vLLM 0.33.0 ``distributed/kv_events.py`` (`ZmqEventPublisher`). A message has three frames:
+topic, sequence number (8 bytes, big-endian, from 0 in each process), payload. A replay is asked
+for by a number, and answered by all batches from there on that the publisher still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from mmroute.errors import EventsError
+from mmroute.kv_events.events import EventBatch, decode_events
+
+__all__ = ["Lost", "Message", "Received", "Restarted", "Source", "Streams"]
+
+_NUMBER_BYTES: Final = 8
+_FRAMES: Final = 3
+_END: Final = (-1).to_bytes(_NUMBER_BYTES, "big", signed=True)
+
+
+class Source(NamedTuple):
+    """One publisher: a data-parallel rank of a worker."""
+
+    topic: str
+    data_parallel_rank: int
+
+
+class Received(NamedTuple):
+    """One batch, in its place."""
+
+    source: Source
+    sequence: int
+    batch: EventBatch
+
+
+class Lost(NamedTuple):
+    """Batches that are not to be had: those numbered from `first` to `last`, both included.
+
+    Blocks that were removed in one of them seem to be held for ever. Forget the worker's blocks
+    unless they may be held in error.
+    """
+
+    source: Source
+    first: int
+    last: int
+    why: str
+
+
+class Restarted(NamedTuple):
+    """The worker's process is another one. Its cache is empty: forget all of its blocks."""
+
+    source: Source
+
+
+Message: TypeAlias = Received | Lost | Restarted
+"""What a subscriber gives."""
+
+
+class _Arrived(NamedTuple):
+    source: Source
+    sequence: int
+    payload: bytes
+    batch: EventBatch
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One publisher's sequence numbers."""
+
+    source: Source
+    next: int = 0
+    last_payload: bytes = b""
+    last_time: float = float("-inf")
+
+    def put(self, new: _Arrived) -> Iterator[Message]:
+        """A message, of which those before it are not to be had if they are missing."""
+        if new.sequence < self.next:
+            # A message that comes again was made before the last one, one of a new process after.
+            if new.batch.ts <= self.last_time:
+                return
+            yield self.restarted()
+        if new.sequence > self.next:
+            why = "they were not received, and no replay has them"
+            yield Lost(self.source, self.next, new.sequence - 1, why)
+        self.next, self.last_payload = new.sequence + 1, new.payload
+        self.last_time = new.batch.ts
+        yield Received(self.source, new.sequence, new.batch)
+
+    def restarted(self) -> Restarted:
+        """Begin again."""
+        self.next, self.last_payload, self.last_time = 0, b"", float("-inf")
+        return Restarted(self.source)
+
+
+@dataclass(slots=True)
+class Streams:
+    """All publishers that one subscriber hears, or the one that it can ask for replays.
+
+    Attributes:
+        replays: whether there is a publisher that can be asked; then there is no other.
+        most_waiting: bytes of messages kept while a replay runs. More are let go, and asked for
+            again.
+    """
+
+    replays: bool = False
+    most_waiting: int = 64 << 20
+    _streams: dict[Source, _Stream] = field(default_factory=dict)
+    _waiting: list[_Arrived] = field(default_factory=list)
+    _waiting_bytes: int = 0
+    _asking: bool = False
+    _request: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.replays:
+            self._ask(0)  # what was published before anybody listened
+
+    def take_request(self) -> bytes | None:
+        """The replay to be asked for now, as the publisher wants it; None for none.
+
+        What is left of an earlier replay must not come after it.
+        """
+        number, self._request = self._request, None
+        return None if number is None else number.to_bytes(_NUMBER_BYTES, "big")
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether a replay was asked for, and has not ended."""
+        return self._asking
+
+    def received(self, frames: Sequence[bytes]) -> Iterator[Message]:
+        """What follows from a message of the publishers."""
+        new = self._arrived(frames)
+        if isinstance(new, Lost):
+            yield new
+        elif self._asking:
+            self._wait(new)
+        elif self.replays and new.sequence > self._stream(new.source).next:
+            self._wait(new)
+            self._ask(self._stream(new.source).next)
+        else:
+            for message in self._stream(new.source).put(new):
+                yield message
+                if isinstance(message, Restarted) and self.replays and new.sequence:
+                    self._wait(new)
+                    self._ask(0)
+                    return
+
+    def replayed(self, frames: Sequence[bytes]) -> Iterator[Message]:
+        """What follows from a part of a replay."""
+        if not self._asking or self._request is not None:
+            return  # of a replay that is of no use any more
+        if frames[1:2] == [_END]:
+            yield from self.ended()
+            return
+        new = self._arrived(frames)
+        if isinstance(new, Lost):
+            yield new
+            return
+        stream = self._stream(new.source)
+        if new.sequence >= stream.next:
+            yield from stream.put(new)
+        elif new.sequence == stream.next - 1 and new.payload != stream.last_payload:
+            yield stream.restarted()  # another process has other batches by the same numbers
+            self._ask(0)
+
+    def ended(self) -> Iterator[Message]:
+        """What follows where a replay has ended, or does not come."""
+        self._asking = False
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        for new in waiting:
+            yield from self._stream(new.source).put(new)
+
+    def _stream(self, source: Source) -> _Stream:
+        return self._streams.setdefault(source, _Stream(source))
+
+    def _wait(self, new: _Arrived) -> None:
+        if self._waiting_bytes < self.most_waiting:
+            self._waiting.append(new)
+            self._waiting_bytes += len(new.payload)
+
+    def _ask(self, number: int) -> None:
+        # The last batch that is known comes along: by it a new process is told from the old one.
+        self._asking, self._request = True, max(0, number - 1)
+
+    def _arrived(self, frames: Sequence[bytes]) -> _Arrived | Lost:
+        if len(frames) != _FRAMES or len(frames[1]) != _NUMBER_BYTES:
+            why = f"a message of {len(frames)} frames is none of vLLM's publisher"
+            return Lost(Source("", 0), 0, 0, why)
+        topic, number = frames[0].decode("utf-8", "replace"), int.from_bytes(frames[1], "big")
+        try:
+            batch = decode_events(frames[2])
+        except EventsError as error:
+            return self._unreadable(topic, number, frames[2], str(error))
+        return _Arrived(Source(topic, batch.data_parallel_rank or 0), number, frames[2], batch)
+
+    def _unreadable(self, topic: str, number: int, payload: bytes, why: str) -> Lost:
+        of_topic = (stream for stream in self._streams.values() if stream.source.topic == topic)
+        for stream in of_topic:  # the payload would tell the rank
+            if stream.next == number:
+                stream.next, stream.last_payload = number + 1, payload
+                return Lost(stream.source, number, number, why)
+        return Lost(Source(topic, 0), number, number, why)

@@ -1,0 +1,129 @@
+"""The subscriber against sockets like those of vLLM's publisher, with recorded payloads."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+
+import pytest
+import zmq
+from comparison import read_vectors
+from paths import VECTORS
+
+from mmroute.kv_events import BlockIndex, Lost, Received, Restarted, Subscriber
+from mmroute.kv_events.streams import Message
+
+pytestmark = pytest.mark.process
+PAYLOADS = [
+    bytes.fromhex(case["payload"])
+    for case in read_vectors(VECTORS / "kv_events" / "batches.jsonl")[1]
+    if case.get("stream") == "bytes"
+]
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+class Worker:
+    """The sockets of a publisher, and its thread that answers replays."""
+
+    def __init__(self) -> None:
+        self.context = zmq.Context()
+        self.events = self.context.socket(zmq.XPUB)  # as PUB, and tells of subscribers
+        self.replays = self.context.socket(zmq.ROUTER)
+        ports = [s.bind_to_random_port("tcp://127.0.0.1") for s in (self.events, self.replays)]
+        self.endpoint, self.replay_endpoint = (f"tcp://127.0.0.1:{port}" for port in ports)
+        self.sent: list[list[bytes]] = []
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self.answer)
+        self.thread.start()
+
+    def answer(self) -> None:
+        while not self.ending.is_set():
+            if self.replays.poll(20):
+                client, empty, number = self.replays.recv_multipart()
+                for frames in (*(f for f in list(self.sent) if f[1] >= number), [b"", END, b""]):
+                    self.replays.send_multipart([client, empty, *frames])
+
+    def close(self) -> None:
+        self.ending.set()
+        self.thread.join()
+        self.context.destroy(linger=0)
+
+    def publish(self, *payloads: bytes, heard: bool = True) -> None:
+        for payload in payloads:
+            frames = [b"kv@w", len(self.sent).to_bytes(8, "big"), payload]
+            self.sent.append(frames)
+            if heard:
+                self.events.send_multipart(frames)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    one = Worker()
+    yield one
+    one.close()
+
+
+def told(messages: Iterable[Message]) -> list[int]:
+    """The numbers of batches, of which none may be lost."""
+    found = list(messages)
+    assert not [m for m in found if isinstance(m, Lost | Restarted)]
+    return [m.sequence for m in found if isinstance(m, Received)]
+
+
+def test_what_was_missed_is_replayed_and_enters_the_index(worker: Worker) -> None:
+    worker.publish(*PAYLOADS[:2], heard=False)
+    index = BlockIndex()
+    with Subscriber(
+        worker.endpoint, topic="kv@", replay_endpoint=worker.replay_endpoint
+    ) as subscriber:
+        messages = iter(subscriber)
+        assert told(next(messages) for _ in range(2)) == [0, 1]
+        worker.events.recv()  # it has subscribed
+        worker.publish(PAYLOADS[2], heard=False)
+        worker.publish(PAYLOADS[3])
+        for message in (next(messages) for _ in range(2)):
+            assert isinstance(message, Received)
+            index.apply("w", message.batch)
+    assert index.longest_prefixes([]) == {("w", 0): 0}
+
+
+def test_asyncio_receives_the_same(worker: Worker) -> None:
+    async def first(count: int) -> list[Message]:
+        found = []
+        with Subscriber(worker.endpoint, replay_endpoint=worker.replay_endpoint) as subscriber:
+            async for message in subscriber:
+                found.append(message)
+                if len(found) == count:
+                    break
+        return found
+
+    worker.publish(*PAYLOADS)
+    assert told(asyncio.run(first(len(PAYLOADS)))) == list(range(len(PAYLOADS)))
+
+
+def test_publishers_connect_to_a_subscriber_that_binds() -> None:
+    with zmq.Context() as context, Subscriber("tcp://127.0.0.1:*", bind=True) as subscriber:
+        publisher = context.socket(zmq.PUB)
+        publisher.connect(subscriber._events.getsockopt_string(zmq.LAST_ENDPOINT))
+        found: list[Message] = []
+        while not found:  # what is sent before it is connected is lost
+            publisher.send_multipart([b"", bytes(8), PAYLOADS[0]])
+            found = subscriber.receive(0.1)
+        assert told(found)[:1] == [0]
+        publisher.close(linger=0)
+    with pytest.raises(ValueError, match="one publisher"):
+        Subscriber("tcp://*:1", bind=True, replay_endpoint="tcp://a:1")
+
+
+def test_it_ends_when_it_is_closed_from_another_thread(worker: Worker) -> None:
+    subscriber = Subscriber(worker.endpoint)
+    threading.Timer(0.1, subscriber.close).start()
+    assert list(subscriber) == []
+
+
+def test_importing_mmroute_loads_no_zmq() -> None:
+    code = "import sys, mmroute, mmroute.kv_events; assert 'zmq' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
