@@ -35,6 +35,8 @@ class Cause(StrEnum):
     """The same images and the same text, put together in another order."""
     SPECIAL_TOKEN_SPLIT = "special_token_split"
     """A special token is one ID for one of the two, and ordinary pieces for the other."""
+    TOKENIZER_CLASS = "tokenizer_class"
+    """The oracle's tokenizer is built by another class: other pipeline, options or tokens."""
     DECODE_ROUND_TRIP = "decode_round_trip"
     """The same text, in other IDs: one of the two has decoded and encoded it again."""
     TEMPLATE = "template"

@@ -9,6 +9,7 @@ from mmroute.errors import InexactError
 from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
+from mmroute.parity.tokenizer_causes import telling_texts
 from mmroute.request import Request
 
 __all__ = [
@@ -178,7 +179,7 @@ def _systems() -> dict[str, _Request]:
 
 
 def _texts(model: ResolvedModel) -> Iterator[Case]:
-    special = list(_LOOKALIKES)
+    special = [*_LOOKALIKES, *telling_texts(model)]
     special += [f"x{text} y {text}" for text in own_texts(model)[1:]]
     for kind, texts in (
         ("unicode", TEXTS),

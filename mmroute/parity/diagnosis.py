@@ -24,6 +24,7 @@ from mmroute.parity.text_causes import (
     template,
     wrong_fill,
 )
+from mmroute.parity.tokenizer_causes import tokenizer_class
 from mmroute.request_lines import request_of
 
 __all__ = ["Cause", "Diagnosis", "diagnose"]
@@ -35,6 +36,7 @@ _SHOWN: Final = 8
 _CHECKS: Final[tuple[Callable[[Difference], Diagnosis | None], ...]] = (
     bos,
     wrong_fill,
+    tokenizer_class,
     special_token_split,
     orientation,
     wrong_count,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -13,12 +14,12 @@ from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.model.files import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.engine_classes import engine_class
+from mmroute.tokenizers.engine_classes import FILE, engine_class
 from mmroute.tokenizers.formats.fast import HfTokenizer, pieces_of
 from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
-__all__ = ["load_hf_model", "load_tokenizer_json"]
+__all__ = ["builds", "load_hf_model", "load_tokenizer_json"]
 
 _FORMAT: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
@@ -98,8 +99,7 @@ def _pipeline(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
     for field in ("split_special_tokens", "fix_mistral_regex"):
         if config.get(field):
             raise _unverified(files, f"{field} is set, which was not checked")
-    declared = config.get("tokenizer_class") or model.get("tokenizer_class")
-    name = str(declared) if declared else None
+    name = _declared_class(files)
     if pipelines:
         chosen = pipelines.get((name or "*").removesuffix("Fast"), pipelines.get("*"))
         expected = f"this family was checked only with {', '.join(sorted(pipelines))}"
@@ -111,8 +111,14 @@ def _pipeline(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
         if isinstance(remote, list) or (isinstance(remote, dict) and "AutoTokenizer" in remote):
             raise _unverified(files, "auto_map names a tokenizer that is code of the model's own")
     if chosen is None:
-        raise _unverified(files, f"tokenizer_class is {declared!r}, and {expected}")
+        raise _unverified(files, f"tokenizer_class is {name!r}, and {expected}")
     return chosen
+
+
+def _declared_class(files: ModelFiles) -> str | None:
+    configured, model = files.object(_CONFIG), files.object("config.json")
+    declared = configured.get("tokenizer_class") or model.get("tokenizer_class")
+    return str(declared) if declared else None
 
 
 def _unverified(files: ModelFiles, why: str) -> ModelError:
@@ -123,9 +129,58 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
     )
 
 
-def _build(files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths) -> HfTokenizer:
-    special = read_special_tokens(files, pipeline.defaults if pipeline is not None else None)
+def builds(
+    files: ModelFiles, pipelines: Mapping[str, str]
+) -> Iterator[tuple[str, Callable[[], HfTokenizer]]]:
+    """What several classes would make of a model's tokenizer.json.
+
+    The first is the one that is chosen; of the others the smallest changes come first. Considered
+    are the file as it is written, the class that the model declares, and the one that the engine
+    takes for its type.
+
+    Args:
+        files: the model.
+        pipelines: as in `load_hf_model`.
+
+    Yields:
+        How the tokenizer would be built, and what builds it, which may raise a `ModelError`.
+    """
+    chosen = PIPELINES.get(_pipeline(files, pipelines))
+    model_type, declared = files.object("config.json").get("model_type"), _declared_class(files)
+    engines = engine_class(model_type if isinstance(model_type, str) else None, declared)
+    yield "as now", partial(_build, files, chosen, _REFERENCE)
+    names = dict.fromkeys([engines or FILE, (declared or FILE).removesuffix("Fast")])
+    for name, other in [(name, PIPELINES[name]) for name in names if name in PIPELINES]:
+        if other == chosen:
+            continue
+        tokens = ", ".join(map(repr, sorted(set(other.defaults.values()))))
+        yield (
+            f"with the special tokens that {name} has by default ({tokens})",
+            partial(_build, files, chosen, _REFERENCE, defaults=other.defaults),
+        )
+        yield (
+            f"with the options that {name} gives the BPE model (without ignore_merges)",
+            partial(_build, files, chosen, _REFERENCE, model_of=other),
+        )
+        yield f"as {name} builds it", partial(_build, files, other, _REFERENCE)
+    if chosen is not None:
+        yield "from tokenizer.json as it is written", partial(_build, files, None, _REFERENCE)
+
+
+def _build(
+    files: ModelFiles,
+    pipeline: Pipeline | None,
+    fast_paths: FastPaths,
+    *,
+    defaults: Mapping[str, str] | None = None,
+    model_of: Pipeline | None = None,
+) -> HfTokenizer:
+    if defaults is None and pipeline is not None:
+        defaults = pipeline.defaults
+    special = read_special_tokens(files, defaults)
     declared = _declared(files, pipeline, special)
+    if model_of is not None:
+        declared["model"] = _model(files, declared.get("model"), model_of, special)
     try:
         backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     except Exception as error:  # `tokenizers` raises bare Exception
