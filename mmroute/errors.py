@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 __all__ = [
+    "EngineVersionWarning",
     "EventsError",
     "InexactError",
     "MmrouteError",
@@ -198,6 +199,10 @@ class EventsError(MmrouteError):
 
 class ModelIdWarning(UserWarning):
     """Block hashes cover the engine's model string, and it was not given."""
+
+
+class EngineVersionWarning(UserWarning):
+    """A server's engine is of a version that is not known, or whose block hashes are others."""
 
 
 def invalid(message: str) -> InexactError:

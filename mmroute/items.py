@@ -76,6 +76,7 @@ class ImageFile:
         size: as it is shown, and the client's own name for it.
         stored: as it is stored in the file, before any EXIF rotation.
         converted: whether the engine has to convert the picture to RGB.
+        mode: of its colours, as Pillow calls it.
         data: the whole file.
     """
 
@@ -83,6 +84,7 @@ class ImageFile:
     size: ImageSize
     stored: ImageSize
     converted: bool
+    mode: str
     data: bytes = field(repr=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 from functools import partial
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.cli.common import Commands, add_command, engine_settings, model_arguments, print_table
-from mmroute.health.self_check import load_and_check
+from mmroute.engines import find_engine
+from mmroute.errors import InexactError
+from mmroute.health.self_check import Check, HealthReport, load_and_check
 from mmroute.model.files import find_model
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.vectors import VectorsOracle
@@ -22,7 +25,7 @@ __all__ = ["add_doctor", "add_spec"]
 
 _EXIT_UNHEALTHY: Final = 1
 _DOCTOR_EPILOG = """\
-exit status: 0 healthy; 1 not, or not to be loaded; 2 bad usage
+exit status: 0 healthy; 1 not, or not to be loaded, or with --strict a warning; 2 bad usage
 """
 _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
@@ -55,6 +58,14 @@ def add_doctor(commands: Commands) -> None:
     doctor.add_argument(
         "--vectors", metavar="FILE", type=Path, help="compare a few of these as well"
     )
+    doctor.add_argument(
+        "--engine",
+        metavar="URL",
+        help="ask this running engine for its version: is it proved, read or unknown, and does it "
+        "have the rules that are matched?",
+    )
+    doctor.add_argument("--api-key", help="of the engine")
+    doctor.add_argument("--strict", action="store_true", help="exit status 1 for warnings, too")
 
 
 def add_spec(commands: Commands) -> None:
@@ -122,6 +133,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
         revision=arguments.revision,
         engine_settings=engine_settings(arguments),
     )
+    if arguments.engine is not None and report.family is not None:
+        report = _with_engine(report, arguments)
     if arguments.json:
         print(json.dumps(report.as_json(), ensure_ascii=False))
     else:
@@ -131,7 +144,26 @@ def _doctor(arguments: argparse.Namespace) -> int:
         for warning in report.warnings:
             print(f"warning: {warning}")
         print("healthy" if report.healthy else "not healthy")
-    return 0 if report.healthy else _EXIT_UNHEALTHY
+    well = report.healthy and not (arguments.strict and report.warnings)
+    return 0 if well else _EXIT_UNHEALTHY
+
+
+def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthReport:
+    """The report with a line on a running engine, and a warning if it has other rules."""
+    from mmroute.net.transport import Transport  # loads httpcore
+    from mmroute.remote.engine_version import ask_engine
+    from mmroute.remote.settings import Remote
+
+    warning = ""
+    try:
+        with contextlib.closing(Transport(Remote(arguments.engine, arguments.api_key))) as engine:
+            running = ask_engine(engine)
+        check = Check("engine", ok=True, detail=str(running))
+        warning = running.warning(find_engine(arguments.backend))
+    except (InexactError, ValueError) as error:
+        check = Check("engine", ok=False, detail=str(error))
+    warnings = (*report.warnings, warning) if warning else report.warnings
+    return dataclasses.replace(report, checks=(*report.checks, check), warnings=warnings)
 
 
 def _spec_check(arguments: argparse.Namespace) -> int:

@@ -146,7 +146,8 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
     )
     answers.add_argument(
         "--strict", action="store_true",
-        help="refuse prompt together with messages, and tools that would need a parser",
+        help="refuse prompt together with messages, and tools that would need a parser; end with "
+        "exit status 1 where the fallback is an engine of other rules, or of an unknown version",
     )  # fmt: skip
     answers.add_argument(
         "--trust-request-mm-kwargs", action="store_true", help="as vLLM's option of this name"

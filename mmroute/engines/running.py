@@ -75,8 +75,8 @@ class RunningEngine:
             return f"{self}, but {answers}: load the model with backend {self.backend!r}"
         if self.profile.era != matched.era:
             return (
-                f"{self}, but {answers}: image identities and block hashes differ; load the model "
-                f"with backend {self.backend!r}"
+                f"{self}, but {answers}: image identities and block hashes may differ; load the "
+                f"model with backend {self.backend!r}"
             )
         return ""
 

@@ -53,11 +53,13 @@ class ImageHeader:
         upright: width and height as they are shown, after any orientation was applied.
         converted: whether the engine has to convert the picture to RGB, which it tells apart
             when it names the image.
+        mode: as Pillow calls it: ``RGB``, ``RGBA``, ``P`` and so on.
     """
 
     stored: tuple[int, int]
     upright: tuple[int, int]
     converted: bool
+    mode: str
 
 
 def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
@@ -110,6 +112,7 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
         stored=(width, height),
         upright=(height, width) if turned else (width, height),
         converted=image.mode != "RGB" or transparent,
+        mode=image.mode,
     )
 
 
@@ -128,7 +131,8 @@ def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | N
     else:
         return None
     stored = (found.width, found.height)
-    return ImageHeader(stored=stored, upright=stored, converted=found.transparent)
+    mode = "RGBA" if found.transparent else "RGB"
+    return ImageHeader(stored=stored, upright=stored, converted=found.transparent, mode=mode)
 
 
 class _FewReads:

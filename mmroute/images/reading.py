@@ -52,7 +52,7 @@ def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = 
         data = decode_data_url(_checked_url(source))
     header = _header(io.BytesIO(data), complete=True)
     size = ImageSize(*(header.upright if upright else header.stored), uuid)
-    return ImageFile(size, ImageSize(*header.stored), header.converted, data)
+    return ImageFile(size, ImageSize(*header.stored), header.converted, header.mode, data)
 
 
 def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, Unpack
 
 from mmroute.batch import normalize_many
-from mmroute.errors import InexactError, ModelError, Reason, did_you_mean, shown
+from mmroute.engines.vllm.profile import VLLM
+from mmroute.errors import (
+    EngineVersionWarning,
+    InexactError,
+    ModelError,
+    Reason,
+    did_you_mean,
+    shown,
+)
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
 from mmroute.net.transport import Transport
+from mmroute.remote.engine_version import ask_engine
 from mmroute.remote.model_list import served_models
 from mmroute.remote.requests import chat_request, prompt_request
 from mmroute.remote.responses import read_response
@@ -29,10 +39,14 @@ class RemoteNormalizer:
     Attributes:
         model: the name the server has for the model.
         remote: the server.
+        engine: that answers there, as it names itself. Block hashes follow its rules.
     """
 
     def __init__(self, model: str, remote: Remote) -> None:
-        """Ask the server for the model, and for one rendered prompt.
+        """Ask the server for its version, for the model, and for one rendered prompt.
+
+        Warns (`EngineVersionWarning`) of a version that is not known, or whose block hashes are
+        made otherwise than the newest one's.
 
         Raises:
             ModelError: `remote_unavailable`, `model_not_found`.
@@ -42,11 +56,18 @@ class RemoteNormalizer:
         self._transport = Transport(remote)
         self._reuse = HashReuse(FastPaths().hash_cache_bytes)
         try:
+            self.engine = ask_engine(self._transport)
+            profile = self.engine.profile
+            self._hashing = (profile or VLLM).hashing
             self._check_model()
             self._check_rendering()
         except InexactError as error:
             self.close()
             raise ModelError(error.reason, str(error)) from error
+        if profile is None or profile.hashing != VLLM.hashing:
+            rules = f"vLLM {VLLM.version}'s" if profile is None else "its own"
+            message = f"{self._transport.name} is {self.engine}. Block hashes follow {rules} rules"
+            warnings.warn(message, EngineVersionWarning, stacklevel=4)
 
     def __repr__(self) -> str:
         return f"<RemoteNormalizer of {self.model}: {self._transport.name}>"
@@ -93,6 +114,7 @@ class RemoteNormalizer:
             items=rendered.items,
             lora=request.lora,
             cache_salt=request.cache_salt,
+            hashing=self._hashing,
             _token_ids=rendered.token_ids,
             _reuse=self._reuse,
         )

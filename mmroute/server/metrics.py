@@ -19,6 +19,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
 from mmroute.server.handling import HandlerResult
 from mmroute.server.models import Models
@@ -74,6 +75,12 @@ class Metrics:
             "mmroute_fallbacks_total",
             "Requests handed to the fallback, by what it answered: a status, or failed",
             ["reason", "status"], registry=registry,
+        )  # fmt: skip
+        self._fallback_engine = Gauge(
+            "mmroute_fallback_matches",
+            "1 if the fallback is an engine of the rules that are matched, 0 if not; by its "
+            "version, and whether that is proved, read or unknown",
+            ["engine", "version", "evidence"], registry=registry,
         )  # fmt: skip
         self._rejected = Counter(
             "mmroute_rejected_total",
@@ -153,6 +160,12 @@ class Metrics:
     def fallback(self, reason: str, status: str) -> None:
         """Count what the fallback answered."""
         self._fallbacks.labels(reason, status).inc()
+
+    def fallback_engine(self, running: RunningEngine, *, matches: bool) -> None:
+        """State which engine the fallback is, instead of the one before."""
+        self._fallback_engine.clear()
+        labels = (running.engine, running.version, running.evidence.value)
+        self._fallback_engine.labels(*labels).set(matches)
 
     def rejected(self, limit: str) -> None:
         """Count a request that met a limit."""

@@ -28,7 +28,12 @@ def pages(
     models: Models, settings: ServerSettings, metrics: Metrics, drain: Drain
 ) -> Mapping[str, Callable[[Exchange], Response]]:
     """What each path is answered with."""
-    version = {"version": models.backend.version, "mmroute": version_of("mmroute")}
+    matched = models.backend
+    version = {
+        "version": matched.version,
+        "engine": matched.name,
+        "mmroute": version_of("mmroute"),
+    }
 
     def show_health(_: Exchange) -> Response:
         return Response(200 if models.ready and not drain.begun else 503)

@@ -19,6 +19,7 @@ from mmroute.server.endpoints import Endpoints, Handler
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route
 from mmroute.server.fallback import Fallback
+from mmroute.server.fallback_version import watch_fallback
 from mmroute.server.http import Head, Response, error_response, json_response
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
@@ -68,7 +69,8 @@ class Service:
         models: to serve.
         settings: limits and choices.
         drain: set when the server is about to stop.
-        on_failure: called with a message where a model cannot be loaded; nothing else is done.
+        on_failure: called with a message where a model cannot be loaded, or where the settings
+            are strict and the fallback is of other rules; nothing else is done.
 
     Raises:
         ValueError: the fallback's URL is malformed.
@@ -115,16 +117,22 @@ class Service:
         if settings.admin_key is not None:
             self._keys.append((_ADMIN, _digests((settings.admin_key,))))
             self._admin = AdminRoutes(models, self._endpoints)
-        self._loading: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to load the models; ``/health`` says when that is done."""
-        self._loading = asyncio.create_task(_load(self._models, self._on_failure))
+        matched = self._models.backend
+        self._tasks = [
+            asyncio.create_task(_load(self._models, self._on_failure)),
+            asyncio.create_task(
+                watch_fallback(self.settings, matched, self.metrics, self._on_failure)
+            ),
+        ]
 
     async def close(self) -> None:
         """Let go of connections and threads, as far as they end."""
-        if self._loading is not None:
-            self._loading.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._endpoints.close()
         if self._fallback is not None:
             await self._fallback.close()

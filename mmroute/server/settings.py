@@ -48,7 +48,8 @@ class ServerSettings:
         fallback_url: of a real vLLM render, for `InexactPolicy.FALLBACK`.
         fallback_api_key: sent to it as a bearer token.
         fallback_timeout: seconds for the whole of one request to it.
-        strict: refuse `prompt` together with `messages`, and tools without a parser.
+        strict: refuse `prompt` together with `messages`, and tools without a parser; end where the
+            fallback is an engine of other rules.
         trust_request_mm_kwargs: let requests set `mm_processor_kwargs`, as vLLM's option does.
         tokenizer_info: serve ``/tokenizer_info``.
         api_keys: of which ``/v1`` needs one; empty for none.

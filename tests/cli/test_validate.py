@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from paths import ROOT, VECTORS
+from scripted_server import ScriptedServer
 from small_models import Files
 
 from mmroute import ModelError, Normalizer, Reason
@@ -171,6 +172,25 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert "vectors" in {check["name"] for check in report["checks"]}
     status, text = run(capsys, "doctor", EMBEDDED_MODEL)
     assert (status, text.splitlines()[-1]) == (0, "healthy")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("said", "line", "warns"),
+    [("0.33.0", "proved", False), ("0.12.0", "unknown", True), ("0.34.0", "unknown", True)],
+)
+def test_doctor_says_how_an_engine_s_version_is_known(
+    capsys: pytest.CaptureFixture[str], said: str, line: str, *, warns: bool
+) -> None:
+    with ScriptedServer() as server:
+        server.routes["/version"] = 200, {"version": said}
+        arguments = ("doctor", EMBEDDED_MODEL, "--engine", server.url)
+        status, text = run(capsys, *arguments)
+        assert status == 0
+        (shown,) = (row for row in text.splitlines() if row.startswith("engine "))
+        assert f"vllm {said}: {line}" in shown
+        assert (f"warning: vllm {said}" in text) == warns
+        assert run(capsys, *arguments, "--strict")[0] == warns
 
 
 def test_doctor_of_what_cannot_be_loaded(

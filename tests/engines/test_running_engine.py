@@ -41,7 +41,8 @@ def test_a_version_is_proved_read_or_unknown(engine: str, said: str, evidence: E
     ("engine", "said", "matched", "says"),
     [
         ("vllm", "0.33.0", "vllm", ""),
-        ("vllm", "0.31.0", "vllm", ""),
+        ("vllm", "0.33.1", "vllm", ""),
+        ("vllm", "0.31.0", "vllm", "'vllm==0.31.0'"),
         ("vllm", "0.27.1", "vllm==0.28", ""),
         ("sglang", "0.5.23", "sglang", ""),
         ("vllm", "0.28.0", "vllm", "'vllm==0.28.0'"),

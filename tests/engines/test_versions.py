@@ -44,8 +44,8 @@ def test_hashes_are_those_of_the_version(line: dict[str, Any]) -> None:
 def test_identities_are_those_of_the_version(line: dict[str, Any]) -> None:
     engine = find_engine(f"vllm=={line['version']}")
     found = []
-    for converted in (False, True):
-        image = ImageFile(ImageSize(3, 2), ImageSize(3, 2), converted, b"file")
+    for mode in ("RGB", "RGBA"):
+        image = ImageFile(ImageSize(3, 2), ImageSize(3, 2), mode == "RGBA", mode, b"file")
         identity = engine.identify(
             image,
             overrides=Overrides({}, {}),

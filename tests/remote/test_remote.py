@@ -8,9 +8,11 @@ import inspect
 import json
 import os
 import pickle
+import re
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -27,8 +29,12 @@ from server_cases import png_url
 from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Lora, ModelError, Normalizer, Reason, Remote, Routing
+from mmroute.engines import find_engine
+from mmroute.errors import EngineVersionWarning
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.forwarding import vllm_generate, vllm_generate_cached
+from mmroute.hashing import HashedItem
+from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.images import read_image
 from mmroute.items import size_of
 from mmroute.model.files import EMBEDDED_MODEL
@@ -596,6 +602,8 @@ def send(connection: socket.socket, value: Any) -> None:
 def greet(connection: socket.socket) -> None:
     """What a client asks first, and wants to hear."""
     receive(connection)
+    send(connection, {"version": "0.33.0"})
+    receive(connection)
     send(connection, {"data": [{"id": "m", "parent": None}]})
     receive(connection)
     send(connection, [{"token_ids": [1], "features": None}])
@@ -765,7 +773,7 @@ def test_the_api_key(scripted: ScriptedServer) -> None:
 def test_a_url_may_end_in_v1(scripted: ScriptedServer) -> None:
     with Normalizer.from_pretrained("m", remote=f"{scripted.url}/v1/") as remote:
         assert remote.normalize(prompt="a").exact
-    assert {path for path, _ in scripted.asked} == {"/v1/models", COMPLETION}
+    assert {path for path, _ in scripted.asked} == {"/version", "/v1/models", COMPLETION}
 
 
 @pytest.mark.parametrize(
@@ -802,3 +810,42 @@ def test_nothing_else_goes_with_a_server() -> None:
             Normalizer.from_pretrained("m", remote="http://h", **other)
     with pytest.raises(TypeError, match="URL or a Remote"):
         Normalizer.from_pretrained("m", remote=3)  # type: ignore[call-overload]  # what is tested
+
+
+@pytest.mark.parametrize("said", ["0.12.0", "0.28.0", "0.34.0", "0.33.1.dev7+g0a1b2c3"])
+def test_a_server_of_other_rules_is_told(scripted: ScriptedServer, said: str) -> None:
+    scripted.routes["/version"] = 200, {"version": said}
+    with pytest.warns(EngineVersionWarning, match=re.escape(f"vllm {said}: ")):
+        connect(scripted).close()
+
+
+@pytest.mark.parametrize("said", ["0.33.0+cu130", "0.31.0"])
+def test_a_server_of_the_newest_rules_is_not_warned_of(scripted: ScriptedServer, said: str) -> None:
+    scripted.routes["/version"] = 200, {"version": said}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EngineVersionWarning)
+        connect(scripted).close()
+
+
+def test_block_hashes_follow_the_rules_of_the_server_s_version(scripted: ScriptedServer) -> None:
+    images = [RANGE | {"offset": 1, "length": 15}]
+    features = {"mm_hashes": {"image": ["aa"]}, "mm_placeholders": {"image": images}}
+    scripted.routes[CHAT] = 200, {"token_ids": list(range(32)), "features": features}
+    scripted.routes["/version"] = 200, {"version": "0.28.0"}
+    with pytest.warns(EngineVersionWarning), connect(scripted) as remote:
+        routing = remote.normalize(messages=user(picture(8, 8)))
+    with pytest.raises(InexactError, match="PYTHONHASHSEED"):
+        routing.block_hashes()
+    assert (
+        routing.block_hashes(seed="0").hex()
+        == hash_older_blocks(
+            routing.token_ids,
+            [HashedItem("aa", 1, 15)],
+            find_engine("vllm==0.28").hashing,
+            algorithm="sha256",
+            block_size=16,
+            seed="0",
+            lora=None,
+            cache_salt=None,
+        ).hex()
+    )

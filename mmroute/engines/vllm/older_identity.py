@@ -1,23 +1,25 @@
-"""Identities of items before vLLM 0.31: digests whose parts are neither framed nor tagged.
+"""Identities of items before vLLM 0.33, and before 0.31, where digests were not framed.
 
-Source: vLLM 0.30.0 ``multimodal/hasher.py`` and ``multimodal/media/image.py``; 0.28.0, 0.26.0,
-0.23.0, 0.18.0 and 0.15.0 likewise.
+Source: vLLM 0.32.0 ``multimodal/image.py``; vLLM 0.30.0 ``multimodal/hasher.py`` and
+``multimodal/media/image.py``; 0.28.0, 0.26.0, 0.23.0, 0.18.0 and 0.15.0 likewise.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from blake3 import blake3
 
+from mmroute.engines.vllm.identity import item_identity
 from mmroute.geometry import Overrides
 from mmroute.geometry.frame_sampling import Frames
 from mmroute.items import Identity, IdentityForm, IdentitySource, ImageFile, Item, size_of
 
-__all__ = ["unframed_identity"]
+__all__ = ["framed_identity", "unframed_identity"]
 
 _HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
     "blake3": blake3,
@@ -25,6 +27,20 @@ _HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
     "sha512": hashlib.sha512,
 }
 _BACKGROUND: Final = (255, 255, 255)
+
+
+def framed_identity(item: Item, **known: Any) -> Identity | None:
+    """The identity of an item by the rules of `item_identity`, for 0.31 and 0.32.
+
+    Pictures that are RGB were left as they are, even those with a transparent colour.
+
+    Args:
+        item: image, video or audio.
+        **known: as `item_identity`.
+    """
+    if isinstance(item, ImageFile) and item.mode == "RGB":
+        item = replace(item, converted=False)
+    return item_identity(item, **known)
 
 
 def unframed_identity(
@@ -60,7 +76,7 @@ def unframed_identity(
         IdentityForm.UNCONVERTED_FILE,
     ):
         return None
-    converted = covers_conversion and item.converted and form is IdentityForm.FILE
+    converted = covers_conversion and item.mode != "RGB" and form is IdentityForm.FILE
     arguments = [b"image", *_image(item, converted=converted)], [b"model_id", model_id.encode()]
     hasher = _HASHERS[algorithm]()
     for argument in arguments if sorts_arguments else reversed(arguments):

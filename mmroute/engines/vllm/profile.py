@@ -20,8 +20,8 @@ __all__ = ["VLLM"]
 VLLM: Final = EngineProfile(
     "vllm",
     "0.33.0",
-    era="0.31 to 0.33",
-    proved=frozenset({"0.31.0", "0.33.0"}),
+    era="0.33",
+    proved=frozenset({"0.33.0"}),
     max_items=999,
     max_image_pixels=178_956_970,
     max_decoded_bytes=715_827_880,

@@ -13,33 +13,42 @@ from functools import partial
 from typing import Final
 
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.vllm.older_identity import unframed_identity
+from mmroute.engines.vllm.older_identity import framed_identity, unframed_identity
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason
 from mmroute.hashing import KeyForm
 
-__all__ = ["find_version"]
+__all__ = ["ERAS", "find_version"]
 
 _VERSION: Final = re.compile(r"0\.(\d{1,3})(\.\d{1,3})?")
 
-_V0_30: Final = replace(
+_V0_32: Final = replace(
     VLLM,
+    version="0.32.0",
+    era="0.31 to 0.32",
+    proved=frozenset({"0.31.0", "0.32.0"}),
+    identify=framed_identity,
+)
+_V0_30: Final = replace(
+    _V0_32,
     version="0.30.0",
     era="0.29 to 0.30",
-    proved=frozenset(),
+    proved=frozenset({"0.29.0", "0.30.0"}),
     identify=unframed_identity,
-    hashing=replace(VLLM.hashing, keys=KeyForm.UNTAGGED),
+    hashing=replace(_V0_32.hashing, keys=KeyForm.UNTAGGED),
 )
 _V0_28: Final = replace(
     _V0_30,
     version="0.28.0",
     era="0.27 to 0.28",
+    proved=frozenset({"0.27.1", "0.28.0"}),
     hashing=replace(_V0_30.hashing, random_root=True),
 )
 _V0_26: Final = replace(
     _V0_28,
     version="0.26.0",
     era="0.24 to 0.26",
+    proved=frozenset(),
     identify=partial(unframed_identity, covers_conversion=False),
 )
 _V0_23: Final = replace(
@@ -58,8 +67,9 @@ _V0_15: Final = replace(
     identify=partial(unframed_identity, covers_conversion=False, sorts_arguments=False),
 )
 
-_ERAS: Final = (
-    (range(31, 34), VLLM),
+ERAS: Final = (
+    (range(33, 34), VLLM),
+    (range(31, 33), _V0_32),
     (range(29, 31), _V0_30),
     (range(27, 29), _V0_28),
     (range(24, 27), _V0_26),
@@ -77,7 +87,7 @@ def find_version(version: str) -> EngineProfile:
     """
     found = _VERSION.fullmatch(version)
     minor = int(found[1]) if found else -1
-    for minors, profile in _ERAS:
+    for minors, profile in ERAS:
         if minor in minors:
             return replace(profile, version=version)
     raise ModelError(

@@ -1,0 +1,58 @@
+"""Whether the fallback is the engine whose answers are given here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from mmroute.engines import EngineProfile
+from mmroute.errors import InexactError
+from mmroute.net.transport import Transport
+from mmroute.remote.engine_version import ask_engine
+from mmroute.remote.settings import Remote
+from mmroute.server.metrics import Metrics
+from mmroute.server.settings import ServerSettings
+
+__all__ = ["watch_fallback"]
+
+_LOG: Final = logging.getLogger(__name__)
+_ASKED_EVERY: Final = 30.0  # seconds; a fleet is upgraded while this server goes on
+
+
+async def watch_fallback(
+    settings: ServerSettings,
+    matched: EngineProfile,
+    metrics: Metrics,
+    on_failure: Callable[[str], object] | None,
+) -> None:
+    """Ask the fallback for its version, now and ever again; log one of other rules, and count it.
+
+    Args:
+        settings: with the fallback's URL, if there is one. If it cannot be reached it is asked
+            again.
+        matched: by which requests are answered here.
+        metrics: have what it said last.
+        on_failure: called with the warning where the settings are strict; None to go on.
+    """
+    if settings.fallback_url is None:
+        return
+    transport = Transport(
+        Remote(settings.fallback_url, settings.fallback_api_key, settings.fallback_timeout)
+    )
+    said = None
+    with contextlib.closing(transport):
+        while True:
+            with contextlib.suppress(InexactError):
+                running = await asyncio.to_thread(ask_engine, transport)
+                if str(running) != said:
+                    said = str(running)
+                    warning = running.warning(matched)
+                    metrics.fallback_engine(running, matches=not warning)
+                    if warning:
+                        _LOG.warning("fallback of other rules", extra={"fields": {"why": warning}})
+                        if settings.strict and on_failure is not None:
+                            on_failure(f"the fallback: {warning}")
+            await asyncio.sleep(_ASKED_EVERY)
