@@ -133,7 +133,7 @@ def test_peer_tokenizers_on_fresh_texts(
     def setup() -> tuple[tuple[str], dict[str, Any]]:
         asked = chat_request(next(numbers), words=1000, images=[(1280, 720)] * 4, known=known)
         request = Request(**asked)
-        text = reference.model.chat.render(parse_chat(request), request.images, request)
+        text = reference.model.chat.render(parse_chat(request), request.items, request)
         assert isinstance(text, str)
         texts.append(text)
         return (text,), {"add_special_tokens": False}

@@ -51,7 +51,7 @@ def fresh(normalizer: Normalizer) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """A request, and the same for the processor."""
     request = MIXES["pictures"].request(next(NUMBERS))
     asked = Request(**request)
-    text = normalizer.model.chat.render(parse_chat(asked), asked.images, asked)
+    text = normalizer.model.chat.render(parse_chat(asked), asked.items, asked)
     return request, {"text": [text], "images": [PICTURE] * 4, "return_tensors": "pt"}
 
 

@@ -52,7 +52,7 @@ REQUEST = Request(messages=MESSAGES, images=IMAGES)
 
 
 def _render(normalizer: Normalizer) -> str | TokenIds:
-    return normalizer.model.chat.render(parse_chat(REQUEST), IMAGES, REQUEST)
+    return normalizer.model.chat.render(parse_chat(REQUEST), REQUEST.items, REQUEST)
 
 
 @pytest.fixture(scope="module")

@@ -101,8 +101,10 @@ class Reason(StrEnum):
     """Block hashes cover which image it was, and only its size is known."""
     BLOCK_SIZE_UNKNOWN = "block_size_unknown"
     """Block hashes were asked for without a block size, and the engine chooses the model's own."""
-    TOO_MANY_IMAGES = "too_many_images"
-    """More images than the engine takes in one prompt."""
+    TOO_MANY_ITEMS = "too_many_images"
+    """More images, videos or recordings than the engine takes in one prompt."""
+    TOO_MANY_IMAGES = TOO_MANY_ITEMS
+    """Its old name, for one more release."""
     PLACEHOLDER_COUNT_MISMATCH = "placeholder_count_mismatch"
     """The prompt has fewer placeholders than images (or typed more of them than the engine
     accepts)."""

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, get_args
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, shown
+from mmroute.items import Modality
 from mmroute.request import Request
 from mmroute.routing import Routing
 
@@ -265,7 +266,8 @@ def _image_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[Media
     """The parts of the messages that stand for an image, in order; completions have none."""
     parts: Sequence[MediaPart] = ()
     if "messages" in request:
-        parts = parse_chat(Request(messages=request["messages"])).media
+        chat = parse_chat(Request(messages=request["messages"]))
+        parts = chat.media.get(Modality.IMAGE, ())
     if len(parts) != len(routing.placeholders):
         raise ValueError(
             f"the request has {len(parts)} images, and the routing {len(routing.placeholders)}: "

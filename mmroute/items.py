@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final, TypeAlias, cast, overload
+from typing import ClassVar, Final, TypeAlias
 
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import invalid, shown
 
 __all__ = [
     "AudioLength",
@@ -19,6 +19,7 @@ __all__ = [
     "ImageFile",
     "ImageSize",
     "Item",
+    "Items",
     "Modality",
     "Video",
     "VideoFile",
@@ -28,8 +29,6 @@ __all__ = [
     "check_text",
     "checked_uuid",
     "image_size",
-    "size_of",
-    "stored_size_of",
     "video_size",
 ]
 
@@ -63,6 +62,11 @@ class ImageSize:
     width: int
     height: int
     uuid: str | None = None
+
+    @property
+    def size(self) -> ImageSize:
+        """Itself: no more is known of this item than its numbers."""
+        return self
 
     def __str__(self) -> str:
         return f"{self.width}x{self.height}"
@@ -110,6 +114,11 @@ class VideoSize:
     uuid: str | None = None
     frame_list: bool = False
 
+    @property
+    def size(self) -> VideoSize:
+        """Itself: no more is known of this item than its numbers."""
+        return self
+
     def __str__(self) -> str:
         return f"{self.num_frames} frames of {self.width}x{self.height} at {self.fps:g} a second"
 
@@ -145,6 +154,11 @@ class AudioLength:
     uuid: str | None = None
     channels: int = 1
 
+    @property
+    def size(self) -> AudioLength:
+        """Itself: no more is known of this item than its numbers."""
+        return self
+
     def __str__(self) -> str:
         return f"{self.num_samples} samples at {self.sampling_rate} a second"
 
@@ -157,6 +171,9 @@ Video: TypeAlias = VideoSize | VideoFile
 
 Item: TypeAlias = Image | Video | AudioLength
 """An item of a request, as far as it is known."""
+
+Items: TypeAlias = "Mapping[Modality, Sequence[Item]]"
+"""The items of a request by modality, each in the order of their parts."""
 
 
 class IdentityForm(StrEnum):
@@ -201,32 +218,6 @@ class Identity:
         return self.value
 
 
-@overload
-def size_of(item: Image) -> ImageSize: ...
-
-
-@overload
-def size_of(item: Item) -> ImageSize | VideoSize | AudioLength: ...
-
-
-def size_of(item: Item) -> ImageSize | VideoSize | AudioLength:
-    """The numbers by which the engine counts an item."""
-    return item.size if isinstance(item, ImageFile | VideoFile) else item
-
-
-def stored_size_of(image: Item) -> ImageSize:
-    """The size of an image in its file, as far as that is known.
-
-    Raises:
-        InexactError: `unsupported_modality`: it is no image.
-    """
-    if isinstance(image, ImageFile):
-        return image.stored
-    if isinstance(image, ImageSize):
-        return image
-    raise InexactError(Reason.UNSUPPORTED_MODALITY, f"only images are covered, found {image}")
-
-
 def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
     """Check what a client says of an image.
 
@@ -240,32 +231,43 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
 
 
 def video_size(
-    width: object, height: object, num_frames: object, fps: object, uuid: object = None
+    width: object,
+    height: object,
+    num_frames: object,
+    fps: object,
+    uuid: object = None,
+    *,
+    frame_list: object = False,
 ) -> VideoSize:
     """Check what a client says of a video.
 
     Raises:
-        InexactError: `invalid_request` for anything but three positive integers, a number and a
-            text.
+        InexactError: `invalid_request` for anything but three positive integers, a number, a text
+            and a boolean.
     """
     for name, value in (("width", width), ("height", height), ("num_frames", num_frames)):
         if not _is_length(value):
             raise invalid(f"video {name} must be a positive int, found {shown(value)}")
     if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps < math.inf:
         raise invalid(f"video fps must be a number of frames a second, found {shown(fps)}")
-    return VideoSize(width, height, num_frames, float(fps), checked_uuid(uuid))  # type: ignore[arg-type]  # ints
+    if not isinstance(frame_list, bool):
+        raise invalid(f"video frame_list must be true or false, found {shown(frame_list)}")
+    return VideoSize(width, height, num_frames, float(fps), checked_uuid(uuid), frame_list)  # type: ignore[arg-type]  # ints
 
 
-def audio_length(num_samples: object, sampling_rate: object, uuid: object = None) -> AudioLength:
+def audio_length(
+    num_samples: object, sampling_rate: object, uuid: object = None, channels: object = 1
+) -> AudioLength:
     """Check what a client says of audio.
 
     Raises:
-        InexactError: `invalid_request` for anything but two positive integers and a text.
+        InexactError: `invalid_request` for anything but three positive integers and a text.
     """
-    for name, value in (("num_samples", num_samples), ("sampling_rate", sampling_rate)):
+    numbers = ("num_samples", num_samples), ("sampling_rate", sampling_rate), ("channels", channels)
+    for name, value in numbers:
         if not _is_length(value):
             raise invalid(f"audio {name} must be a positive int, found {shown(value)}")
-    return AudioLength(num_samples, sampling_rate, checked_uuid(uuid))  # type: ignore[arg-type]  # ints
+    return AudioLength(num_samples, sampling_rate, checked_uuid(uuid), channels)  # type: ignore[arg-type]  # ints
 
 
 def _is_length(value: object) -> bool:
@@ -301,36 +303,27 @@ def check_text(name: str, text: str) -> None:
         raise invalid(f"{name} holds a lone surrogate: {error.reason}") from error
 
 
-def check_items(name: str, items: object, modality: Modality) -> None:
-    """Check the items given beside a prompt or messages; None is no item.
+def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None:
+    """Check the items given beside a prompt or messages.
 
     Args:
         name: the field of the request.
         items: its value.
-        modality: of the items that belong there.
+        kinds: the classes of the items that belong there.
 
     Raises:
-        InexactError: `invalid_request` for anything but a sequence of items of that modality.
+        InexactError: `invalid_request` for anything but a sequence of such items.
     """
-    if items is None or items == ():
-        return
-    kinds = _KINDS[modality]
     if not isinstance(items, Sequence):
         raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {type(items).__name__}")
     for index, item in enumerate(items):
-        if (
-            type(item) is ImageSize is kinds[0]
-            and item.uuid is None
-            and (
-                type(item.width) is type(item.height) is int
-                and 0 < item.width < _INT64
-                and 0 < item.height < _INT64
-            )
-        ):
-            continue  # the commonest item, at the least cost
+        if type(item) is ImageSize is kinds[0] and item.uuid is None:
+            width, height = item.width, item.height
+            if type(width) is type(height) is int and 0 < width < _INT64 and 0 < height < _INT64:
+                continue  # the commonest item, at the least cost
         if not isinstance(item, kinds):
             raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {shown(item)}")
-        _check_numbers(size_of(cast("Item", item)))
+        _check_numbers(item.size)
 
 
 def _names(kinds: tuple[type, ...]) -> str:
@@ -342,13 +335,13 @@ def _check_numbers(size: ImageSize | VideoSize | AudioLength) -> None:
         case ImageSize():
             image_size(size.width, size.height, size.uuid)
         case VideoSize():
-            video_size(size.width, size.height, size.num_frames, size.fps, size.uuid)
+            video_size(
+                size.width,
+                size.height,
+                size.num_frames,
+                size.fps,
+                size.uuid,
+                frame_list=size.frame_list,
+            )
         case AudioLength():
-            audio_length(size.num_samples, size.sampling_rate, size.uuid)
-
-
-_KINDS: Final = {
-    Modality.IMAGE: (ImageSize, ImageFile),
-    Modality.VIDEO: (VideoSize, VideoFile),
-    Modality.AUDIO: (AudioLength,),
-}
+            audio_length(size.num_samples, size.sampling_rate, size.uuid, size.channels)

@@ -6,35 +6,30 @@ looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.engines.identities import identities
+from mmroute.engines.identities import identities_of
 from mmroute.errors import InexactError, Reason, invalid, shown
-from mmroute.geometry import AnyGeometry, Overrides, TokenIds
+from mmroute.geometry import AnyGeometry, TokenIds
 from mmroute.geometry.frame_sampling import Frames
 from mmroute.geometry.replacement import VideoGeometry
 from mmroute.hashing.reuse import HashReuse
-from mmroute.items import Item, Modality, VideoSize, size_of
+from mmroute.items import Items, Modality, VideoSize
 from mmroute.model.resolved import MediaRules, ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.placement import Expansion, Insertion
-from mmroute.placement.targets import Targets
 from mmroute.request import Request, integers
-from mmroute.request_items import Items, check_decoded, given_items, items_of_parts
-from mmroute.routing import PlacedItem, Routing
+from mmroute.request_items import check_decoded, given_items, items_of_parts
+from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
 
 __all__ = ["Prepared", "answer", "expand", "geometry_of", "prepare", "text_prefix"]
 
 _Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
-
-
-def _no_lap(_stage: Stage) -> None:
-    """Nothing is counted."""
+_IMAGES: Final = frozenset({Modality.IMAGE})
 
 
 def answer(
@@ -54,16 +49,22 @@ def answer(
         hash_reuse: the cache that the routing's block hashes use; None for none.
         watch: counts what each stage takes.
     """
-    lap: Callable[[Stage], None] = _no_lap
     if watch is not None:
-        lap = watch.lap
         watch.resume()
     try:
-        prepared = prepare(model, request, links=links, lap=lap)
+        prepared = prepare(model, request, links=links, watch=watch)
         expansion = expand(model, prepared)
-        lap(Stage.PLACE)
-        placed = _placed(model, prepared, expansion)
-        lap(Stage.IDENTIFY)
+        if watch is not None:
+            watch.lap(Stage.PLACE)
+        identities = identities_of(
+            model,
+            prepared.request,
+            prepared.items,
+            expansion.placeholders,
+            lambda video: _frames(prepared.geometries, video),
+        )
+        if watch is not None:
+            watch.lap(Stage.IDENTIFY)
     except InexactError as inexact:
         return Routing(reason=inexact.reason, message=str(inexact))
     except RecursionError:  # messages, tools and kwargs are JSON of any depth
@@ -71,7 +72,8 @@ def answer(
     expansion.token_ids.setflags(write=False)
     prepared.ids.setflags(write=False)
     return Routing(
-        items=placed,
+        placeholders=expansion.placeholders,
+        identities=identities,
         lora=request.lora,
         cache_salt=request.cache_salt,
         hashing=model.hashing,
@@ -104,7 +106,7 @@ def prepare(
     request: Request,
     *,
     links: ImageLinks | None = None,
-    lap: Callable[[Stage], None] = _no_lap,
+    watch: Stopwatch | None = None,
 ) -> Prepared:
     """The first half of the way: everything before items are placed.
 
@@ -112,20 +114,24 @@ def prepare(
         InexactError: there is no exact answer.
     """
     request.check()
-    if model.defaults is not None:
-        request = model.defaults.put_into(request)
+    request = model.engine.with_defaults(request, model.settings)
     if request.messages is None:
         items = _given_items(model, request)
-        lap(Stage.PARSE)
+        if watch is not None:
+            watch.lap(Stage.PARSE)
         ids = _prompt_ids(model, request, with_items=bool(items))
-        lap(Stage.ENCODE)
+        if watch is not None:
+            watch.lap(Stage.ENCODE)
     else:
-        items, ids = _chat_ids(model, request, links, lap)
-    _check_counts(model, items)
+        items, ids = _chat_ids(model, request, links, watch)
+    if not items:
+        return Prepared(request, ids, items, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
-    check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
-    insertions = _insertions(model, geometries, items, len(ids)) if items else []
-    lap(Stage.COUNT)
+    if not items.keys() <= _IMAGES:  # images alone were added up when they were read
+        check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
+    insertions = _insertions(model, geometries, items, len(ids))
+    if watch is not None:
+        watch.lap(Stage.COUNT)
     return Prepared(request, ids, items, geometries, insertions)
 
 
@@ -146,17 +152,12 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
     """The geometry of a modality under the request's overrides.
 
     Raises:
-        InexactError: `unsupported_modality`, `unsupported_processor_kwargs`.
+        InexactError: `unsupported_processor_kwargs`.
     """
-    rules = _rules(model, modality)
-    overrides = request.overrides_of(modality)
-    plain = not overrides.processor and not overrides.media_io
-    if plain or not model.engine.reads_processor_kwargs:
+    rules = model.media[modality]
+    if not request.mm_processor_kwargs and not request.media_io_kwargs:
         return rules.geometry
-    if model.defaults is None or rules.own_geometry is None:
-        return rules.geometry.with_overrides(overrides)
-    processor = model.defaults.processor_kwargs(overrides.processor)
-    return rules.own_geometry.with_overrides(Overrides(processor, overrides.media_io))
+    return rules.overridden(request.overrides_of(modality))
 
 
 def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
@@ -170,24 +171,23 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     Returns:
         None where it cannot be said.
     """
-    if not isinstance(model.placement, Targets):
+    if not model.placement.keeps_prefix:
         return None
     try:
-        if model.defaults is not None:
-            request = model.defaults.put_into(request)
+        request = model.engine.with_defaults(request, model.settings)
         chat = model.engine.parse_chat(request)
-        rendered = model.chat.render(chat, (), request)
+        rendered = model.chat.render(chat, {}, request)
         if not isinstance(rendered, str):
             return None
         ids = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
-        rules = [_rules(model, part.modality) for part in chat.media]
+        rules = [_rules(model, modality, len(parts)) for modality, parts in chat.media.items()]
     except InexactError:
         return None
     targets = {rule.target for rule in rules}
     if any(len(target) != 1 for target in targets):
         return None
     (places,) = np.isin(ids, [token for (token,) in targets]).nonzero()
-    if not len(places) or len(places) < len(chat.media):
+    if not len(places) or len(places) < sum(map(len, chat.media.values())):
         return None
     prefix = ids[: places[0]]
     return prefix if 0 < len(prefix) < model.max_model_len else None
@@ -196,8 +196,8 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
 def _given_items(model: ResolvedModel, request: Request) -> Items:
     """The items beside a prompt, which has placeholders for them."""
     items = given_items(request, model.engine)
-    for modality in items:
-        if _rules(model, modality).only_in_chats:
+    for modality, listed in items.items():
+        if _rules(model, modality, len(listed)).only_in_chats:
             raise InexactError(
                 Reason.UNSUPPORTED_MODALITY,
                 f"for the family {model.family.family} the engine takes {modality}s in chats only; "
@@ -217,45 +217,38 @@ def _chat_ids(
     model: ResolvedModel,
     request: Request,
     links: ImageLinks | None,
-    lap: Callable[[Stage], None],
+    watch: Stopwatch | None,
 ) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
     chat = model.engine.parse_chat(request)
-    for modality in {part.modality for part in chat.media}:
-        _rules(model, modality)
+    for modality, parts in chat.media.items():
+        _rules(model, modality, len(parts))
     items = items_of_parts(chat.media, request, model.engine, links)
-    lap(Stage.PARSE)
-    rendered = model.chat.render(chat, _in_order(chat, items), request)
-    lap(Stage.RENDER)
+    if watch is not None:
+        watch.lap(Stage.PARSE)
+    rendered = model.chat.render(chat, items, request)
+    if watch is not None:
+        watch.lap(Stage.RENDER)
     if isinstance(rendered, str):
         rendered = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
-        lap(Stage.ENCODE)
+        if watch is not None:
+            watch.lap(Stage.ENCODE)
     return items, rendered
 
 
-def _check_counts(model: ResolvedModel, items: Items) -> None:
-    for modality, listed in items.items():
-        most = _rules(model, modality).max_items
-        if most is not None and len(listed) > most:
-            raise InexactError(
-                Reason.TOO_MANY_IMAGES,
-                f"{len(listed)} {modality}s; for the family {model.family.family} the engine takes "
-                f"{most} in one prompt",
-            )
-
-
-def _in_order(chat: ParsedChat, items: Items) -> list[Item]:
-    """The items of a chat as its parts come, whatever their modality."""
-    waiting = {modality: iter(listed) for modality, listed in items.items()}
-    return [next(waiting[part.modality]) for part in chat.media]
-
-
-def _rules(model: ResolvedModel, modality: Modality) -> MediaRules:
+def _rules(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
+    """The rules of a modality, if the engine takes that many items of it."""
     rules = model.media.get(modality)
     if rules is None:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
             f"the engine takes no {modality}s for the family {model.family.family}",
+        )
+    if count > rules.max_items:
+        raise InexactError(
+            Reason.TOO_MANY_ITEMS,
+            f"{count} {modality}s; for the family {model.family.family} the engine takes at most "
+            f"{rules.max_items} in one prompt",
         )
     return rules
 
@@ -297,24 +290,25 @@ def _insertions(
     """What takes each item's place, within the limits of the engine."""
     insertions: list[Insertion] = []
     total = 0
-    limit = model.encoder_cache
+    context = model.context(text_length)
     for modality, listed in items.items():
-        rules = model.media[modality]
-        numbers = [size_of(item) for item in listed]
-        replacements = geometries[modality].replacements(numbers, model.context(text_length))
+        target = model.media[modality].target
+        numbers = [item.size for item in listed]
+        replacements = geometries[modality].replacements(numbers, context)
         for number, replacement in enumerate(replacements):
             num_embeds = replacement.num_embeds
-            if num_embeds > limit:
+            if num_embeds > model.encoder_cache:
                 raise InexactError(
                     Reason.ITEM_TOO_LARGE,
                     f"{modality} {number + 1} ({numbers[number]}) has {num_embeds} features; the "
-                    f"engine's encoder cache is sure to hold {limit}",
+                    f"engine's encoder cache is sure to hold {model.encoder_cache}",
                 )
             total += num_embeds
             if total >= model.max_model_len:
                 raise _too_long(model, total, f"{modality}s alone give")
-            target = rules.target if replacement.target is None else replacement.target
-            insertions.append(Insertion(modality, number, target, replacement))
+            insertions.append(
+                Insertion(modality, number, replacement.target or target, replacement)
+            )
     return insertions
 
 
@@ -331,23 +325,6 @@ def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
         f"the {what} {length} tokens; the context of {model.max_model_len} must also hold one "
         "of the answer",
     )
-
-
-def _placed(
-    model: ResolvedModel, prepared: Prepared, expansion: Expansion
-) -> tuple[PlacedItem, ...]:
-    """Where each item stands, and how the engine calls it, by position.
-
-    The engine gives the k-th name of a modality to the k-th range of that modality.
-    """
-    named = identities(
-        model,
-        prepared.request,
-        prepared.items,
-        lambda video: _frames(prepared.geometries, video),
-    )
-    waiting = {modality: iter(listed) for modality, listed in named.items()}
-    return tuple([PlacedItem(p, next(waiting[p.modality])) for p in expansion.placeholders])
 
 
 def _frames(geometries: _Geometries, video: VideoSize) -> Frames:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, SupportsIndex, TypeAlias, TypedDict
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, SupportsIndex, TypeAlias, TypedDict
 
 from mmroute.errors import invalid, shown
 from mmroute.geometry import Overrides
 from mmroute.items import (
     AudioLength,
     Image,
+    ImageFile,
+    ImageSize,
+    Item,
+    Items,
     Modality,
     Video,
+    VideoFile,
+    VideoSize,
     check_items,
     check_text,
 )
@@ -24,10 +30,17 @@ _MAX_CACHE_SALT: Final = 128
 _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 
 _MODALITIES: Final = frozenset(Modality)
+_NO_ITEMS: Final = ()
+_NO_KWARGS: Final[Mapping[str, Any]] = {}  # shared, and never changed
+_ITEMS: Final[Mapping[str, tuple[type[Item], ...]]] = {
+    "images": (ImageSize, ImageFile),
+    "videos": (VideoSize, VideoFile),
+    "audios": (AudioLength,),
+}
+_FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
+_KWARGS: Final = ("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs")
 # Fields that a client may give as null instead of leaving them out.
-_NULLABLE: Final = frozenset({
-    "audios", "chat_template_kwargs", "images", "media_io_kwargs", "mm_processor_kwargs", "videos",
-})  # fmt: skip
+_NULLABLE: Final = frozenset({*_ITEMS, *_KWARGS})
 
 Message: TypeAlias = Mapping[str, Any]
 """One OpenAI chat message. Its values come from a client and are checked where they are used."""
@@ -46,8 +59,7 @@ class Lora:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One request, with the engine's defaults (vLLM 0.33.0, OpenAI API).
 
     Attributes:
@@ -75,18 +87,18 @@ class Request:
     messages: Sequence[Message] | None = None
     prompt: str | None = None
     prompt_token_ids: Iterable[int] | None = None
-    images: Sequence[Image] = ()
-    videos: Sequence[Video] = ()
-    audios: Sequence[AudioLength] = ()
+    images: Sequence[Image] = _NO_ITEMS
+    videos: Sequence[Video] = _NO_ITEMS
+    audios: Sequence[AudioLength] = _NO_ITEMS
     add_special_tokens: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: Mapping[str, Any] = _NO_KWARGS
     tools: Sequence[Mapping[str, Any]] | None = None
     reasoning_effort: str | None = None
     documents: Sequence[Mapping[str, str]] | None = None
-    mm_processor_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    media_io_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    mm_processor_kwargs: Mapping[str, Any] = _NO_KWARGS
+    media_io_kwargs: Mapping[str, Any] = _NO_KWARGS
     cache_salt: str | None = None
     lora: Lora | None = None
 
@@ -100,14 +112,21 @@ class Request:
         given = {n: v for n, v in fields.items() if v is not None or n not in _NULLABLE}
         return cls(**given)  # type: ignore[arg-type]  # mypy does not follow the filter
 
-    def media_io_of(self, modality: Modality) -> Mapping[str, Any]:
-        """The overrides for reading media of one modality."""
-        given: Mapping[str, Any] = self.media_io_kwargs.get(modality) or {}
+    @property
+    def items(self) -> Items:
+        """The items beside the prompt, by modality; without the modalities that have none."""
+        given: dict[Modality, Sequence[Item]] = {}
+        if self.images:
+            given[Modality.IMAGE] = self.images
+        if self.videos:
+            given[Modality.VIDEO] = self.videos
+        if self.audios:
+            given[Modality.AUDIO] = self.audios
         return given
 
     def overrides_of(self, modality: Modality) -> Overrides:
         """What the request changes of how items of one modality are processed."""
-        return Overrides(self.mm_processor_kwargs, self.media_io_of(modality))
+        return Overrides(self.mm_processor_kwargs, self.media_io_kwargs.get(modality) or {})
 
     def check(self) -> None:
         """Check every field but those whose values are checked while they are read.
@@ -116,36 +135,26 @@ class Request:
         `prompt_token_ids`.
 
         Raises:
-            InexactError: `invalid_request`, naming the field; `unsupported_modality`.
+            InexactError: `invalid_request`, naming the field.
         """
         given = (self.messages, self.prompt, self.prompt_token_ids)
-        if sum(prompt is not None for prompt in given) != 1:
+        if sum([prompt is not None for prompt in given]) != 1:
             raise invalid("give exactly one of messages, prompt and prompt_token_ids")
-        check_items("images", self.images, Modality.IMAGE)
-        check_items("videos", self.videos, Modality.VIDEO)
-        check_items("audios", self.audios, Modality.AUDIO)
-        for name, flag in (
-            ("add_special_tokens", self.add_special_tokens),
-            ("add_generation_prompt", self.add_generation_prompt),
-            ("continue_final_message", self.continue_final_message),
-        ):
-            if not isinstance(flag, bool):
+        if self.images is not _NO_ITEMS:
+            check_items("images", self.images, (ImageSize, ImageFile))
+        if self.videos is not _NO_ITEMS:
+            check_items("videos", self.videos, (VideoSize, VideoFile))
+        if self.audios is not _NO_ITEMS:
+            check_items("audios", self.audios, (AudioLength,))
+        for name in _FLAGS:
+            if not isinstance(flag := getattr(self, name), bool):
                 raise invalid(f"{name} must be true or false, found {shown(flag)}")
-        for name, kwargs in (
-            ("chat_template_kwargs", self.chat_template_kwargs),
-            ("mm_processor_kwargs", self.mm_processor_kwargs),
-            ("media_io_kwargs", self.media_io_kwargs),
-        ):
-            if not isinstance(kwargs, Mapping) or (
-                kwargs and not all(isinstance(key, str) for key in kwargs)
-            ):
-                raise invalid(f"{name} must be an object, found {shown(kwargs)}")
-        for name, kwargs in self.media_io_kwargs.items():
-            if name not in _MODALITIES or not isinstance(kwargs, Mapping | None):
-                raise invalid(f"media_io_kwargs.{name} must be an object of a modality")
+        for name in _KWARGS:
+            if (kwargs := getattr(self, name)) or type(kwargs) is not dict:
+                _check_object(name, kwargs)
+        _check_media_io(self.media_io_kwargs)
         check_cache_salt(self.cache_salt)
-        if self.lora is not None:
-            _check_lora(self.lora)
+        _check_lora(self.lora)
 
 
 class RequestFields(TypedDict, total=False):
@@ -190,6 +199,17 @@ def integers(name: str, values: object) -> list[int]:
         raise invalid(f"{name} must be one flat list of integers: {error}") from error
 
 
+def _check_object(name: str, kwargs: object) -> None:
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise invalid(f"{name} must be an object, found {shown(kwargs)}")
+
+
+def _check_media_io(of_modalities: Mapping[str, object]) -> None:
+    for name, kwargs in of_modalities.items():
+        if name not in _MODALITIES or not isinstance(kwargs, Mapping | None):
+            raise invalid(f"media_io_kwargs.{name} must be an object of a modality")
+
+
 def check_cache_salt(salt: object) -> None:
     """Check a cache salt.
 
@@ -208,6 +228,8 @@ def check_cache_salt(salt: object) -> None:
 
 
 def _check_lora(lora: object) -> None:
+    if lora is None:
+        return
     if not isinstance(lora, Lora):
         raise invalid(f"lora must be a Lora, found {shown(lora)}")
     for name, value in (("name", lora.name), ("path", lora.path)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from mmroute.chat.conversation import MediaPart
@@ -15,11 +15,12 @@ from mmroute.images.reading import read_image
 from mmroute.items import (
     AudioLength,
     ImageFile,
+    ImageSize,
     Item,
+    Items,
     Modality,
     VideoFile,
     VideoSize,
-    size_of,
 )
 from mmroute.net.links import ImageLinks
 
@@ -27,41 +28,25 @@ if TYPE_CHECKING:
     from mmroute.net.fetching import LinkFetcher
     from mmroute.request import Request
 
-__all__ = ["Items", "check_decoded", "given_items", "items_of_parts", "left_over", "with_uuid"]
-
-Items: TypeAlias = Mapping[Modality, Sequence[Item]]
-"""The items of a request by modality, in the order of their parts."""
+__all__ = ["check_decoded", "given_items", "items_of_parts", "left_over", "with_uuid"]
 
 ItemT = TypeVar("ItemT", bound=Item)
-_BYTES_PER_PIXEL: Final = 4
-_BYTES_PER_FRAME_PIXEL: Final = 3
-_BYTES_PER_SAMPLE: Final = 4
-_MAX_AUDIO_SECONDS: Final = 600
-_MAX_AUDIO_BYTES: Final = 256 << 20
 
 
 def given_items(request: Request, engine: EngineProfile) -> Items:
     """The items beside a prompt, which has placeholders for them.
 
     Raises:
-        InexactError: `too_many_images`, `image_refused`, `item_refused`,
-            `unsupported_processor_kwargs`.
+        InexactError: `image_refused`, `item_refused`, `unsupported_processor_kwargs`.
     """
-    given: dict[Modality, Sequence[Item]] = {
-        Modality.IMAGE: request.images,
-        Modality.VIDEO: request.videos,
-        Modality.AUDIO: request.audios,
-    }
-    _check_media_io(request, given)
-    return {
-        modality: _within_limits(modality, items, engine)
-        for modality, items in given.items()
-        if items
-    }
+    given = request.items
+    if request.media_io_kwargs:
+        _check_media_io(request, given)
+    return {modality: _within_limits(items, engine) for modality, items in given.items()}
 
 
 def items_of_parts(
-    parts: Sequence[MediaPart],
+    parts: Mapping[Modality, Sequence[MediaPart]],
     request: Request,
     engine: EngineProfile,
     links: ImageLinks | None,
@@ -75,39 +60,27 @@ def items_of_parts(
         InexactError: `image_size_unknown`; `image_count_mismatch`, `item_count_mismatch`; what
             reading or fetching an item raises; what `given_items` raises.
     """
-    given = {
-        Modality.IMAGE: request.images,
-        Modality.VIDEO: request.videos,
-        Modality.AUDIO: request.audios,
-    }
-    if not parts and not any(given.values()):
-        return {}
-    waiting: dict[Modality, Iterator[Item]] = {m: iter(items) for m, items in given.items()}
-    items: dict[Modality, Sequence[Item]] = {}
+    given = request.items
     fetcher = None if links is None else _fetcher(links)
-    modalities = dict.fromkeys([part.modality for part in parts])
-    for modality in modalities:
-        own = parts
-        if len(modalities) > 1:
-            own = [part for part in parts if part.modality is modality]
-        if len(own) > engine.most(modality):
-            raise _too_many(modality, engine)
-        read = _reader(modality, request, engine)
+    items: dict[Modality, Sequence[Item]] = {}
+    for modality, own in parts.items():
         if engine.media_domains:
             _check_domains(own, engine.media_domains)
-        found = _items(own, waiting[modality], read, fetcher)
-        items[modality] = _within_limits(modality, found, engine)
+        waiting = iter(given.get(modality, ()))
+        items[modality] = _within_limits(_items(own, waiting, request, engine, fetcher), engine)
+        if left := len(list(waiting)):
+            raise left_over(modality, left, len(given[modality]))
     for modality, listed in given.items():
-        left = len(list(waiting[modality])) if listed else 0
-        if left:
-            raise left_over(modality, left, len(listed))
-    _check_media_io(request, items)
+        if modality not in parts:
+            raise left_over(modality, len(listed), len(listed))
+    if request.media_io_kwargs:
+        _check_media_io(request, items)
     return items
 
 
 def _check_media_io(request: Request, items: Items) -> None:
     """Refuse overrides for reading images, which were not observed; geometries read the others."""
-    if items.get(Modality.IMAGE) and request.media_io_of(Modality.IMAGE):
+    if Modality.IMAGE in items and request.media_io_kwargs.get(Modality.IMAGE):
         raise InexactError(
             Reason.UNSUPPORTED_PROCESSOR_KWARGS,
             "media_io_kwargs.image: what it changes was not observed; leave it out",
@@ -125,7 +98,7 @@ def left_over(modality: Modality, left: int, given: int) -> InexactError:
 
 
 def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSize], int]) -> None:
-    """Refuse what the engine does not decode for one request.
+    """Refuse what the engine does not decode for one request with videos or audio.
 
     Args:
         items: of the request.
@@ -135,19 +108,17 @@ def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSi
     Raises:
         InexactError: `item_refused`.
     """
-    if items.keys() <= {Modality.IMAGE}:
-        return  # `_within_limits` has added them up
     decoded = 0
-    for listed in items.values():
+    for modality, listed in items.items():
         for item in listed:
-            match size := size_of(item):
+            match size := item.size:
+                case ImageSize():
+                    units = size.width * size.height
                 case VideoSize():
-                    count = frames(size)
-                    decoded += count * size.width * size.height * _BYTES_PER_FRAME_PIXEL
+                    units = frames(size) * size.width * size.height
                 case AudioLength():
-                    decoded += size.num_samples * _BYTES_PER_SAMPLE
-                case _:
-                    decoded += size.width * size.height * _BYTES_PER_PIXEL
+                    units = size.num_samples
+            decoded += units * engine.bytes_per_unit[modality]
     if decoded > engine.max_decoded_bytes:
         raise InexactError(
             Reason.ITEM_REFUSED,
@@ -156,45 +127,42 @@ def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSi
         )
 
 
-_Read: TypeAlias = Callable[[MediaSource, str | None], Item]
-
-
-def _reader(modality: Modality, request: Request, engine: EngineProfile) -> _Read:
-    """How a file of a modality is read, by its source and the client's name for it."""
-    match modality:
-        case Modality.IMAGE:
-            upright = engine.applies_exif_orientation
-            return lambda source, uuid: read_image(source, uuid=uuid, upright=upright)
-        case Modality.VIDEO:
-            from mmroute.videos.reading import DEFAULT_FRAMES, read_video  # rarely needed
-
-            asked = request.media_io_of(modality).get("num_frames", DEFAULT_FRAMES)
-            most = asked if type(asked) is int else DEFAULT_FRAMES  # refused where it is checked
-            return lambda source, uuid: read_video(source, uuid=uuid, max_frames=most)
-        case Modality.AUDIO:
-            from mmroute.audios.reading import read_audio
-
-            return lambda source, uuid: read_audio(source, uuid=uuid)
-
-
 def _items(
     parts: Sequence[MediaPart],
     waiting: Iterator[Item],
-    read: _Read,
+    request: Request,
+    engine: EngineProfile,
     fetcher: LinkFetcher | None,
 ) -> Iterator[Item]:
     """Each item when it is asked for, so that no more are fetched than are taken."""
     for part in parts:
-        uuid, url = part.uuid, part.url
+        url = part.url
         if url is not None and is_data_url(url):
-            yield read(url, uuid)
+            yield _read(part, url, request, engine)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
-            yield read(fetcher.fetch(url), uuid)
+            yield _read(part, fetcher.fetch(url), request, engine)
         else:
             item = next(waiting, None)
             if item is None:
                 raise _missing(part, followed=fetcher is not None)
-            yield with_uuid(item, uuid)
+            yield item if part.uuid is None else with_uuid(item, part.uuid)
+
+
+def _read(part: MediaPart, source: MediaSource, request: Request, engine: EngineProfile) -> Item:
+    """The item in a file."""
+    match part.modality:
+        case Modality.IMAGE:
+            return read_image(source, uuid=part.uuid, upright=engine.applies_exif_orientation)
+        case Modality.VIDEO:
+            from mmroute.videos.reading import DEFAULT_FRAMES, read_video  # rarely needed
+
+            asked = request.overrides_of(part.modality).media_io.get("num_frames", DEFAULT_FRAMES)
+            most = asked if type(asked) is int else DEFAULT_FRAMES  # refused where it is checked
+            return read_video(source, uuid=part.uuid, max_frames=most)
+        case Modality.AUDIO:
+            from mmroute.audios.reading import read_audio
+
+            return read_audio(source, uuid=part.uuid)
 
 
 def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:
@@ -208,20 +176,16 @@ def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:
             )
 
 
-def _within_limits(
-    modality: Modality, items: Iterable[Item], engine: EngineProfile
-) -> tuple[Item, ...]:
+def _within_limits(items: Iterable[Item], engine: EngineProfile) -> list[Item]:
     """All items of a modality, if the engine takes them together."""
     taken: list[Item] = []
-    most = engine.most(modality)
     decoded = 0
+    bytes_per_pixel = engine.bytes_per_unit[Modality.IMAGE]
     for item in items:
         taken.append(item)
-        if len(taken) > most:
-            raise _too_many(modality, engine)
-        size = size_of(item)
+        size = item.size
         if isinstance(size, AudioLength):
-            _check_audio(size)
+            _check_audio(size, engine)
             continue
         pixels = size.width * size.height
         if pixels > engine.max_image_pixels:
@@ -232,23 +196,24 @@ def _within_limits(
             )
         if isinstance(size, VideoSize):
             continue
-        decoded += pixels * _BYTES_PER_PIXEL
+        decoded += pixels * bytes_per_pixel
         if decoded > engine.max_decoded_bytes:
             raise InexactError(
                 Reason.IMAGE_REFUSED,
                 f"the engine decodes at most {engine.max_decoded_bytes} bytes of images for one "
                 f"request; these have {decoded} or more",
             )
-    return tuple(taken)
+    return taken
 
 
-def _check_audio(audio: AudioLength) -> None:
-    decoded = audio.num_samples * audio.channels * _BYTES_PER_SAMPLE
-    if audio.num_samples > _MAX_AUDIO_SECONDS * audio.sampling_rate or decoded > _MAX_AUDIO_BYTES:
+def _check_audio(audio: AudioLength, engine: EngineProfile) -> None:
+    seconds, most = engine.max_audio_seconds, engine.max_audio_bytes
+    decoded = audio.num_samples * audio.channels * engine.bytes_per_unit[Modality.AUDIO]
+    if audio.num_samples > seconds * audio.sampling_rate or decoded > most:
         raise InexactError(
             Reason.ITEM_REFUSED,
-            f"the engine decodes at most {_MAX_AUDIO_SECONDS} seconds and {_MAX_AUDIO_BYTES} bytes "
-            f"of audio, found {audio}",
+            f"the engine decodes at most {seconds} seconds and {most} bytes of audio, found "
+            f"{audio}",
         )
 
 
@@ -298,23 +263,16 @@ def with_uuid(item: ItemT, uuid: str | None) -> ItemT:
     Raises:
         InexactError: `invalid_request` if it has another one.
     """
-    size = size_of(item)
-    if uuid is None or uuid == size.uuid:
+    own = item.size.uuid
+    if uuid is None or uuid == own:
         return item
-    if size.uuid is not None:
+    if own is not None:
         raise invalid(
             f"a part of type {item.modality} has the uuid {shown(uuid)}, and its entry in "
-            f"`{item.modality}s` has {shown(size.uuid)}"
+            f"`{item.modality}s` has {shown(own)}"
         )
     if isinstance(item, ImageFile):
         return replace(item, size=replace(item.size, uuid=uuid))
     if isinstance(item, VideoFile):
         return replace(item, size=replace(item.size, uuid=uuid))
     return replace(item, uuid=uuid)
-
-
-def _too_many(modality: Modality, engine: EngineProfile) -> InexactError:
-    return InexactError(
-        Reason.TOO_MANY_IMAGES,
-        f"more than {engine.most(modality)} {modality}s; the engine takes no more in one prompt",
-    )

@@ -162,7 +162,7 @@ def blocks_answer(routing: Routing, form: BlockForm) -> dict[str, Any]:
         InexactError: `image_identity_unknown`, `block_size_unknown`.
     """
     hashes = form.of(routing)
-    identities = [identity for identity in routing.image_identities if identity is not None]
+    identities = [identity for identity in routing.identities if identity is not None]
     model_id = routing.hashing.model_id
     return {
         **hashes,

@@ -52,12 +52,16 @@ class PlacedItem(NamedTuple):
     identity: Identity | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Routing:
     """The answer to one request: exact token IDs, or the reason why there are none.
 
+    Not to be changed. (It is not frozen: that would take a fifth of the time of a short request.)
+
     Attributes:
-        items: the items by position; empty if not exact.
+        placeholders: where each item stands, by position; empty if not exact.
+        identities: how the engine calls each item, in the same order; None where too little is
+            known of it.
         lora: the adapter of the request.
         cache_salt: of the request.
         reason: None if exact.
@@ -65,7 +69,8 @@ class Routing:
         hashing: what block hashes depend on beside it, by the engine's settings and defaults.
     """
 
-    items: tuple[PlacedItem, ...] = ()
+    placeholders: tuple[PlaceholderRange, ...] = ()
+    identities: tuple[Identity | None, ...] = ()
     lora: Lora | None = None
     cache_salt: str | None = None
     reason: Reason | None = None
@@ -78,7 +83,8 @@ class Routing:
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: all but the cache of the normalizer it came from."""
         return Routing, (
-            self.items,
+            self.placeholders,
+            self.identities,
             self.lora,
             self.cache_salt,
             self.reason,
@@ -94,14 +100,14 @@ class Routing:
         return self._token_ids is not None
 
     @property
-    def placeholders(self) -> tuple[PlaceholderRange, ...]:
-        """Where each item stands, by position."""
-        return tuple([item.placeholder for item in self.items])
+    def items(self) -> tuple[PlacedItem, ...]:
+        """The items by position."""
+        return tuple(map(PlacedItem, self.placeholders, self.identities))
 
     @property
     def image_identities(self) -> tuple[Identity | None, ...]:
-        """How the engine calls each item, in the same order."""
-        return tuple([item.identity for item in self.items])
+        """The old name of `identities`, for one more release."""
+        return self.identities
 
     @property
     def token_ids(self) -> TokenIds:
@@ -128,7 +134,7 @@ class Routing:
         """
         if self._unexpanded is not None:
             return self._unexpanded
-        if self.items:
+        if self.placeholders:
             raise InexactError(
                 Reason.REMOTE_INEXPRESSIBLE,
                 "a server tells the expanded prompt only; load the model here for the other one",
@@ -209,14 +215,14 @@ class Routing:
                 "lora: the page hashes of requests to a LoRA adapter are not covered for SGLang",
             )
         token_ids = self.token_ids
-        if any(identity is None for _, identity in self.items):
+        if None in self.identities:
             raise InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
                 "SGLang hashes the decoded pictures unless the request has mm_hashes: give each "
                 "image's entry as its `uuid`. For Qwen3-VL it ignores them, and no page hash of a "
                 "request with images can be told",
             )
-        padded = wide_pad_value_ids(token_ids, self._numbered()) if self.items else token_ids
+        padded = wide_pad_value_ids(token_ids, self._numbered()) if self.placeholders else token_ids
         return hash_pages(padded, page_size=page_size, cache_salt=self.cache_salt)
 
     def dynamo_hashes(self, block_size: int | None = None) -> DynamoHashes:
@@ -272,7 +278,7 @@ class Routing:
     def covers_model_id(self) -> bool:
         """Whether identities cover the engine's model string: all do but a client's own uuid."""
         return not self.hashing.pages and any(
-            i is not None and i.source is not IdentitySource.UUID for _, i in self.items
+            i is not None and i.source is not IdentitySource.UUID for i in self.identities
         )
 
     def _warn_of_guess(self) -> None:
@@ -334,7 +340,7 @@ class Routing:
                 from what is known of it.
         """
         pairs = []
-        for placeholder, identity in self.items:
+        for placeholder, identity in zip(self.placeholders, self.identities, strict=True):
             if identity is None:
                 raise _nameless(placeholder)
             pairs.append((placeholder, identity))

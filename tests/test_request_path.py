@@ -20,7 +20,7 @@ from mmroute.geometry import Replacement
 from mmroute.hash_forms import BlockForm
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
-from mmroute.placement.expansion import Insertion, Match, find_sequence, splice
+from mmroute.placement.expansion import Insertion, find_sequence, splice
 from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.request_lines import answer_line, blocks_answer, tokens_answer
 
@@ -64,7 +64,7 @@ def test_splice_only_replaces(ids: list[int], data: st.DataObject) -> None:
     positions = [i for i, token in enumerate(ids) if token == 0]
     lengths = [data.draw(st.integers(1, 5)) for _ in positions]
     insertions = [image(number, [9] * n) for number, n in enumerate(lengths)]
-    matches = [Match(item, at, at + 1) for item, at in enumerate(positions)]
+    matches = [(item, at, at + 1) for item, at in enumerate(positions)]
     expansion = splice(np.array(ids, dtype=np.uint32), matches, insertions)
     rebuilt: list[int] = []
     end = 0

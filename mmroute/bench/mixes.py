@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,6 @@ from typing import Any, Final
 from mmroute.bench.words import english, unseen
 from mmroute.items import ImageSize
 from mmroute.normalizer import Normalizer
-from mmroute.request import Request
 from mmroute.request_lines import answer_line, request_of
 
 __all__ = ["MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
@@ -159,7 +158,7 @@ def read_mix(path: Path, reference: Normalizer) -> Mix:
             continue
         answer = answer_line(line, reference.answer, lambda _: {})
         if answer["exact"]:
-            requests.append(_fields(request_of(json.loads(line))))
+            requests.append(request_of(json.loads(line))._asdict())
         else:
             where = f"line {number}" if answer["id"] is None else str(answer["id"])
             inexact.append(Inexact(where, answer["reason"], answer["message"]))
@@ -170,11 +169,6 @@ def read_mix(path: Path, reference: Normalizer) -> Mix:
         distinct=len(requests),
         inexact=tuple(inexact),
     )
-
-
-def _fields(request: Request) -> Mapping[str, Any]:
-    """What `Normalizer.normalize` takes."""
-    return {field.name: getattr(request, field.name) for field in fields(request)}
 
 
 def _in_turn(requests: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from mmroute.items import Modality
@@ -52,16 +51,15 @@ class ToolReference(NamedTuple):
 Part: TypeAlias = TextPart | MediaPart | ToolReference
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedChat:
+class ParsedChat(NamedTuple):
     """The messages of a request.
 
     Attributes:
         messages: as the engine's API accepts them.
         contents: the parts of each message.
-        media: the parts that stand for an item, in order.
+        media: the parts that stand for an item, by modality, in their order.
     """
 
-    messages: tuple[dict[str, Any], ...]
-    contents: tuple[Sequence[Part], ...]
-    media: tuple[MediaPart, ...]
+    messages: Sequence[dict[str, Any]]
+    contents: Sequence[Sequence[Part]]
+    media: Mapping[Modality, Sequence[MediaPart]]

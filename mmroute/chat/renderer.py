@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.geometry import TokenIds
-from mmroute.items import Item
+from mmroute.items import Items
 from mmroute.request import Request
 
 __all__ = ["Chat"]
@@ -42,12 +42,12 @@ class Chat(Protocol):
     def with_content_format(self, content_format: str) -> Chat:
         """The same renderer, whose templates get message contents in another form."""
 
-    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> str | TokenIds:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> str | TokenIds:
         """Render a conversation.
 
         Args:
             chat: the messages of the request.
-            items: the item of each media part.
+            items: of its media parts.
             request: with its options.
 
         Returns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,74 +12,78 @@ from mmroute.items import (
     IdentityForm,
     ImageSize,
     Item,
+    Items,
     Modality,
     VideoFile,
     VideoSize,
-    size_of,
 )
 
 if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model.resolved import ResolvedModel
+    from mmroute.placement import PlaceholderRange
     from mmroute.request import Request
 
-__all__ = ["identities"]
+__all__ = ["identities_of"]
 
 
-def identities(
+def identities_of(
     model: ResolvedModel,
     request: Request,
-    items: Mapping[Modality, Sequence[Item]],
+    items: Items,
+    placeholders: Sequence[PlaceholderRange],
     frames_of: Callable[[VideoSize], Frames],
-) -> dict[Modality, list[Identity | None]]:
-    """The identity of each item, in the order of `items`; None where too little is known of it.
+) -> tuple[Identity | None, ...]:
+    """The identity of the item at each placeholder; None where too little is known of it.
+
+    The engine gives the k-th name of a modality to the k-th range of that modality.
 
     Args:
         model: of the engine.
         request: with its overrides.
-        items: of the request, by modality.
+        items: of the request.
+        placeholders: where they stand, by position.
         frames_of: the frames of a video that are decoded.
 
     Raises:
         InexactError: `invalid_request` for names that the engine refuses or confuses; what the
             engine's `Identify` raises.
     """
-    found: dict[Modality, list[Identity | None]] = {}
-    first_of: dict[str, Item] = {}
     for modality, listed in items.items():
-        form = model.media[modality].identity
-        if form is IdentityForm.VISION_CHUNK:
+        if model.media[modality].identity is IdentityForm.VISION_CHUNK:
             _check_all_or_none_named(modality, listed)
-        overrides = request.overrides_of(modality)
-        found[modality] = []
-        for item in listed:
-            if isinstance(item, ImageSize) and item.uuid is None:
-                found[modality].append(None)  # the commonest item, at the least cost
-                continue
-            identity = model.engine.identify(
-                item,
-                overrides=overrides,
-                frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
-                model_id=model.model_id,
-                form=form,
-            )
-            if identity is not None:
-                if request.lora is not None and model.engine.lora_in_identities:
-                    identity = replace(identity, value=f"{request.lora.name}:{identity.value}")
-                _check_same_size(identity, first_of.setdefault(identity.value, item), item)
-            found[modality].append(identity)
-    return found
+    waiting = {modality: iter(listed) for modality, listed in items.items()}
+    first_of: dict[str, Item] = {}
+    found: list[Identity | None] = []
+    for placed in placeholders:
+        item = next(waiting[placed.modality])
+        if type(item) is ImageSize and item.uuid is None:
+            found.append(None)  # the commonest item, at the least cost
+            continue
+        identity = model.engine.identify(
+            item,
+            overrides=request.overrides_of(placed.modality),
+            frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
+            model_id=model.model_id,
+            form=model.media[placed.modality].identity,
+        )
+        if identity is not None:
+            if request.lora is not None and model.engine.lora_in_identities:
+                identity = replace(identity, value=f"{request.lora.name}:{identity.value}")
+            _check_same_size(identity, first_of.setdefault(identity.value, item), item)
+        found.append(identity)
+    return tuple(found)
 
 
 def _check_all_or_none_named(modality: Modality, items: Sequence[Item]) -> None:
-    if len({size_of(item).uuid is None for item in items}) > 1:
+    if len({item.size.uuid is None for item in items}) > 1:
         raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")
 
 
 def _check_same_size(identity: Identity, first: Item, second: Item) -> None:
     if first is second:
         return
-    one, other = replace(size_of(first), uuid=None), replace(size_of(second), uuid=None)
+    one, other = replace(first.size, uuid=None), replace(second.size, uuid=None)
     if one != other:
         raise invalid(
             f"the uuid {shown(identity.value)} names items of two sizes, {one} and {other}; the "

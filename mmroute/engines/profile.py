@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from mmroute.hashing import Hashing
 from mmroute.items import Identity, IdentityForm, Item, Modality
@@ -103,6 +103,12 @@ class AddsSpecialTokens(Protocol):
 ParseChat: TypeAlias = "Callable[[Request], ParsedChat]"
 """Checks the messages of a request as the engine's API does, and takes them apart."""
 
+WithDefaults: TypeAlias = "Callable[[Request, EngineSettings], Request]"
+"""Puts what the engine was started with into a request that does not say otherwise."""
+
+ProcessorKwargs: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+"""What reaches the processor of the ``mm_processor_kwargs`` of the engine, and of a request."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
@@ -114,8 +120,12 @@ class EngineProfile:
         era: the versions between which nothing that can be seen changed.
         proved: versions whose own code gave these answers.
         max_items: items of one modality in one prompt; more are refused.
-        max_image_pixels: of one image; a larger one is refused.
-        max_decoded_bytes: of all images of a request, at 4 bytes a pixel.
+        max_image_pixels: of one image or frame; a larger one is refused.
+        max_decoded_bytes: of all items of a request.
+        bytes_per_unit: what counts for that: of each pixel of an image or of a decoded frame, and
+            of each sample of audio.
+        max_audio_seconds: of one recording.
+        max_audio_bytes: of one recording, all its channels decoded.
         min_encoder_cache: features of one item that the engine's encoder cache holds even
             if no item of the model needs as many by its own configuration.
         applies_exif_orientation: whether an image is counted as it is shown, or as it is
@@ -126,7 +136,8 @@ class EngineProfile:
         longest_context: of a model.
         hashing: the defaults of its block hashes.
         adds_special_tokens: to the text of a prompt.
-        reads_processor_kwargs: whether ``mm_processor_kwargs`` of a request change anything.
+        with_defaults: puts the engine's settings into a request.
+        processor_kwargs: what reaches the processor.
         only_checked_families: whether families are refused that were not checked on it.
         limits: the most items of a modality in one prompt, where it is not `max_items`.
         media_domains: hosts of links that it follows; empty for all.
@@ -141,6 +152,9 @@ class EngineProfile:
     max_items: int
     max_image_pixels: int
     max_decoded_bytes: int
+    bytes_per_unit: Mapping[Modality, int]
+    max_audio_seconds: int
+    max_audio_bytes: int
     min_encoder_cache: int
     applies_exif_orientation: bool
     parse_chat: ParseChat
@@ -149,7 +163,8 @@ class EngineProfile:
     longest_context: LongestContext
     hashing: Hashing
     adds_special_tokens: AddsSpecialTokens
-    reads_processor_kwargs: bool = True
+    with_defaults: WithDefaults
+    processor_kwargs: ProcessorKwargs
     only_checked_families: bool = False
     limits: Mapping[Modality, int] = field(default_factory=dict)
     media_domains: frozenset[str] = frozenset()

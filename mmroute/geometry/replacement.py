@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -68,8 +67,7 @@ class Replacement(NamedTuple):
         return sum(count for is_embed, count in self.embed_runs if is_embed)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """What a geometry may know of a request beside its items.
 
     Attributes:
@@ -85,8 +83,7 @@ class RequestContext:
     processor_cache_off: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Overrides:
+class Overrides(NamedTuple):
     """What a request changes of how its items are processed.
 
     Attributes:
@@ -161,9 +158,9 @@ def fill(token_id: int, count: int) -> Replacement:
     Raises:
         InexactError: `item_too_large`.
     """
-    check_count(count)
     if count <= _RUN:
         return Replacement(_run(token_id)[:count])
+    check_count(count)
     return Replacement(np.full(count, token_id, dtype=np.uint32))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.defaults import RequestDefaults
+from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, shown
 from mmroute.geometry import AnyGeometry, Overrides
@@ -17,12 +18,13 @@ from mmroute.items import Modality
 from mmroute.model.spec import FamilySpec
 
 __all__ = [
+    "check_template_kwargs",
     "check_tokenizer_mode",
     "configured_chat",
     "configured_context",
     "configured_geometry",
     "configured_hashing",
-    "request_defaults",
+    "overriding",
 ]
 
 # What a template's defaults must not set: the engine has its own of these, or fails.
@@ -50,8 +52,8 @@ def check_tokenizer_mode(settings: EngineSettings, family: FamilySpec) -> None:
         )
 
 
-def request_defaults(settings: EngineSettings) -> RequestDefaults | None:
-    """What the settings put into requests; None for nothing.
+def check_template_kwargs(settings: EngineSettings) -> None:
+    """Refuse variables that the engine's own replace, or that make it fail.
 
     Raises:
         ModelError: `unsupported_engine_setting`.
@@ -65,13 +67,6 @@ def request_defaults(settings: EngineSettings) -> RequestDefaults | None:
         raise _unsupported(
             "--default-chat-template-kwargs", f"{', '.join(wrong)}: its effect is not covered"
         )
-    defaults = RequestDefaults(
-        settings.chat_template_kwargs,
-        {name: kwargs for name, kwargs in settings.media_io_kwargs.items() if kwargs},
-        settings.mm_processor_kwargs,
-    )
-    nothing = RequestDefaults({}, {}, {})
-    return None if defaults == nothing else defaults
 
 
 def configured_chat(chat: Chat, settings: EngineSettings, model: str) -> Chat:
@@ -123,23 +118,39 @@ def configured_context(settings: EngineSettings, longest: int) -> int:
     return given
 
 
+def overriding(
+    own: AnyGeometry, engine: EngineProfile, settings: EngineSettings
+) -> Callable[[Overrides], AnyGeometry]:
+    """A model's geometry under the overrides of requests to an engine with these settings."""
+
+    def overridden(overrides: Overrides) -> AnyGeometry:
+        processor = engine.processor_kwargs(settings.mm_processor_kwargs, overrides.processor)
+        if not processor and not overrides.media_io:
+            return own
+        return own.with_overrides(Overrides(processor, overrides.media_io))
+
+    return overridden
+
+
 def configured_geometry(
-    geometry: AnyGeometry, modality: Modality, defaults: RequestDefaults
+    overridden: Callable[[Overrides], AnyGeometry], modality: Modality, settings: EngineSettings
 ) -> AnyGeometry:
     """The geometry of requests without overrides of their own.
+
+    Args:
+        overridden: the geometry under the overrides of requests.
+        modality: of its items.
+        settings: what the engine was started with.
 
     Raises:
         ModelError: `unsupported_engine_setting`: what they change was not observed.
     """
-    media_io = defaults.media_io_kwargs.get(modality, {})
+    media_io = settings.media_io_kwargs.get(modality, {})
     if modality is Modality.IMAGE and media_io:
         raise _unsupported("--media-io-kwargs", "what it changes of images was not observed")
     try:
-        if media_io:
-            geometry.with_overrides(Overrides(defaults.mm_processor_kwargs, media_io))
-        if not defaults.mm_processor_kwargs:
-            return geometry
-        return geometry.with_overrides(Overrides(defaults.mm_processor_kwargs, {}))
+        overridden(Overrides({}, media_io))  # chats have these, and prompts have not
+        return overridden(Overrides({}, {}))
     except InexactError as inexact:
         raise _unsupported("--mm-processor-kwargs or --media-io-kwargs", str(inexact)) from inexact
 

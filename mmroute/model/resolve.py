@@ -16,12 +16,13 @@ from mmroute.geometry import AnyGeometry
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import Modality
 from mmroute.model.configured import (
+    check_template_kwargs,
     check_tokenizer_mode,
     configured_chat,
     configured_context,
     configured_geometry,
     configured_hashing,
-    request_defaults,
+    overriding,
 )
 from mmroute.model.files import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
 from mmroute.model.resolved import MediaRules, Origin, ResolvedModel
@@ -91,8 +92,9 @@ def resolve_files(
     """
     family = family.for_engine(engine.name)
     _check_covered(family, engine, settings)
-    resolver = _Resolver(files, family, fast_paths or FastPaths(), settings or EngineSettings())
-    return resolver.resolve(engine, model_id)
+    settings = settings or EngineSettings()
+    engine = settings.applied_to(engine)
+    return _Resolver(files, family, engine, fast_paths or FastPaths(), settings).resolve(model_id)
 
 
 def _check_covered(
@@ -120,18 +122,21 @@ class _Resolver:
         self,
         files: ModelFiles,
         family: FamilySpec,
+        engine: EngineProfile,
         fast_paths: FastPaths,
         settings: EngineSettings,
     ) -> None:
         self.files = files
         self.settings = settings
-        self.defaults = request_defaults(settings)
+        self.engine = engine
         self.family = family
         self.fast_paths = fast_paths
         self.origins: list[Origin] = []
         self.within = ""  # begins the names of values that videos or audio have beside images
 
-    def resolve(self, engine: EngineProfile, model_id: str | None) -> ResolvedModel:
+    def resolve(self, model_id: str | None) -> ResolvedModel:
+        engine = self.engine
+        check_template_kwargs(self.settings)
         self._check_requirements()
         check_tokenizer_mode(self.settings, self.family)
         tokenizer = self._tokenizer()
@@ -158,8 +163,7 @@ class _Resolver:
         vocab_size = self._integer("vocab_size", self.family.vocab_size, default=0)
         max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
         self._note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
-        engine = self.settings.applied_to(engine)
-        taken = [rules.max_embeds for modality, rules in media.items() if engine.most(modality)]
+        taken = [rules.max_embeds for rules in media.values() if rules.max_items]
         return ResolvedModel(
             name=self.files.name,
             model_id=model_id or self.files.name,
@@ -174,7 +178,7 @@ class _Resolver:
                 guessed=model_id is None and not self._is_named(),
             ),
             encoder_cache=max([engine.min_encoder_cache, *taken]),
-            defaults=self.defaults,
+            settings=self.settings,
             tokenizer=tokenizer,
             chat=chat,
             media=media,
@@ -325,7 +329,7 @@ class _Resolver:
         self, modality: Modality, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
     ) -> MediaRules:
         self.within = "" if modality is Modality.IMAGE else f"{modality}."
-        geometry = self._geometry(spec, tokenizer, tokens)
+        overridden = overriding(self._geometry(spec, tokenizer, tokens), self.engine, self.settings)
         target: tuple[int, ...] = ()
         if spec.target is not None:
             target = (tokens[spec.target],)
@@ -338,19 +342,18 @@ class _Resolver:
             self._note("chat_placeholder_ids", list(target), f"encoded {text!r}")
         else:
             self._note("chat_placeholder", spec.templates.get("target"), "family spec")
-        own = geometry
-        if self.defaults is not None:
-            geometry = configured_geometry(geometry, modality, self.defaults)
+        geometry = configured_geometry(overridden, modality, self.settings)
         max_embeds = self._max_embeds(modality, geometry)
         self.within = ""
+        most = self.engine.most(modality)
         return MediaRules(
             geometry,
+            overridden,
             target,
             max_embeds,
-            own_geometry=None if geometry is own else own,
+            max_items=most if spec.max_items is None else min(most, spec.max_items),
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
-            max_items=spec.max_items,
         )
 
     def _max_embeds(self, modality: Modality, geometry: AnyGeometry) -> int:

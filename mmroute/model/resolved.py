@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmroute.chat import Chat
 from mmroute.engines.profile import EngineProfile
-from mmroute.geometry import AnyGeometry, RequestContext, TokenIds
+from mmroute.engines.settings import EngineSettings
+from mmroute.geometry import AnyGeometry, Overrides, RequestContext, TokenIds
 from mmroute.hashing import Hashing
 from mmroute.items import IdentityForm, Modality
 from mmroute.placement import Placement
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from mmroute.engines.defaults import RequestDefaults
     from mmroute.model.files import JsonValue
     from mmroute.model.spec import FamilySpec
 
@@ -43,23 +43,22 @@ class MediaRules:
 
     Attributes:
         geometry: items to replacements.
+        overridden: the geometry under a request's overrides.
         target: the token IDs whose place an item takes, unless its replacement says otherwise.
         max_embeds: the most features one item has by the model's own configuration; the engine
             sizes its encoder cache by it.
-        own_geometry: the geometry without the engine's ``--mm-processor-kwargs``; None if it
-            is the same.
+        max_items: in one prompt.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.
-        max_items: the most items in one prompt; None for the engine's limit for all models.
     """
 
     geometry: AnyGeometry
+    overridden: Callable[[Overrides], AnyGeometry]
     target: tuple[int, ...]
     max_embeds: int
-    own_geometry: AnyGeometry | None = None
-    only_in_chats: bool = False
-    identity: IdentityForm = IdentityForm.FILE
-    max_items: int | None = None
+    max_items: int
+    only_in_chats: bool
+    identity: IdentityForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class ResolvedModel:
         placement: replacements into the prompt.
         hashing: what its block hashes depend on.
         encoder_cache: features of the largest item that the engine is sure to take.
-        defaults: what the engine's settings put into requests; None for nothing.
+        settings: what the engine was started with.
         max_model_len: tokens of the longest context.
         max_token_id: the largest ID the engine accepts.
         origins: every value above with its place.
@@ -95,7 +94,7 @@ class ResolvedModel:
     placement: Placement
     hashing: Hashing
     encoder_cache: int
-    defaults: RequestDefaults | None
+    settings: EngineSettings
     max_model_len: int
     max_token_id: int
     origins: tuple[Origin, ...]

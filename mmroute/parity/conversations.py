@@ -303,7 +303,9 @@ def _prompt(
     request = Request(messages=messages)
     sizes = [ImageSize(image["width"], image["height"]) for image in images]
     try:
-        rendered = model.chat.render(model.engine.parse_chat(request), sizes, request)
+        rendered = model.chat.render(
+            model.engine.parse_chat(request), {Modality.IMAGE: sizes}, request
+        )
     except InexactError:
         rendered = f"{_placeholder(model, 1) or ''} What is this?"
     if isinstance(rendered, str):

@@ -15,7 +15,7 @@ import numpy as np
 
 from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, Replacement, RequestContext, TokenIds
-from mmroute.items import ImageSize, Modality, size_of
+from mmroute.items import ImageSize, Modality
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.cases import Range
 from mmroute.parity.causes import Cause, Diagnosis, Difference
@@ -51,7 +51,7 @@ def _images(difference: Difference) -> _Images | None:
     prepared = prepare(model, request)
     sizes = tuple(
         ImageSize(found.width, found.height)
-        for found in [size_of(item) for item in prepared.items[Modality.IMAGE]]
+        for found in [item.size for item in prepared.items[Modality.IMAGE]]
         if isinstance(found, ImageSize)
     )
     geometry = geometry_of(model, request, Modality.IMAGE)

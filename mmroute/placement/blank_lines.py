@@ -10,7 +10,8 @@ Source: vLLM 0.33.0 ``model_executor/models/gemma3_mm.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class MergedBlankLines:
         tokenizer: for the engine's second attempt, through the decoded text.
     """
 
+    keeps_prefix: ClassVar = False
     newlines: tuple[int, int, int, int]
     tokenizer: Tokenizer
 
@@ -86,7 +88,7 @@ class MergedBlankLines:
         first = second - 1
         apart[first] = np.where(is_three[origin[first]], one, two)
         return tuple(
-            replace(found, offset=int(origin[found.offset]))
+            found._replace(offset=int(origin[found.offset]))
             for found in find_replacements(apart, insertions)
         )
 

@@ -7,8 +7,8 @@ Source: SGLang 0.5.23 ``srt/multimodal/processors/base_processor.py`` (`load_mm_
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
@@ -58,6 +58,7 @@ class ExactTargets:
         words: texts that must not.
     """
 
+    keeps_prefix: ClassVar = False
     tokenizer: Tokenizer
     around: tuple[int, int] | None
     refused: int | None
@@ -70,7 +71,7 @@ class ExactTargets:
         if self.features is None:
             matches = match_targets(ids, insertions)
             expansion = splice(ids, matches, insertions)
-            return replace(expansion, placeholders=tuple(map(_trimmed, expansion.placeholders)))
+            return expansion._replace(placeholders=tuple(map(_trimmed, expansion.placeholders)))
         expanded = expand_via_text(self.tokenizer, ids, insertions)
         return Expansion(expanded, tuple(self._found(expanded, insertions)))
 
@@ -118,8 +119,8 @@ def _trimmed(placed: PlaceholderRange) -> PlaceholderRange:
     if not placed.embed_runs:
         return placed
     length = sum(count for _, count in runs)
-    return replace(
-        placed, offset=offset, length=length, embed_runs=tuple(runs) if len(runs) > 1 else None
+    return placed._replace(
+        offset=offset, length=length, embed_runs=tuple(runs) if len(runs) > 1 else None
     )
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,8 +31,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceholderRange:
+class PlaceholderRange(NamedTuple):
     """Where one item stands in the expanded prompt.
 
     Attributes:
@@ -54,8 +52,7 @@ class PlaceholderRange:
     embeds_known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(NamedTuple):
     """An expanded prompt.
 
     Attributes:
@@ -89,16 +86,18 @@ class Insertion(NamedTuple):
         return PlaceholderRange(self.item, offset, length, replacement.embed_runs, self.modality)
 
 
-class Match(NamedTuple):
-    """A placeholder found in an un-expanded prompt: which insertion takes it, and the span."""
-
-    insertion: int
-    start: int
-    stop: int
+Match: TypeAlias = tuple[int, int, int]
+"""A placeholder of an un-expanded prompt: which insertion takes it, start and stop."""
 
 
 class Placement(Protocol):
-    """A rule by which items take the placeholders of a prompt. Immutable."""
+    """A rule by which items take the placeholders of a prompt. Immutable.
+
+    Attributes:
+        keeps_prefix: whether a prompt stays as it is up to its first target.
+    """
+
+    keeps_prefix: ClassVar[bool]
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         """Put every item in its place.
@@ -124,7 +123,7 @@ def match_targets(ids: TokenIds, insertions: Sequence[Insertion]) -> list[Match]
     targets = [insertion.target for insertion in insertions]
     if len(targets[0]) == 1 and targets.count(targets[0]) == len(targets):  # nearly every model
         found = (ids == targets[0][0]).nonzero()[0][: len(targets)].tolist()
-        return [Match(index, at, at + 1) for index, at in enumerate(found)]
+        return [(index, at, at + 1) for index, at in enumerate(found)]
 
     def find(target: tuple[int, ...], start: int) -> int:
         return find_sequence(ids, np.array(target, dtype=np.uint32), start)
@@ -134,18 +133,19 @@ def match_targets(ids: TokenIds, insertions: Sequence[Insertion]) -> list[Match]
 
 def splice(ids: TokenIds, matches: Sequence[Match], insertions: Sequence[Insertion]) -> Expansion:
     """Put the insertions where the matches are; matches are sorted and do not overlap."""
-    pieces: list[TokenIds] = []
+    parts: list[TokenIds] = []
     placeholders: list[PlaceholderRange] = []
     end = shift = 0
     for index, start, stop in matches:
-        insertion = insertions[index]
-        replacement = insertion.replacement.token_ids
-        placeholders.append(insertion.at(start + shift))
-        pieces += ids[end:start], replacement
-        shift += len(replacement) - (stop - start)
+        placed = insertions[index].at(start + shift)
+        placeholders.append(placed)
+        parts += ids[end:start], insertions[index].replacement.token_ids
+        shift += placed.length - (stop - start)
         end = stop
-    pieces.append(ids[end:])
-    return Expansion(np.concatenate(pieces), tuple(placeholders))
+    parts.append(ids[end:])
+    # Joined as bytes, which takes half the time of numpy's concatenate.
+    joined = b"".join(parts)  # type: ignore[arg-type]  # arrays are buffers, which mypy knows from Python 3.12 on
+    return Expansion(np.frombuffer(joined, dtype=np.uint32), tuple(placeholders))
 
 
 def find_sequence(ids: TokenIds, sequence: TokenIds, start: int = 0) -> int:
@@ -261,7 +261,7 @@ def _plan(
         start, stop, index = heapq.heappop(heap)
         queue = queues[targets[index]]
         if start >= end:
-            matches.append(Match(index, start, stop))
+            matches.append((index, start, stop))
             end = stop
             queue.popleft()
         if queue:

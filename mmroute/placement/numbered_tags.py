@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class NumberedTags:
         dropped_start: a start of the expanded prompt whose second token the engine drops.
     """
 
+    keeps_prefix: ClassVar = False
     tokenizer: Tokenizer
     dropped_start: tuple[int, ...]
 
@@ -79,6 +80,6 @@ class NumberedTags:
         if tuple(ids[:2].tolist()) != self.dropped_start:
             return expansion
         placeholders = tuple(
-            replace(placed, offset=placed.offset - 1) for placed in expansion.placeholders
+            placed._replace(offset=placed.offset - 1) for placed in expansion.placeholders
         )
         return Expansion(np.delete(ids, 1), placeholders)

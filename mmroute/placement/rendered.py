@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import Expansion, Insertion, find_replacements
@@ -18,6 +19,8 @@ class RenderedByTokenizer:
 
     Source: vLLM 0.33.0 ``model_executor/models/pixtral.py``: a prompt without them is refused.
     """
+
+    keeps_prefix: ClassVar = False
 
     @classmethod
     def build(cls, _tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> RenderedByTokenizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import (
@@ -27,6 +28,7 @@ class Targets:
         tokenizer: for the engine's second attempt, through the decoded text.
     """
 
+    keeps_prefix: ClassVar = True
     tokenizer: Tokenizer
 
     @classmethod

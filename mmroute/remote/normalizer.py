@@ -111,7 +111,8 @@ class RemoteNormalizer:
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))
         return Routing(
-            items=rendered.items,
+            placeholders=rendered.placeholders,
+            identities=rendered.identities,
             lora=request.lora,
             cache_salt=request.cache_salt,
             hashing=self._hashing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.images.data_url import is_data_url
-from mmroute.items import Image, ImageFile, Modality, size_of
+from mmroute.items import Image, ImageFile, Modality
 from mmroute.request import Message, Request, integers
 from mmroute.request_items import left_over, with_uuid
 
@@ -51,8 +51,9 @@ def chat_request(model: str, request: Request) -> RenderRequest:
         InexactError: `invalid_request`, `unsupported_modality`, `image_count_mismatch`;
             `remote_inexpressible` for an image of which only the size is known.
     """
-    parts = parse_chat(request).media
-    _check_images_only(parts, request)
+    media = parse_chat(request).media
+    _check_images_only(media, request)
+    parts = media.get(Modality.IMAGE, ())
     filled = list(_filled(parts, request.images))
     _check_names(filled)
     messages: Sequence[Message] = request.messages or ()
@@ -114,9 +115,8 @@ class _Filled:
     uuid: str | None
 
 
-def _check_images_only(parts: Sequence[MediaPart], request: Request) -> None:
-    others = {part.modality for part in parts} - {Modality.IMAGE}
-    if others or request.videos or request.audios or request.media_io_kwargs:
+def _check_images_only(media: Iterable[Modality], request: Request) -> None:
+    if {*media} - {Modality.IMAGE} or request.videos or request.audios or request.media_io_kwargs:
         raise _inexpressible("only images can be asked of a server; load the model here")
 
 
@@ -146,7 +146,7 @@ def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Fil
 
 
 def _with_image(part: MediaPart, image: Image) -> _Filled:
-    uuid = size_of(image).uuid
+    uuid = image.size.uuid
     named = {} if uuid is None else {"uuid": uuid}
     if isinstance(image, ImageFile):
         link = part.source["image_url"] if part.url is not None else {}

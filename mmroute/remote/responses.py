@@ -20,7 +20,6 @@ from mmroute.items import Identity, IdentitySource
 from mmroute.net.transport import Reply
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.requests import COMPLETION, RenderRequest
-from mmroute.routing import PlacedItem
 
 __all__ = ["Rendered", "read_response"]
 
@@ -78,11 +77,13 @@ class Rendered(msgspec.Struct, frozen=True):
 
     Attributes:
         token_ids: of the expanded prompt, shape (n,), uint32, read-only.
-        items: its images by position.
+        placeholders: where its images stand, by position.
+        identities: how the server calls each of them.
     """
 
     token_ids: TokenIds
-    items: tuple[PlacedItem, ...]
+    placeholders: tuple[PlaceholderRange, ...]
+    identities: tuple[Identity, ...]
 
 
 def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
@@ -132,13 +133,8 @@ def _rendered(response: _Response, num_images: int, *, tells_features: bool) -> 
     order = sorted(range(num_images), key=lambda item: ranges[item].offset)
     return Rendered(
         ids,
-        tuple(
-            PlacedItem(
-                _placeholder(item, ranges[item], len(ids), tells_features),
-                Identity(hashes[item], IdentitySource.REMOTE),
-            )
-            for item in order
-        ),
+        tuple(_placeholder(item, ranges[item], len(ids), tells_features) for item in order),
+        tuple(Identity(hashes[item], IdentitySource.REMOTE) for item in order),
     )
 
 

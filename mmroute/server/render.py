@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mmroute.engines.defaults import own_template_kwargs
+from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.hash_forms import HashFields

@@ -7,12 +7,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from mmroute.errors import shown
-from mmroute.items import Item, Modality, size_of
+from mmroute.items import Item, Modality
 from mmroute.request import Request
 from mmroute.traces.pictures import same_picture
 
@@ -102,14 +102,14 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
     if isinstance(first.prompt, str) and isinstance(second.prompt, str):
         if first.prompt != second.prompt:
             cause, text = _text_change(first.prompt, second.prompt, Cause.PROMPT)
-            yield Change(cause, f"The prompt differs: {text}", replace(second, prompt=first.prompt))
+            yield Change(cause, f"The prompt differs: {text}", second._replace(prompt=first.prompt))
     elif (first.messages is None) != (second.messages is None):
         text = "One request has messages, and the other one has a prompt."
         yield Change(Cause.PROMPT, text, first)
 
 
 def _with(request: Request, name: str, value: Any) -> Request:
-    return replace(request, **{name: value})
+    return request._replace(**{name: value})
 
 
 def _written(value: object) -> str:
@@ -135,7 +135,7 @@ def _item_changes(
 
 
 def _of_items(before: Item, after: Item, where: str) -> tuple[Cause, str]:
-    one, other = size_of(before), size_of(after)
+    one, other = before.size, after.size
     if one.uuid != other.uuid:
         found = f"{where} had the uuid {shown(one.uuid)} and has {shown(other.uuid)}."
         return Cause.ITEM_UUID, found
@@ -158,9 +158,9 @@ def _message_changes(first: Request, second: Request) -> Iterator[Change]:
                 "The conversation goes on, and its template writes the end of the earlier prompt "
                 "(the generation prompt, or an answer's beginning) otherwise than the later one."
             )
-            yield Change(Cause.GENERATION_PROMPT, text, replace(second, messages=new[:j]))
+            yield Change(Cause.GENERATION_PROMPT, text, second._replace(messages=new[:j]))
             return
-        mended = replace(second, messages=[*new[:j], *old[i:i_end], *new[j_end:]])
+        mended = second._replace(messages=[*new[:j], *old[i:i_end], *new[j_end:]])
         if what == "insert":
             text = f"Message {j + 1} ({_role(new[j])}) is new, between known ones."
             yield Change(Cause.MESSAGE_INSERTED, text, mended)
@@ -169,7 +169,7 @@ def _message_changes(first: Request, second: Request) -> Iterator[Change]:
             yield Change(Cause.MESSAGE_DROPPED, text, mended)
         elif what == "replace":
             for at, (before, after) in enumerate(zip(old[i:i_end], new[j:j_end], strict=False), j):
-                mended = replace(second, messages=[*new[:at], before, *new[at + 1 :]])
+                mended = second._replace(messages=[*new[:at], before, *new[at + 1 :]])
                 cause, text = _of_messages(before, after)
                 yield Change(cause, f"Message {at + 1} ({_role(after)}) {text}", mended)
 

@@ -13,6 +13,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from mmroute import ImageSize, Normalizer, Reason
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import parse_chat
+from mmroute.items import Modality
 from mmroute.request import Request
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -146,5 +147,7 @@ def test_string_templates_get_placeholders_in_front(changed_model: Callable[...,
     normalizer = Normalizer.from_pretrained(str(changed_model("small-llava-onevision", change)))
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
     request = Request(messages=[{"role": "user", "content": parts}])
-    rendered = normalizer.model.chat.render(parse_chat(request), [ImageSize(8, 8)], request)
+    rendered = normalizer.model.chat.render(
+        parse_chat(request), {Modality.IMAGE: [ImageSize(8, 8)]}, request
+    )
     assert rendered == "<image>\na\nb"

@@ -276,7 +276,7 @@ def test_wrong_ranges_are_found(
     field: str, by: int, words: str, normalizer: Callable[[str], Normalizer]
 ) -> None:
     def change(placed: Any) -> Any:
-        return dataclasses.replace(placed, **{field: getattr(placed, field) + by})
+        return placed._replace(**{field: getattr(placed, field) + by})
 
     loaded = normalizer(QWEN)
     report = broken(loaded, placement=Changed(loaded.model.placement, change))

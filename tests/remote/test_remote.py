@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +36,6 @@ from mmroute.forwarding import vllm_generate, vllm_generate_cached
 from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.images import read_image
-from mmroute.items import size_of
 from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.parity.oracles.pictures import data_url
 from mmroute.placement import PlaceholderRange
@@ -155,8 +154,8 @@ REFUSED_OVER_HTTP: Final = {(EMBEDDED_MODEL, "unknown-variable")}
 def arguments(case: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a case, with a file for every size."""
     request = request_of(comparison.request_of(case))
-    given = {field.name: getattr(request, field.name) for field in fields(request)}
-    sizes = map(size_of, request.images)
+    given = request._asdict()
+    sizes = (image.size for image in request.images)
     given["images"] = [
         read_image(data_url(size.width, size.height), uuid=size.uuid) for size in sizes
     ]
@@ -218,8 +217,7 @@ def test_what_a_server_does_not_tell_is_not_forwarded(qwen: RemoteNormalizer) ->
         vllm_generate(routing, request, sampling_params={})
     assert vllm_generate_cached(routing, request, sampling_params={})["features"]
     place = PlaceholderRange(0, 1, 3, embeds_known=False)
-    (placed,) = routing.items
-    untold = replace(routing, items=(placed._replace(placeholder=place),))
+    untold = replace(routing, placeholders=(place,))
     with pytest.raises(ValueError, match="known to be a feature"):
         vllm_generate_cached(untold, request, sampling_params={})
     text = qwen.normalize(messages=HI)

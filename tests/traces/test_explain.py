@@ -7,7 +7,6 @@ import copy
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ FIRST = Request(messages=MESSAGES, tools=[tool("search"), tool("open")])
 def edited(change: Callable[[list[dict[str, Any]]], object]) -> Request:
     messages = copy.deepcopy(MESSAGES)
     change(messages)
-    return replace(FIRST, messages=messages)
+    return FIRST._replace(messages=messages)
 
 
 def with_system(old: str, new: str) -> Request:
@@ -74,20 +73,20 @@ PLANTED = {
     "white space": (with_system("now. You", "now.  You"), Cause.WHITE_SPACE),
     "Unicode form": (with_system("café", "\uff43afé"), Cause.UNICODE_FORM),
     "order of tools": (
-        replace(FIRST, tools=[tool("open"), tool("search")]),
+        FIRST._replace(tools=[tool("open"), tool("search")]),
         Cause.TOOLS_ORDER,
     ),
-    "another tool": (replace(FIRST, tools=[tool("search"), tool("close")]), Cause.TOOLS),
+    "another tool": (FIRST._replace(tools=[tool("search"), tool("close")]), Cause.TOOLS),
     "another image": (
         with_picture(image_url={"url": picture(95, colour=190)}),
         Cause.ITEM_REPLACED,
     ),
     "encoded again": (with_picture(image_url={"url": picture(60)}), Cause.ITEM_ENCODED_AGAIN),
     "a uuid": (with_picture(uuid="page-1"), Cause.ITEM_UUID),
-    "LoRA": (replace(FIRST, lora=Lora("sql", "/adapters/sql")), Cause.LORA),
-    "salt": (replace(FIRST, cache_salt="tenant-2"), Cause.CACHE_SALT),
+    "LoRA": (FIRST._replace(lora=Lora("sql", "/adapters/sql")), Cause.LORA),
+    "salt": (FIRST._replace(cache_salt="tenant-2"), Cause.CACHE_SALT),
     "processor": (
-        replace(FIRST, mm_processor_kwargs={"min_pixels": 50176}),
+        FIRST._replace(mm_processor_kwargs={"min_pixels": 50176}),
         Cause.PROCESSOR_KWARGS,
     ),
     "inserted": (
@@ -100,7 +99,7 @@ PLANTED = {
         Cause.MESSAGE_EDITED,
     ),
     "two at once": (
-        replace(FIRST, cache_salt="tenant-2", lora=Lora("sql", "/adapters/sql")),
+        FIRST._replace(cache_salt="tenant-2", lora=Lora("sql", "/adapters/sql")),
         Cause.SEVERAL,
     ),
 }
@@ -143,8 +142,8 @@ def test_another_model_string_is_an_engine_setting(qwen: Normalizer, directory: 
 
 
 def test_nothing_keeps_equal_requests_and_later_turns_apart(qwen: Normalizer) -> None:
-    whole = replace(FIRST, tools=None)
-    earlier = replace(whole, messages=MESSAGES[:2])
+    whole = FIRST._replace(tools=None)
+    earlier = whole._replace(messages=MESSAGES[:2])
     decomposed = with_system("é", "e\u0301")  # which this tokenizer's normalizer composes
     for first, second in ((FIRST, FIRST), (earlier, whole), (FIRST, decomposed)):
         found = explained(qwen, first, second)

@@ -7,7 +7,7 @@ Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from mmroute.chat.template_files import chat_templates
 from mmroute.engines.sglang.tools import flat_tools, template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
 from mmroute.geometry import TokenIds
-from mmroute.items import Item, Modality
+from mmroute.items import Items, Modality
 from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
@@ -115,7 +115,7 @@ class SglangChat:
         """See `Chat.with_content_format`: SGLang has no such option."""
         return self
 
-    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         """See `Chat.render`."""
         messages = list(chat.messages)
         continued = ""

@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 from mmroute.hashing.pad_values import image_hash
-from mmroute.items import Identity, IdentityForm, IdentitySource, Item, size_of
+from mmroute.items import Identity, IdentityForm, IdentitySource, Item
 
 __all__ = ["item_identity"]
 
@@ -26,7 +26,7 @@ def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | Non
             `mmroute.hashing.image_hash` makes it.
         form: what the engine hashes for the model.
     """
-    uuid = size_of(item).uuid
+    uuid = item.size.uuid
     if not uuid or form is IdentityForm.FEATURES:
         return None
     if _HASH.fullmatch(uuid):

@@ -51,7 +51,7 @@ def parse_messages(request: Request) -> ParsedChat:
         parts = _parts(message, media)
         messages.append(_normalized(message))
         contents.append(parts)
-    return ParsedChat(tuple(messages), tuple(contents), tuple(media))
+    return ParsedChat(messages, contents, {Modality.IMAGE: media} if media else {})
 
 
 def _with_whole_images(message: object) -> object:

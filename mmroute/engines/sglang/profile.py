@@ -14,6 +14,7 @@ from mmroute.engines.sglang.chat import adds_special_tokens, load_chat
 from mmroute.engines.sglang.identity import item_identity
 from mmroute.engines.vllm.context import longest_context
 from mmroute.hashing import Hashing
+from mmroute.items import Modality
 from mmroute.request import Request
 
 __all__ = ["SGLANG"]
@@ -35,6 +36,9 @@ SGLANG: Final = EngineProfile(
     max_items=_NO_LIMIT,
     max_image_pixels=178_956_970,  # Pillow's own
     max_decoded_bytes=_NO_LIMIT,
+    bytes_per_unit=dict.fromkeys(Modality, 0),
+    max_audio_seconds=_NO_LIMIT,
+    max_audio_bytes=_NO_LIMIT,
     min_encoder_cache=_NO_LIMIT,
     applies_exif_orientation=False,
     parse_chat=_parse_chat,
@@ -43,6 +47,7 @@ SGLANG: Final = EngineProfile(
     longest_context=longest_context,
     hashing=Hashing(block_size=None, pages=True),
     adds_special_tokens=adds_special_tokens,
-    reads_processor_kwargs=False,
+    with_defaults=lambda request, _settings: request,
+    processor_kwargs=lambda _defaults, _given: {},  # those of a request change nothing
     only_checked_families=True,
 )

@@ -34,7 +34,7 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.geometry import TokenIds
-from mmroute.items import Item
+from mmroute.items import Items
 from mmroute.request import Request
 
 __all__ = ["HarmonyChat"]
@@ -93,7 +93,7 @@ class HarmonyChat:
         """See `Chat.with_content_format`."""
         return self
 
-    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         tools = normalize_tools(request.tools)
         effort = request.reasoning_effort
         if effort is not None and effort not in _EFFORTS:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.defaults import own_template_kwargs
+from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
-from mmroute.items import Item, Modality
+from mmroute.items import Items, Modality
 from mmroute.request import Request
 
 __all__ = ["OWN_PARAMETERS", "HfChat", "documents_of", "template_kwargs"]
@@ -80,7 +80,7 @@ class HfChat:
     def render(
         self,
         chat: ParsedChat,
-        items: Sequence[Item],
+        items: Items,
         request: Request,
     ) -> str:
         kwargs = template_kwargs(request)
@@ -99,12 +99,11 @@ class HfChat:
         )
         if not template.knows_developer:
             conversation = _developer_to_system(conversation)
-        variables = {
-            **self.special_tokens,
-            **{n: kwargs[n] for n in (kwargs.keys() & template.variables) - OWN_PARAMETERS},
-            "tools": tools,
-            "documents": documents_of(kwargs),
-        }
+        variables: dict[str, Any] = dict(self.special_tokens)
+        if kwargs:
+            asked = (kwargs.keys() & template.variables) - OWN_PARAMETERS
+            variables |= {name: kwargs[name] for name in asked}
+        variables |= {"tools": tools, "documents": documents_of(kwargs)}
         return template.render(
             conversation,
             variables=variables,
@@ -150,7 +149,7 @@ def documents_of(kwargs: Mapping[str, Any]) -> Any:
 
 def _developer_to_system(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rename the role for templates that do not know it, and merge all system messages."""
-    if all(message["role"] != "developer" for message in conversation):
+    if "developer" not in [message["role"] for message in conversation]:
         return conversation
     renamed = [
         {k: v for k, v in message.items() if k != "tools"} | {"role": "system"}

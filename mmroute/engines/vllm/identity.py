@@ -25,7 +25,6 @@ from mmroute.items import (
     Modality,
     VideoFile,
     check_text,
-    size_of,
 )
 
 __all__ = ["item_identity"]
@@ -72,12 +71,14 @@ def item_identity(
         InexactError: `invalid_request` for a text that is not Unicode;
             `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
-    uuid, modality = size_of(item).uuid, item.modality
+    uuid, modality = item.size.uuid, item.modality
     if uuid is None and isinstance(item, ImageSize):
         return None
     in_chunk = form is IdentityForm.VISION_CHUNK
-    others = frozenset() if in_chunk else _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
-    kwargs = {k: v for k, v in overrides.processor.items() if k not in others}
+    kwargs = overrides.processor
+    if kwargs and not in_chunk:
+        others = _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
+        kwargs = {k: v for k, v in kwargs.items() if k not in others}
     if uuid is not None and not kwargs and not overrides.media_io:
         return Identity(uuid, IdentitySource.UUID)
     content = _content(item, frames, form) if uuid is None else _value(uuid)

@@ -18,7 +18,7 @@ from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, documents_of, template_
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, shown
-from mmroute.items import Item, Modality
+from mmroute.items import Items, Modality
 from mmroute.request import Request
 
 __all__ = ["KimiK3Chat"]
@@ -74,7 +74,7 @@ class KimiK3Chat:
     def render(
         self,
         chat: ParsedChat,
-        items: Sequence[Item],
+        items: Items,
         request: Request,
     ) -> str:
         kwargs = template_kwargs(request)

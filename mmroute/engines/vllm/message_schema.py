@@ -94,10 +94,11 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     role = checked.get("role")
     if not isinstance(role, str):
         raise invalid(f"{where}.role must be a string, found {shown(role)}")
-    reasoning = checked.pop("reasoning_content", None)
-    if reasoning is not None and checked.get("reasoning") is None:
-        checked["reasoning"] = reasoning
-    _check_fields(checked, where)
+    if checked.keys() != _ROLE_AND_CONTENT:
+        reasoning = checked.pop("reasoning_content", None)
+        if reasoning is not None and checked.get("reasoning") is None:
+            checked["reasoning"] = reasoning
+        _check_fields(checked, where)
     _check_content(checked, role, where)
     if checked.get("tool_calls") is not None:
         checked["tool_calls"] = check_tool_calls(checked["tool_calls"], where)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
@@ -46,6 +46,7 @@ _TYPE: Final[Mapping[Modality, str]] = {modality: modality.value for modality in
 _NO_EXTRA: Final[Mapping[str, Any]] = {}  # shared, and never changed
 # Roles that add nothing to their messages if those have nothing but a content.
 _WITHOUT_MORE: Final = frozenset({"system", "user", "assistant"})
+_Media: TypeAlias = dict[Modality, list[MediaPart]]
 _BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
@@ -55,10 +56,9 @@ def parse_chat(request: Request) -> ParsedChat:
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`.
     """
-    checked = tuple(check_chat(request))
-    media: list[MediaPart] = []
-    contents = tuple([_parts(message, media) for message in checked])
-    return ParsedChat(checked, contents, tuple(media))
+    checked = check_chat(request)
+    media: _Media = {}
+    return ParsedChat(checked, [_parts(message, media) for message in checked], media)
 
 
 def to_conversation(
@@ -87,7 +87,7 @@ def to_conversation(
     return conversation
 
 
-def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]:
+def _parts(message: Mapping[str, Any], media: _Media) -> Sequence[Part]:
     content = message.get("content")
     if content is None:
         return ()
@@ -97,11 +97,10 @@ def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]
         content = [{"type": "text", "text": content}]
     if message["role"] == "system":
         content = _without_billing_header(content)
-    parts = [_parse_part(part, media) for part in content]
-    return [part for part in parts if part is not None]
+    return [part for one in content if (part := _parse_part(one, media)) is not None]
 
 
-def _parse_part(part: object, media: list[MediaPart]) -> Part | None:
+def _parse_part(part: object, media: _Media) -> Part | None:
     if isinstance(part, str):
         return TextPart(part, _NO_EXTRA)
     if type(part) is dict:  # the two commonest parts, in their plainest form
@@ -109,14 +108,16 @@ def _parse_part(part: object, media: list[MediaPart]) -> Part | None:
         if kind == "text" and len(part) == 2 and type(part.get("text")) is str:  # noqa: PLR2004 - type and text
             return TextPart(part["text"], _NO_EXTRA)
         if kind == "image" and len(part) == 1:
-            return _placed(media, part, kind, _NO_EXTRA)
+            return _placed(media, Modality.IMAGE, part)
     if not isinstance(part, Mapping):
         raise invalid(f"a content part must be an object, found {type(part).__name__}")
     kind = _kind(part)
     if kind in TEXT_FIELD:
         return _parse_text(part, kind)
     if kind in _MODALITIES:
-        return _placed(media, part, kind, _extra_of_item(part, kind))
+        extra = _extra_of_item(part, kind)
+        url, uuid = _url(part, kind), _uuid(part)
+        return _placed(media, _MODALITIES[kind], part, url=url, uuid=uuid, extra=extra)
     if kind == "tool_reference":
         return ToolReference(part.get("name"))
     if kind in OTHER_MEDIA:
@@ -148,20 +149,18 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
 
 
 def _placed(
-    media: list[MediaPart], part: Mapping[str, Any], kind: str, extra: Mapping[str, Any]
+    media: _Media,
+    modality: Modality,
+    part: Mapping[str, Any],
+    *,
+    url: str | None = None,
+    uuid: str | None = None,
+    extra: Mapping[str, Any] = _NO_EXTRA,
 ) -> MediaPart:
     """The part of an item, numbered among those of its modality."""
-    modality = _MODALITIES[kind]
-    number = 1
-    if media and media[-1].modality is modality:
-        number += media[-1].number
-    elif media:
-        number += next((p.number for p in reversed(media) if p.modality is modality), 0)
-    if len(part) == 1 and "type" in part:
-        placed = MediaPart(modality, number, None, None, extra, part)
-    else:
-        placed = MediaPart(modality, number, _url(part, kind), _uuid(part), extra, part)
-    media.append(placed)
+    listed = media.setdefault(modality, [])
+    placed = MediaPart(modality, len(listed) + 1, url, uuid, extra, part)
+    listed.append(placed)
     return placed
 
 

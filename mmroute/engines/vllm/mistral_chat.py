@@ -17,7 +17,7 @@ from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, shown
 from mmroute.geometry import TokenIds
-from mmroute.items import ImageSize, Item, stored_size_of
+from mmroute.items import ImageFile, ImageSize, Items, Modality
 from mmroute.request import Request
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
@@ -67,7 +67,7 @@ class MistralChat:
         """The engine's renderer has one form only."""
         return self
 
-    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         # Template variables have no effect without a template; what steers the encoder has.
         given = request.chat_template_kwargs.keys()
         refused = given & _ENCODER_PARAMETERS if self.takes_kwargs else given
@@ -78,7 +78,11 @@ class MistralChat:
         _check_end(chat.messages[-1]["role"], request)
         # The engine hands the original messages on, with the parsed tool arguments in them.
         parsed = to_conversation(chat, content_format="string", placeholders={})
-        stored = [stored_size_of(item) for item in items]
+        stored = [
+            item.stored if isinstance(item, ImageFile) else item
+            for item in items.get(Modality.IMAGE, ())
+            if isinstance(item, ImageFile | ImageSize)  # such families have no others
+        ]
         sized = _with_sizes(chat.messages, stored)
         for message, result in zip(sized, parsed, strict=True):
             if "tool_calls" in result:

@@ -17,7 +17,7 @@ from blake3 import blake3
 from mmroute.engines.vllm.identity import item_identity
 from mmroute.geometry import Overrides
 from mmroute.geometry.frame_sampling import Frames
-from mmroute.items import Identity, IdentityForm, IdentitySource, ImageFile, Item, size_of
+from mmroute.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
 
 __all__ = ["framed_identity", "unframed_identity"]
 
@@ -68,7 +68,7 @@ def unframed_identity(
     """
     if overrides.processor or overrides.media_io:
         return None
-    uuid = size_of(item).uuid
+    uuid = item.size.uuid
     if uuid is not None:
         return Identity(uuid, IdentitySource.UUID)
     if not isinstance(item, ImageFile) or form not in (

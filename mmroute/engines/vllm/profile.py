@@ -11,9 +11,11 @@ from typing import Final
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.chats import load_chat
 from mmroute.engines.vllm.context import longest_context
+from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.identity import item_identity
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.hashing import Hashing
+from mmroute.items import Modality
 
 __all__ = ["VLLM"]
 
@@ -25,6 +27,9 @@ VLLM: Final = EngineProfile(
     max_items=999,
     max_image_pixels=178_956_970,
     max_decoded_bytes=715_827_880,
+    bytes_per_unit={Modality.IMAGE: 4, Modality.VIDEO: 3, Modality.AUDIO: 4},
+    max_audio_seconds=600,
+    max_audio_bytes=256 << 20,
     min_encoder_cache=2048,
     applies_exif_orientation=True,
     parse_chat=parse_chat,
@@ -33,4 +38,6 @@ VLLM: Final = EngineProfile(
     longest_context=longest_context,
     hashing=Hashing(algorithm="sha256", block_size=16),
     adds_special_tokens=lambda _tokenizer, request, *, with_items: request.add_special_tokens,  # noqa: ARG005 - vLLM asks the request alone
+    with_defaults=with_defaults,
+    processor_kwargs=processor_kwargs,
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.items import Item
+from mmroute.items import Items
 from mmroute.request import Request
 
 __all__ = ["RefusedChat"]
@@ -49,5 +49,5 @@ class RefusedChat:
         """See `Chat.with_content_format`."""
         return self
 
-    def render(self, chat: ParsedChat, items: Sequence[Item], request: Request) -> TokenIds:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, self.why)

@@ -1,0 +1,115 @@
+"""What the settings of a server put into requests that do not say otherwise.
+
+Source: vLLM 0.33.0 ``renderers/params.py``, ``config/multimodal.py``,
+``multimodal/media/video.py`` and ``entrypoints/openai/chat_completion/protocol.py``
+(`build_chat_params`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mmroute.items import Modality
+from mmroute.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.engines.settings import EngineSettings
+
+__all__ = ["own_template_kwargs", "processor_kwargs", "with_defaults"]
+
+_SCOPES: Final = ("text_kwargs", "images_kwargs", "videos_kwargs", "audio_kwargs")
+_UNSET: Final = (None, "auto")
+# Each replaces the other's default, too.
+_ALTERNATIVES: Final = {"fps": "num_frames", "num_frames": "fps"}
+
+
+def with_defaults(request: Request, settings: EngineSettings) -> Request:
+    """A request with the template's variables and the options for reading media of a server."""
+    if not (settings.chat_template_kwargs or settings.media_io_kwargs) or request.messages is None:
+        return request
+    own = own_template_kwargs(request)
+    return request._replace(
+        chat_template_kwargs={
+            **own,
+            **settings.chat_template_kwargs,
+            **{name: value for name, value in own.items() if value not in _UNSET},
+        },
+        media_io_kwargs=_media_io(settings.media_io_kwargs, request.media_io_kwargs),
+    )
+
+
+def processor_kwargs(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What reaches the processor of a server's ``mm_processor_kwargs`` and a request's.
+
+    Nested objects are merged. In a scope such as ``images_kwargs``, flat arguments of a request
+    win over scoped ones of the server.
+    """
+    if not defaults or not given:
+        return given or defaults
+    flat, given_flat = _flat(defaults), _flat(given)
+    merged = _merged(flat, given_flat)
+    for scope in _SCOPES:
+        ours, theirs = defaults.get(scope) or None, given.get(scope) or None
+        if ours is None and theirs is None:
+            continue
+        if not isinstance(theirs, Mapping | None) or not isinstance(ours, Mapping | None):
+            merged[scope] = ours if theirs is None else theirs
+            continue
+        names = {*(ours or ()), *(theirs or ())}
+        found: dict[str, Any] = {}
+        for part in (
+            {name: value for name, value in flat.items() if name in names},
+            ours or {},
+            {name: value for name, value in given_flat.items() if name in names},
+            theirs or {},
+        ):
+            found = _merged(found, part)
+        merged[scope] = found
+    return merged
+
+
+def _media_io(
+    defaults: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    merged = {}
+    for modality in {*defaults, *given}:
+        own = given.get(modality) or {}
+        kept = dict(defaults.get(modality) or {})
+        if modality == Modality.VIDEO:
+            for name, other in _ALTERNATIVES.items():
+                if name in own and other not in own:
+                    kept.pop(other, None)
+        merged[modality] = {**kept, **own}
+    return merged
+
+
+def _flat(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in _SCOPES}
+
+
+def own_template_kwargs(request: Request) -> Mapping[str, Any]:
+    """The ``chat_template_kwargs`` of a request, with those that it has fields of their own for.
+
+    Of what it has twice, the field counts. An effort also asks for thinking, or against it, where
+    the kwargs do not name that.
+    """
+    effort, documents = request.reasoning_effort, request.documents
+    if effort is None and documents is None:
+        return request.chat_template_kwargs
+    kwargs = dict(request.chat_template_kwargs)
+    if effort is not None:
+        kwargs["reasoning_effort"] = effort
+        kwargs.setdefault("enable_thinking", effort != "none")
+    if documents is not None:
+        kwargs["documents"] = list(documents)
+    return kwargs
+
+
+def _merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(defaults)
+    for name, value in overrides.items():
+        ours = merged.get(name)
+        nested = isinstance(ours, Mapping) and isinstance(value, Mapping)
+        merged[name] = _merged(ours, value) if nested else value  # type: ignore[arg-type]  # a mapping
+    return merged
