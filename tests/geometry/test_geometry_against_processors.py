@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 import warnings
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from small_models import SMALL_MODELS
 
 from mmroute import ImageSize
@@ -70,10 +70,24 @@ with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     )
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-sides = st.integers(1, 6000)
-many_sizes = settings(max_examples=400)
 # None of these encodes text, nor asks how long the context is.
 CONTEXT = RequestContext(0, 0, lambda _text: np.array([], dtype=np.uint32))
+
+
+def for_many_sizes(
+    *examples: tuple[int, int], longest: int = 6000
+) -> Callable[[Callable[[int, int], None]], None]:
+    """Calls a check with height and width of the examples, and of many sizes of any magnitude."""
+
+    def run(check: Callable[[int, int], None]) -> None:
+        draw = random.Random(2026)
+        for height, width in examples:
+            check(height, width)
+        for _ in range(1500):
+            check(draw.randint(1, longest), draw.randint(1, longest))
+            check(round(longest ** draw.random()), round(longest ** draw.random()))
+
+    return run
 
 
 def count(geometry: Any, image: ImageSize) -> int | None:
@@ -94,19 +108,13 @@ def test_smart_resize(patch: int, lowest: int, highest: int) -> None:
     processor = Qwen2VLImageProcessorPil(patch_size=patch, merge_size=2, size=size)
     geometry = SmartResize(1, patch, 2, lowest, highest)
 
-    @many_sizes
-    @given(sides, sides)
-    @example(720, 1280)
-    @example(1400, 7)
-    @example(1407, 7)
+    @for_many_sizes((720, 1280), (1400, 7), (1407, 7))
     def agrees(height: int, width: int) -> None:
         try:
             expected = processor.get_number_of_image_patches(height, width) // 4
         except ValueError:
             expected = None
         assert count(geometry, ImageSize(width, height)) == expected
-
-    agrees()
 
 
 def _areas(lowest: int, highest: int) -> dict[str, int]:
@@ -132,21 +140,13 @@ def _areas(lowest: int, highest: int) -> dict[str, int]:
     ids=["glm", "paddleocr", "glm-5.3"],
 )
 def test_resizes_of_their_own(processor: Any, geometry: Any) -> None:
-    @many_sizes
-    @given(sides, sides)
-    @example(27, 5600)
-    @example(5, 1000)
-    @example(5, 1001)
-    @example(1, 1)
-    @example(6000, 6000)
+    @for_many_sizes((27, 5600), (5, 1000), (5, 1001), (1, 1), (6000, 6000))
     def agrees(height: int, width: int) -> None:
         try:
             expected = processor.get_number_of_image_patches(height, width, {}) // 4
         except ValueError:
             expected = None
         assert count(geometry, ImageSize(width, height)) == expected
-
-    agrees()
 
 
 def _anyres_processor(kind: Any, name: str, tiles: str | None) -> tuple[Any, AnyRes]:
@@ -185,15 +185,11 @@ def test_anyres(kind: Any, name: str, tiles: str | None) -> None:
     processor, geometry = _anyres_processor(kind, name, tiles)
     side = geometry.image_size
 
-    @many_sizes
-    @given(sides, sides)
-    @example(5, 6000)
+    @for_many_sizes((5, 6000))
     def agrees(height: int, width: int) -> None:
         expected = processor._get_number_of_features(height, width, side, side)
         default = geometry.select_strategy == "default"
         assert count(geometry, ImageSize(width, height)) == expected - default
-
-    agrees()
 
 
 @pytest.mark.parametrize(("limit", "patch", "merge"), [(1024, 16, 1), (1540, 14, 2)])
@@ -201,9 +197,7 @@ def test_patch_rows_of_transformers(limit: int, patch: int, merge: int) -> None:
     geometry = PatchRows(1, 2, 3, limit, patch, merge)
     step = (patch * merge, patch * merge)
 
-    @many_sizes
-    @given(sides, sides)
-    @example(1, 6000)
+    @for_many_sizes((1, 6000))
     def agrees(height: int, width: int) -> None:
         picture = SimpleNamespace(shape=(3, height, width), size=(width, height))
         expected = None
@@ -211,8 +205,6 @@ def test_patch_rows_of_transformers(limit: int, patch: int, merge: int) -> None:
             rows, columns = _pixtral_grid(picture, (limit, limit), step)
             expected = rows * (columns + 1)
         assert count(geometry, ImageSize(width, height)) == expected
-
-    agrees()
 
 
 def _pixtral_grid(picture: Any, limit: tuple[int, int], step: tuple[int, int]) -> tuple[int, int]:
@@ -230,38 +222,29 @@ def test_patch_rows_of_mistral_common(limit: int, patch: int, merge: int) -> Non
     encoder = ImageEncoder(ImageConfig(patch, limit, merge), SpecialImageIDs(1, 2, 3))
     geometry = PatchRows(1, 2, 3, limit, patch, merge, rounding="half_even")
 
-    @many_sizes
-    @given(sides, sides)
-    @example(1, 6000)
+    @for_many_sizes((1, 6000))
     def agrees(height: int, width: int) -> None:
         picture: Any = SimpleNamespace(size=(width, height))
         columns, rows = encoder._image_to_num_tokens(picture)
         assert geometry.grid(ImageSize(width, height)) == (columns, rows)
-
-    agrees()
 
 
 def test_pan_and_scan() -> None:
     processor = Gemma3ImageProcessorPil()
     geometry = SoftTokens(1, 2, 3, 4, (), (), (), (), True, 256, 4, 1.2)
 
-    @settings(max_examples=200)
-    @given(st.integers(1, 3000), st.integers(1, 3000))
-    @example(500, 1500)
+    @for_many_sizes((500, 1500), longest=3000)
     def agrees(height: int, width: int) -> None:
         pixels = np.broadcast_to(np.zeros((), dtype=np.uint8), (3, height, width))
         crops = processor.pan_and_scan(pixels, 256, 4, 1.2)
         assert geometry.num_crops(ImageSize(width, height)) == len(crops)
-
-    agrees()
 
 
 def test_smart_resize_with_row_ends() -> None:
     processor = HunYuanVLImageProcessorPil()
     geometry = RowEndResize(1, 16, 2, 262144, 4194304)
 
-    @many_sizes
-    @given(sides, sides)
+    @for_many_sizes()
     def agrees(height: int, width: int) -> None:
         try:
             rows, columns = processor.get_number_of_image_patches(height, width)
@@ -269,8 +252,6 @@ def test_smart_resize_with_row_ends() -> None:
         except ValueError:
             expected = None
         assert count(geometry, ImageSize(width, height)) == expected
-
-    agrees()
 
 
 def test_anyres_on_a_coarser_grid() -> None:
@@ -282,13 +263,10 @@ def test_anyres_on_a_coarser_grid() -> None:
     processor.downsample_rate = "4/8"
     geometry = AnyRes(1, "siglip_vision_model", 384, 16, "full", pinpoints, downsample_rate="4/8")
 
-    @many_sizes
-    @given(sides, sides)
+    @for_many_sizes()
     def agrees(height: int, width: int) -> None:
         expected = processor._get_number_of_features(height, width, 384, 384)
         assert count(geometry, ImageSize(width, height)) == expected
-
-    agrees()
 
 
 @pytest.mark.parametrize(("longest", "tile"), [(1456, 364), (2048, 512), (700, 364), (5000, 512)])
@@ -297,15 +275,10 @@ def test_row_column_tiles(longest: int, tile: int) -> None:
     processor = Idefics3ImageProcessorPil(size=size, max_image_size=max_size)
     geometry = RowColumnTiles(1, 64, longest, tile, True, "", "", "", "")
 
-    @many_sizes
-    @given(sides, sides)
-    @example(1457, 1456)
-    @example(6000, 1)
+    @for_many_sizes((1457, 1456), (6000, 1))
     def agrees(height: int, width: int) -> None:
         _, rows, columns = processor.get_number_of_image_patches(height, width)
         assert geometry.grid(ImageSize(width, height)) == (rows, columns)
-
-    agrees()
 
 
 @pytest.mark.parametrize("most", [9, 4, 16])
@@ -313,9 +286,7 @@ def test_slices(most: int) -> None:
     processor = MiniCPMV4_6ImageProcessorPil()
     geometry = Slices(1, 448, 14, most, 448, "16x", *[""] * 7)
 
-    @many_sizes
-    @given(sides, sides)
-    @example(448, 449)
+    @for_many_sizes((448, 449))
     def agrees(height: int, width: int) -> None:
         size = (height, width)
         grid = processor.get_sliced_grid(size, most, 448)
@@ -327,8 +298,6 @@ def test_slices(most: int) -> None:
             expected += [part] * (grid[0] * grid[1])
         assert geometry.counts(ImageSize(width, height)) == expected
 
-    agrees()
-
 
 @pytest.mark.parametrize(("lowest", "most"), [(1, 12), (1, 6), (2, 9), (1, 1)])
 def test_closest_grid(lowest: int, most: int) -> None:
@@ -337,15 +306,10 @@ def test_closest_grid(lowest: int, most: int) -> None:
     )
     geometry = ClosestGrid(1, 2, 3, 448, lowest, most, tokens_per_tile=1)
 
-    @many_sizes
-    @given(sides, sides)
-    @example(448, 896)
-    @example(896, 1345)
+    @for_many_sizes((448, 896), (896, 1345))
     def agrees(height: int, width: int) -> None:
         tiles = processor.get_number_of_image_patches(height, width, {"crop_to_patches": True})
         assert geometry.count(ImageSize(width, height)) == tiles
-
-    agrees()
 
 
 @pytest.mark.parametrize("budget", [70, 280, 1120])
@@ -353,14 +317,9 @@ def test_patch_budget(budget: int) -> None:
     """Where no side is shorter than a unit; of thinner images the engine has its own count."""
     geometry = PatchBudget(1, 2, 3, 16, 3, budget)
 
-    @many_sizes
-    @given(sides, sides)
-    @example(480, 640)
-    @example(672, 960)
+    @for_many_sizes((480, 640), (672, 960))
     def agrees(height: int, width: int) -> None:
         new_height, new_width = get_aspect_ratio_preserving_size(height, width, 16, budget * 9, 3)
         if min(new_height, new_width) > 48:
             tokens = new_height * new_width // 48**2
             assert geometry.count(ImageSize(width, height)) == tokens
-
-    agrees()
