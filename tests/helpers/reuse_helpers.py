@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import tokenizers
-from hypothesis import strategies as st
 from tokenizers import AddedToken, models
 
 from mmroute import Normalizer, prefix_cache
@@ -60,21 +60,29 @@ def tiny_tokenizer(
     return tokenizer
 
 
-def hostile_texts(tokens: Iterable[str], *, max_pieces: int = 12) -> st.SearchStrategy[str]:
-    """Tokens inside text, what only resembles them, and what tokenizers differ in."""
+def hostile_texts(
+    draw: random.Random, tokens: Iterable[str], *, max_pieces: int = 12
+) -> Iterator[str]:
+    """Tokens inside text, what only resembles them, and what tokenizers differ in; no end."""
     known = sorted(tokens)
-    pieces = st.one_of(
-        st.sampled_from(known),
-        st.sampled_from(known).flatmap(_fragments),
-        st.sampled_from(HOSTILE),
-        st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
-    )
-    return st.lists(pieces, max_size=max_pieces).map("".join)
+    while True:
+        pieces = range(draw.randint(0, max_pieces))
+        yield "".join([_hostile_piece(draw, known) for _ in pieces])
 
 
-def _fragments(token: str) -> st.SearchStrategy[str]:
-    ends = st.integers(0, len(token))
-    return st.tuples(ends, ends).map(lambda cut: token[min(cut) : max(cut)])
+def _hostile_piece(draw: random.Random, tokens: Sequence[str]) -> str:
+    match draw.randrange(4):
+        case 0:
+            return draw.choice(tokens)
+        case 1:
+            token = draw.choice(tokens)
+            start, stop = sorted(draw.choices(range(len(token) + 1), k=2))
+            return token[start:stop]
+        case 2:
+            return draw.choice(HOSTILE)
+    planes = draw.choice((0x250, 0x10000, 0x110000))
+    some = [chr(draw.randrange(planes)) for _ in range(draw.randint(0, 8))]
+    return "".join([character for character in some if not "\ud800" <= character <= "\udfff"])
 
 
 def plainly(tokenizer: tokenizers.Tokenizer, text: str, *, special: bool = False) -> list[int]:

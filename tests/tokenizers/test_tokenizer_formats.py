@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -46,14 +47,16 @@ CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+LONGEST = 10_000  # characters; beyond 4,096 a text is encoded by another call
 Encode = Callable[[str], Sequence[int]]
 
 
 def same_ids(ours: LoadedTokenizer, reference: Encode, *, special: bool = False) -> None:
     for text in hostile_texts(list(ours.special_tokens)):
-        ids = ours.encode(text, add_special_tokens=special)
+        shown = text[:LONGEST]
+        ids = ours.encode(shown, add_special_tokens=special)
         assert ids.dtype == np.uint32
-        assert ids.tolist() == list(reference(text)), text[:80]
+        assert ids.tolist() == list(reference(shown)), text[:80]
 
 
 def same_texts(ours: LoadedTokenizer, reference: Callable[[list[int]], str], **how: bool) -> None:
@@ -309,7 +312,7 @@ def test_mistral_models_are_what_mistral_common_reads(path: Path) -> None:
 def test_tekken_is_what_mistral_common_reads() -> None:
     path = MISTRAL / "tekken_240911.json"
     reference: Any = MistralTokenizer.from_file(str(path)).instruct_tokenizer.tokenizer
-    ours = load_tokenizer(path)
+    ours = _tekken()
     assert ours.format == "tekken"
     same_ids(ours, lambda text: reference.encode(text, bos=False, eos=False))
     same_texts(ours, reference.decode, skip_special_tokens=True)
@@ -628,17 +631,16 @@ def test_a_lone_surrogate_is_refused_by_every_format(
 @settings(deadline=None)  # the first one loads it
 @given(text=st.text(max_size=200))
 def test_byte_level_text_comes_back(text: str) -> None:
-    tokenizer = _ranks()
+    tokenizer = _tekken()
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert len(tokenizer.convert_ids_to_tokens(tokenizer.encode(text))) == len(
         tokenizer.encode(text)
     )
 
 
-def _ranks(_kept: list[LoadedTokenizer] = []) -> LoadedTokenizer:  # noqa: B006 - loaded once
-    if not _kept:
-        _kept.append(load_tokenizer(MISTRAL / "tekken_240911.json"))
-    return _kept[0]
+@functools.cache
+def _tekken() -> LoadedTokenizer:
+    return load_tokenizer(MISTRAL / "tekken_240911.json")
 
 
 def test_the_fingerprint_is_of_names_and_contents(tmp_path: Path) -> None:
