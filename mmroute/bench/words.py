@@ -57,80 +57,9 @@ place plan point prefer prepare present prevent produce protect prove publish pu
 recommend reduce refuse remain remember remove repair repeat replace reply represent require
 return search separate serve share shout show solve start suggest support suppose talk taste test
 touch train travel treat turn visit wait walk want warn wash watch wish work"""
-_SYLLABLES: Final = [
-    "ba",
-    "be",
-    "bi",
-    "bo",
-    "bu",
-    "ca",
-    "ce",
-    "co",
-    "cu",
-    "da",
-    "de",
-    "di",
-    "do",
-    "du",
-    "fa",
-    "fe",
-    "fi",
-    "fo",
-    "ga",
-    "ge",
-    "go",
-    "ha",
-    "he",
-    "hi",
-    "ho",
-    "ja",
-    "ka",
-    "ke",
-    "ki",
-    "la",
-    "le",
-    "li",
-    "lo",
-    "lu",
-    "ma",
-    "me",
-    "mi",
-    "mo",
-    "mu",
-    "na",
-    "ne",
-    "ni",
-    "no",
-    "nu",
-    "pa",
-    "pe",
-    "pi",
-    "po",
-    "ra",
-    "re",
-    "ri",
-    "ro",
-    "ru",
-    "sa",
-    "se",
-    "si",
-    "so",
-    "su",
-    "ta",
-    "te",
-    "ti",
-    "to",
-    "tu",
-    "va",
-    "ve",
-    "vi",
-    "vo",
-    "wa",
-    "we",
-    "za",
-    "ze",
-    "zo",
-]
+_SYLLABLES: Final = """ba be bi bo bu ca ce co cu da de di do du fa fe fi fo ga ge go ha he hi
+ho ja ka ke ki la le li lo lu ma me mi mo mu na ne ni no nu pa pe pi po ra re ri ro ru sa se si
+so su ta te ti to tu va ve vi vo wa we za ze zo"""
 _SENTENCE: Final = 12  # words
 _SYLLABLES_OF_A_WORD: Final = 4
 
@@ -173,6 +102,6 @@ def english(chooser: random.Random, count: int) -> str:
 
 def unseen(chooser: random.Random, count: int) -> str:
     """`count` words of which hardly one occurs twice."""
-    parts = chooser.choices(_SYLLABLES, k=count * _SYLLABLES_OF_A_WORD)
+    parts = chooser.choices(_SYLLABLES.split(), k=count * _SYLLABLES_OF_A_WORD)
     step = _SYLLABLES_OF_A_WORD
     return " ".join("".join(parts[at : at + step]) for at in range(0, len(parts), step))

@@ -11,6 +11,7 @@ from typing import Final
 __all__ = ["FileKind", "kind_of_file"]
 
 _ENOUGH: Final = 65_536
+_LENGTHS_OF_A_BYTE: Final = range(0x80)  # the top bit means that more follows
 _RANK_LINE: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 
 
@@ -60,7 +61,7 @@ def _kind_of_json(path: Path) -> FileKind | None:
 
 def _begins_with_a_piece(start: bytes) -> bool:
     """Whether a ModelProto could begin so: its field 1, which begins with a field 1, a text."""
-    if start[:1] != b"\x0a" or len(start) < 4:  # noqa: PLR2004 - two tags and two lengths
-        return False
-    size = start[1]
-    return size < 0x80 and start[2:3] == b"\x0a" and start[3] <= size - 2  # noqa: PLR2004 - the top bit means that more follows
+    match list(start[:4]):
+        case [0x0A, size, 0x0A, text_size]:
+            return size in _LENGTHS_OF_A_BYTE and text_size <= size - 2
+    return False

@@ -36,6 +36,7 @@ _BY_NAME: Final = {
 _USUAL_NAMES: Final = {kind: name for name, kind in _BY_NAME.items()} | {
     FileKind.SENTENCEPIECE: "tokenizer.model"
 }
+_SHOWN: Final = 30  # files of a directory: enough to recognise it
 _MISTRAL: Final = "tokenizer.model.v*"
 _LOOKED_FOR: Final = (
     "tokenizer.json, tekken.json, tokenizer.model.v* (Mistral), tokenizer.model (SentencePiece or "
@@ -126,7 +127,7 @@ def _from_directory(files: ModelFiles) -> LoadedTokenizer:
     raise ModelError(
         Reason.MISSING_FILE,
         f"{files.name} has no tokenizer: looked in {files.root} for {_LOOKED_FOR}. It has: "
-        f"{', '.join(present[:30]) or 'no files'}{', …' if len(present) > 30 else ''}.",  # noqa: PLR2004 - enough to recognise it
+        f"{', '.join(present[:_SHOWN]) or 'no files'}{', …' if len(present) > _SHOWN else ''}.",
     )
 
 

@@ -26,7 +26,6 @@ _CONFIG: Final = "tokenizer_config.json"
 _OTHER_VOCABULARIES: Final = (
     "tokenizer.model", "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "*.gguf",
 )  # fmt: skip
-_FIXED_ABOVE: Final = 100_000
 # The choice of a faster encoder takes seconds, which one text is not worth.
 _REFERENCE: Final = FastPaths(encoder=EncoderChoice.TOKENIZERS, text_cache_bytes=0)
 
