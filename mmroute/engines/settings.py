@@ -114,9 +114,14 @@ class EngineSettings:
             ModelError: `invalid_engine_setting`, `unsupported_engine_setting`; `missing_file`,
                 `malformed_file`.
         """
-        from mmroute.engines.vllm.serve_settings import read_settings  # rarely needed
+        from mmroute.engines.vllm.serve_command import wrong  # rarely needed
+        from mmroute.engines.vllm.serve_settings import read_settings
 
-        return read_settings(arguments, config=None if config is None else os.fspath(config))
+        path = None if config is None else os.fspath(config)
+        try:
+            return cls(**read_settings(arguments, config=path))
+        except ValueError as error:
+            raise wrong(str(error)) from None
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str]) -> EngineSettings:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, shown
 from mmroute.items import Modality
@@ -62,8 +61,8 @@ _REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
 _TRUE: Final = ("1", "true", "yes", "on")
 
 
-def read_settings(arguments: str, *, config: str | None = None) -> EngineSettings:
-    """The settings of a command line; see `EngineSettings.from_args`."""
+def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
+    """The fields of `EngineSettings` that a command line gives; see its `from_args`."""
     command = parse_command(arguments, config=config)
     for refused, given, prefix in (
         (_REFUSED, command.options, "--"),
@@ -76,10 +75,7 @@ def read_settings(arguments: str, *, config: str | None = None) -> EngineSetting
                     f"{prefix}{name} {'' if isinstance(value, bool) else shown(value)}".rstrip(),
                     "changes token IDs in a way that is not covered",
                 )
-    try:
-        return EngineSettings(**_effects(command))
-    except ValueError as error:
-        raise wrong(str(error)) from None
+    return _effects(command)
 
 
 def _effects(command: ServeCommand) -> dict[str, Any]:
