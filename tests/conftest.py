@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Final
 import hypothesis
 import pytest
 import urllib3.util.connection  # noqa: F401 - it binds a socket once, to look for IPv6
+from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
@@ -16,6 +19,21 @@ from mmroute import Normalizer
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("mmroute")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def embedded_vocabularies_are_parsed_once() -> Iterator[None]:
+    """Dozens of tests load the embedded model as users do; most of that is its vocabulary."""
+    parse = Tekkenizer.from_file
+    once = functools.cache(parse)
+
+    def from_file(path: str | Path) -> Tekkenizer:
+        embedded = Path(path).is_relative_to(MistralTokenizer._data_path())
+        return once(path) if embedded else parse(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tekkenizer, "from_file", from_file)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
 from server_helpers import CHAT, error_of, serving
-from small_models import Files
+from small_models import SMALL_MODELS, Files, write_model
+from starlette.testclient import TestClient
 
 from mmroute import InexactError, ModelError, Normalizer, Reason
 from mmroute.geometry import Overrides
@@ -82,16 +84,28 @@ _TEMPLATE = (
 )
 
 
-@pytest.fixture
-def kimi_k2_5(changed_model: ChangedModel) -> Normalizer:
+def _loaded(change: Callable[[Files], None], directory: Path) -> Normalizer:
+    files = copy.deepcopy(SMALL_MODELS["small-qwen3-vl"]())  # models share parts
+    change(files)
+    return Normalizer.from_pretrained(write_model(files, directory))
+
+
+@pytest.fixture(scope="module")
+def kimi_k2_5(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
     change = _kimi("kimi_k25", "KimiK25ForConditionalGeneration", use_unified_vision_chunk=True)
-    return Normalizer.from_pretrained(changed_model("small-qwen3-vl", change))
+    return _loaded(change, tmp_path_factory.mktemp("kimi") / "k2.5")
 
 
-@pytest.fixture
-def kimi_k3(changed_model: ChangedModel) -> Normalizer:
+@pytest.fixture(scope="module")
+def kimi_k3(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
     change = _kimi("kimi_k3", "KimiK3ForConditionalGeneration")
-    return Normalizer.from_pretrained(changed_model("small-qwen3-vl", change))
+    return _loaded(change, tmp_path_factory.mktemp("kimi") / "k3")
+
+
+@pytest.fixture(scope="module")
+def served_kimi_k3(kimi_k3: Normalizer) -> Iterator[TestClient]:
+    with serving([ModelSource(kimi_k3.model.name, ("kimi",))]) as client:
+        yield client
 
 
 def test_the_block_size_of_a_hybrid_model_must_be_given(changed_model: ChangedModel) -> None:
@@ -251,11 +265,10 @@ def test_kimi_k3_writes_the_size_of_an_image(kimi_k3: Normalizer) -> None:
     ],
 )
 def test_a_server_refuses_fields_that_change_prompts_of_kimi_k3(
-    kimi_k3: Normalizer, fields: dict[str, Any], reason: str | None
+    served_kimi_k3: TestClient, fields: dict[str, Any], reason: str | None
 ) -> None:
     body = {"messages": [{"role": "user", "content": "x"}], **fields}
-    with serving([ModelSource(kimi_k3.model.name, ("kimi",))]) as client:
-        answer = client.post(CHAT, json=body)
+    answer = served_kimi_k3.post(CHAT, json=body)
     if reason is None:
         assert answer.status_code == HTTPStatus.OK, answer.text
     else:
