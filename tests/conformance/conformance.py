@@ -11,7 +11,7 @@ from typing import Any
 from comparison import read_vectors
 from small_models import SMALL_MODELS, fingerprint
 
-from mmroute import Normalizer
+from mmroute import EngineSettings, Normalizer
 from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.resolve import resolve_model
 
@@ -25,7 +25,9 @@ def own_fingerprint(name: str) -> str:
 
 def load_as_served(directory: Path, meta: Mapping[str, Any]) -> Normalizer:
     """A model, served with the settings that the answers of a vector file were computed with."""
-    model = resolve_model(str(directory), model_id=meta.get("model_id"))
+    environment = meta.get("backend_env", {})
+    settings = EngineSettings.from_args(" ".join(f"{k}={v}" for k, v in environment.items()))
+    model = resolve_model(str(directory), model_id=meta.get("model_id"), engine_settings=settings)
     batched = meta.get("backend_args", {}).get("max_num_batched_tokens", 0)
     cache = max(model.engine.min_encoder_cache, batched)
     return Normalizer(replace(model, engine=replace(model.engine, min_encoder_cache=cache)))

@@ -129,10 +129,12 @@ REAL_VECTORS = [
     *SMALL_VECTORS,
     *TEXT_VECTORS,
 ]
-# Its chats are refused by name; with an image, which the engine drops, for that.
-REFUSED_CHATS = {"gpt-oss-20b": ("chat_renderer_unsupported", "unsupported_modality")}
-# The engine answers these, but by what its processor cache holds: images share a budget there.
-ANSWERED_BY_CHANCE = {"nemotron-nano-omni-v3": {"edge-2040x2040-2048x2048": "budget_exceeded"}}
+# The engine answers these: one by what its processor cache holds, where images share a budget;
+# one without its image, which it drops in silence.
+REFUSED_HERE = {
+    "nemotron-nano-omni-v3": {"edge-2040x2040-2048x2048": "budget_exceeded"},
+    "gpt-oss-20b": {"image": "unsupported_modality"},
+}
 
 
 def directory_of(path: Path, tmp_path: Path) -> Path:
@@ -158,13 +160,8 @@ if REAL_VECTORS:
         meta, cases = read_vectors(path)
         model = load_as_served(directory, meta)
         wrong = {c["id"]: d for c in cases if (d := wrong_parts(model, c))}
-        for case_id, reason in ANSWERED_BY_CHANCE.get(path.stem, {}).items():
+        for case_id, reason in REFUSED_HERE.get(path.stem, {}).items():
             assert wrong.pop(case_id)["exact"].startswith(f"inexact ({reason}:")
-        if path.stem in REFUSED_CHATS:
-            chats = {c["id"] for c in cases if c.get("messages") is not None}
-            for case_id in wrong.keys() & chats:
-                found = wrong.pop(case_id)["exact"]
-                assert found.removeprefix("inexact (").startswith(REFUSED_CHATS[path.stem])
         kinds: dict[str, list[bool]] = defaultdict(list)
         for case in cases:
             for tag in case["tags"]:
