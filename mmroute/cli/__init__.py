@@ -20,6 +20,7 @@ from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
 from mmroute.cli.serve import add_serve
 from mmroute.cli.texts import add_decode, add_encode
+from mmroute.cli.trace import add_trace
 from mmroute.cli.validate import add_validate
 from mmroute.errors import MmrouteError, ModelIdWarning, nearest
 
@@ -93,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for add in (
         add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_explain,
-        add_spec, add_bench, add_serve, add_bundle, add_encode, add_decode,
+        add_spec, add_bench, add_serve, add_bundle, add_trace, add_encode, add_decode,
     ):  # fmt: skip
         add(commands)
     return parser

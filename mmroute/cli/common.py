@@ -16,12 +16,15 @@ __all__ = [
     "DEFAULT_BACKEND",
     "EXIT_FAILURE",
     "EXIT_USAGE",
+    "MODEL_HELP",
     "Commands",
     "add_command",
     "encoder_argument",
+    "engine_arguments",
     "engine_settings",
     "model_arguments",
     "port",
+    "positive",
     "print_table",
 ]
 
@@ -31,7 +34,7 @@ EXIT_USAGE = 2
 _HIGHEST_PORT: Final = 65535
 _NARROWEST_COLUMN: Final = 20
 
-_MODEL_HELP = (
+MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
     "pixtral-12b-2409, which needs no download"
 )
@@ -62,7 +65,12 @@ def add_command(
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says which model is meant."""
-    parser.add_argument("model", metavar="MODEL", help=_MODEL_HELP)
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    engine_arguments(parser)
+
+
+def engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a model's engine was started."""
     parser.add_argument(
         "--backend", default=DEFAULT_BACKEND, help="engine to match (default: %(default)s)"
     )
@@ -133,3 +141,10 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join((*cells, first)).rstrip())
         for line in further:
             print(" " * before + line)
+
+
+def positive(text: str) -> int:
+    """A positive number, as argparse reads one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, found {text!r}")
+    return int(text)

@@ -22,6 +22,7 @@ from mmroute.cli.common import (
     encoder_argument,
     engine_settings,
     model_arguments,
+    positive,
 )
 from mmroute.cli.strip import print_strip
 from mmroute.engines.settings import EngineSettings
@@ -177,7 +178,7 @@ def add_blocks(commands: Commands) -> None:
     blocks.add_argument(
         "--block-size",
         metavar="N",
-        type=_positive,
+        type=positive,
         help="the engine's block size in tokens (default: that of --engine-args, else the engine's "
         "own default; hybrid models have none)",
     )
@@ -221,12 +222,6 @@ def _request_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="connect to private addresses of this network as well, such as 10.1.0.0/16",
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, found {text!r}")
-    return int(text)
 
 
 def _blocks(arguments: argparse.Namespace) -> int:

@@ -1,1 +1,1 @@
-"""What requests have in common: why two of them do not share their cached blocks."""
+"""What requests share: why two of them miss each other's blocks, and what a trace allows."""
