@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("mmroute: standard input and output must be open", file=sys.stderr)
         return EXIT_FAILURE
     arguments, unknown = _parser().parse_known_args(argv)
+    arguments.given = sys.argv[1:] if argv is None else argv
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:

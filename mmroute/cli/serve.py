@@ -18,13 +18,14 @@ from mmroute.cli.common import (
     encoder_argument,
     port,
 )
+from mmroute.cli.serve_config import configured
 from mmroute.engines.settings import EngineSettings
 from mmroute.fast_paths import FastPaths
 from mmroute.net.links import ImageLinks
 
 if TYPE_CHECKING:
     from mmroute.server.listening import Listen
-    from mmroute.server.models import ModelSource
+    from mmroute.server.loading import ModelSource
     from mmroute.server.settings import ServerSettings
 
 __all__ = ["add_serve"]
@@ -38,8 +39,8 @@ model.
   mmroute serve pixtral-12b-2409 --port 8000
   mmroute serve qwen=/models/qwen2.5-vl-3b llava=/models/llava-1.5-7b --uds /run/mmroute.sock
 
-docs/server.md has the routes, what a request without an exact answer gets, and the metrics. Keys
-are also read from MMROUTE_API_KEY, MMROUTE_ADMIN_KEY and MMROUTE_FALLBACK_API_KEY.
+docs/server.md has the routes, what a request without an exact answer gets, and the metrics. Every
+option is also read from the environment (--max-body-bytes: MMROUTE_MAX_BODY_BYTES) and from a file.
 
 exit status: 0 told to stop (SIGTERM); 1 a model could not be loaded, or nothing to listen on; 2 bad
 usage
@@ -66,7 +67,15 @@ def add_serve(commands: Commands) -> None:
 
 
 def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", metavar="MODEL", nargs="+", help="[NAME[,ALIAS...]=]MODEL")
+    parser.add_argument("models", metavar="MODEL", nargs="*", help="[NAME[,ALIAS...]=]MODEL")
+    parser.add_argument(
+        "--config", metavar="FILE",
+        help="options in YAML, as `max-body-bytes: 1000000`; `models` is a list there",
+    )  # fmt: skip
+    parser.add_argument(
+        "--check-config", action="store_true",
+        help="say what is wrong with the options, and load nothing",
+    )  # fmt: skip
     parser.add_argument(
         "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"
     )
@@ -120,7 +129,7 @@ def _listen_options(parser: argparse.ArgumentParser) -> None:
         "(default: there are no such routes)",
     )  # fmt: skip
     where.add_argument(
-        "--drain-seconds", metavar="S", type=float, default=1.0,
+        "--drain-seconds", metavar="S", type=float, default=5.0,
         help="after SIGTERM, before listening ends (default: %(default)s)",
     )  # fmt: skip
     where.add_argument(
@@ -219,22 +228,24 @@ def _serve(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return EXIT_FAILURE
-    from mmroute.server.run import serve  # an extra, and slow to import
+    from mmroute.server.run import check, serve  # an extra, and slow to import
 
     try:
+        arguments = configured(arguments.parser, arguments.given[1:], os.environ)
         sources = _sources(arguments)
         trusted = all(source.engine_settings.trust_request_mm_kwargs for source in sources)
         arguments.trust_request_mm_kwargs |= trusted
-        failure = serve(
-            sources,
-            _settings(arguments),
-            _listen(arguments),
-            FastPaths(
-                encoder=arguments.encoder,
-                text_cache_bytes=arguments.text_cache_mib << 20,
-                hash_cache_bytes=arguments.hash_cache_mib << 20,
-            ),
+        fast_paths = FastPaths(
+            encoder=arguments.encoder,
+            text_cache_bytes=arguments.text_cache_mib << 20,
+            hash_cache_bytes=arguments.hash_cache_mib << 20,
         )
+        settings, listen = _settings(arguments), _listen(arguments)
+        if arguments.check_config:
+            check(sources, settings)
+            print("mmroute: the options are well-formed", file=sys.stderr)
+            return 0
+        failure = serve(sources, settings, listen, fast_paths)
     except (ValueError, _UsageError) as error:
         print(f"mmroute: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -254,6 +265,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
     from mmroute.server.models import ModelSource  # an extra
 
+    if not arguments.models:
+        raise _UsageError("no MODEL is given")
     one = len(arguments.models) == 1
     if not one and (arguments.served_model_name or arguments.revision):
         raise _UsageError(
@@ -334,9 +347,6 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     )
 
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
-    keys = arguments.api_key or _from_environment("MMROUTE_API_KEY")
-    fallback_keys = _from_environment("MMROUTE_FALLBACK_API_KEY")
-    admin_keys = _from_environment("MMROUTE_ADMIN_KEY")
     hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
     if networks and not hosts:
         raise _UsageError("--image-network is for links, and no --image-host is allowed")
@@ -352,21 +362,14 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     return ServerSettings(
         **same,
         inexact=InexactPolicy(policy),
-        fallback_api_key=arguments.fallback_api_key or next(iter(fallback_keys), None),
+        fallback_api_key=arguments.fallback_api_key,
         tokenizer_info=arguments.enable_tokenizer_info_endpoint,
         request_id_headers=arguments.enable_request_id_headers,
-        api_keys=tuple(keys),
-        admin_key=next(iter(admin_keys), None)
-        if arguments.admin_key is None
-        else arguments.admin_key,
+        api_keys=tuple(arguments.api_key),
+        admin_key=arguments.admin_key,
         links=ImageLinks(hosts=hosts, networks=networks) if hosts else None,
         access_log=AccessLog(arguments.access_log),
     )
-
-
-def _from_environment(name: str) -> list[str]:
-    value = os.environ.get(name)
-    return [value] if value else []
 
 
 def _listen(arguments: argparse.Namespace) -> Listen:

@@ -19,7 +19,8 @@ from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.exchange import Exchange, Route
 from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.http import Response, error_response, json_response
-from mmroute.server.models import Entry, Models, ModelSource, ModelStatus, NameTakenError
+from mmroute.server.loading import ModelSource
+from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
 
 __all__ = ["AddModelRequest", "AdminRoutes"]
 
@@ -28,17 +29,19 @@ _ONE_MODEL: Final = f"{_MODELS}/"
 
 
 class AdminRoutes:
-    """``GET`` and ``POST /admin/models``, ``GET`` and ``DELETE /admin/models/NAME``."""
+    """``GET`` and ``POST /admin/models``; ``GET``, ``PUT`` and ``DELETE /admin/models/NAME``."""
 
     def __init__(self, models: Models, endpoints: Endpoints) -> None:
         self._models = models
         add = endpoints.of(TypeAdapter(AddModelRequest), _add)
+        replace = endpoints.of(TypeAdapter(AddModelRequest), _replace)
         self._all = {
             "GET": Route(_MODELS, self._show_all),
             "POST": Route(_MODELS, add, takes_body=True),
         }
         self._one = {
             "GET": Route(_ONE_MODEL, functools.partial(self._of_one, models.entry)),
+            "PUT": Route(_ONE_MODEL, replace, takes_body=True),
             "DELETE": Route(_ONE_MODEL, functools.partial(self._of_one, models.remove)),
         }
 
@@ -76,27 +79,56 @@ def _add(request: AddModelRequest, context: HandlerContext) -> HandlerResult:
     Raises:
         ApiError: 400; 409: another model has one of the names.
     """
-    names = tuple(request.names or [request.model])
+    source = _source(request, tuple(request.names or [request.model]), context)
+    try:
+        return _of_entry(context.models.add(source))
+    except NameTakenError as error:
+        raise _conflict(error) from None
+
+
+def _replace(request: AddModelRequest, context: HandlerContext) -> HandlerResult:
+    """Begin to load what takes the place of a model, all at once when it is loaded.
+
+    Raises:
+        ApiError: 400, 404; 409: a third model has one of the names.
+    """
+    name = context.path.removeprefix(_ONE_MODEL)
+    names = tuple(request.names or context.models.entry(name).source.names)
+    if name not in names:
+        raise invalid_body(f"names must hold {shown(name)}", "body.names")
+    try:
+        entry = context.models.replace(name, _source(request, names, context))
+    except NameTakenError as error:
+        raise _conflict(error) from None
+    return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED)
+
+
+def _source(
+    request: AddModelRequest, names: tuple[str, ...], context: HandlerContext
+) -> ModelSource:
     if len(set(names)) < len(names):
         raise invalid_body(f"a model needs different names; found {shown(names)}", "body.names")
-    source = ModelSource(
+    return ModelSource(
         request.model,
         names,
         model_id=request.model_id,
         revision=request.revision,
         backend=request.backend or context.models.backend.name,
     )
-    try:
-        entry = context.models.add(source)
-    except NameTakenError as error:
-        raise ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names") from None
+
+
+def _conflict(error: NameTakenError) -> ApiError:
+    return ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
+
+
+def _of_entry(entry: Entry) -> HandlerResult:
     loading = entry.status is ModelStatus.LOADING
     return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
 
 
 def _shown(entry: Entry) -> dict[str, Any]:
     source, loaded = entry.source, entry.loaded
-    return {
+    shown: dict[str, Any] = {
         "names": source.names,
         "model": source.model,
         "model_id": source.model_id or source.model,
@@ -106,3 +138,6 @@ def _shown(entry: Entry) -> dict[str, Any]:
         "error": entry.error or None,
         "max_model_len": None if loaded is None else loaded.max_model_len,
     }
+    if entry.replacement is not None:
+        shown["replacement"] = _shown(entry.replacement)
+    return shown

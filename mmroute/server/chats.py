@@ -13,7 +13,7 @@ from mmroute.errors import Reason
 from mmroute.items import Modality
 from mmroute.routing import Routing
 from mmroute.server.errors import ApiError, bad_request, of_reason
-from mmroute.server.models import LoadedModel
+from mmroute.server.loading import LoadedModel
 from mmroute.server.routings import ChatRequest, route_chat
 from mmroute.server.settings import ServerSettings
 

@@ -35,6 +35,7 @@ _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
 _DATA: Final = b";base64,"
 _DATA_URL: Final = b'"data:'
 _LONGEST_TYPE: Final = 128
+_MOST_PICTURES: Final = 1 << 13
 _LONG_STRUCTURE: Final = 1 << 14
 _ROLE_AND_CONTENT: Final = 2
 
@@ -118,9 +119,11 @@ def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
             url = _url_of(part)
             if url is None:
                 text += _characters((part,))
-            elif url[:5].lower() == "data:":
+            elif url[:5].lower() == "data:" and url.isascii():
                 pictures += len(url)
                 items += _CHARACTERS_PER_PICTURE
+            elif url[:5].lower() == "data:":
+                text += len(url)
             else:
                 links += 1
     return Cost(text, pictures, items, links)
@@ -176,13 +179,15 @@ def _without_pictures(raw: bytes) -> list[bytes]:
     To the next quotation mark it is all within one string: nothing is escaped in it.
     """
     rest, kept, at = list[bytes](), 0, 0
-    while (start := raw.find(_DATA, at)) >= 0:
+    for _ in range(_MOST_PICTURES):
+        start = raw.find(_DATA, at)
         at = raw.find(b'"', start)
-        if at < 0:
+        if start < 0 or at < 0:
             break
-        url = raw[start:at]
         is_url = raw.rfind(_DATA_URL, max(0, start - _LONGEST_TYPE), start) >= 0
-        if is_url and url.isascii() and b"\\" not in url:
+        # A short one may have other characters: they take four times its bytes, and no more.
+        plain = at - start <= _SLICE or raw[start:at].isascii()
+        if is_url and plain and raw.find(b"\\", start, at) < 0:
             rest.append(raw[kept:start])
             kept = at
     rest.append(raw[kept:])

@@ -205,6 +205,7 @@ class Endpoints:
             request_id=head.header(b"x-request-id") or None,
             own_id=request_id[:_ID_DIGITS],
             blocks=_block_form(head.query, self._settings.hash_seed) if head.query else None,
+            path=head.path,
         )
 
     def _answered(self, exchange: Exchange, result: HandlerResult, timings: Timings) -> Response:
@@ -243,9 +244,13 @@ class Endpoints:
         said = {"x-mmroute-fallback": reason.value}
         path = f"{head.path}?{head.query}" if head.query else head.path
         try:
-            upstream = await fallback.ask(path, raw, head.headers.get(b"x-request-id"), reason)
+            upstream = await fallback.ask(
+                path, raw, head.headers.get(b"x-request-id"), reason, exchange.reservation.keep
+            )
         except ApiError as failed:
             self._metrics.fallback(reason.value, "failed")
+            if failed.limit is not None:
+                self._metrics.rejected(failed.limit)
             fields = {
                 "request_id": entry.request_id, "url": fallback.url, "text": failed.message,
             }  # fmt: skip

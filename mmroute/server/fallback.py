@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -15,8 +17,15 @@ from mmroute.server.errors import ApiError
 
 __all__ = ["Fallback", "Upstream"]
 
-_MAX_CONNECTIONS: Final = 64
-_MAX_ANSWER: Final = 1 << 28  # tensors of many images; one 3000x2000 image has 48 MB
+_MAX_REQUESTS: Final = 64
+_MAX_ANSWER: Final = 1 << 26  # without tensors, which are not asked for
+_FAILURES: Final = 5  # one after the other, before it is left alone
+_PAUSE: Final = 5.0  # seconds until it is asked again, by one request
+_AWAY: Final = frozenset({502, 503, 504})
+_OWN_KEY_REFUSED: Final = frozenset({401, 403})
+_RENDERED: Final = "/render"
+_ID: Final = b"x-request-id"
+_NO_TENSORS: Final = b',"mm_payload":"none"}'
 _CONNECT_TIMEOUT: Final = 2.0
 _HANDED_BACK: Final = frozenset({b"content-type", b"retry-after"})
 
@@ -36,14 +45,16 @@ class Upstream:
     headers: dict[str, str]
 
 
-class _TooMuchError(Exception):
-    """An answer is larger than any that is handed back."""
+class _FailedError(Exception):
+    """There is no answer; the message says why."""
 
 
 class Fallback:
-    """Hands requests on, as they were sent, over connections that are kept.
+    """Hands requests on over connections that are kept.
 
-    The client's own API key is not handed on, nor is a proxy of the environment used.
+    They are handed on as they were sent, but that no tensors are asked for: no router reads them,
+    and here they are never in an answer. The client's own API key is not handed on, nor is a proxy
+    of the environment used. A server that fails several times is left alone for a moment.
 
     Args:
         url: of the server, with or without ``/v1``.
@@ -65,38 +76,68 @@ class Fallback:
         if remote.socket_path is not None:
             raise ValueError("the fallback URL must be http or https")
         self.url: Final = remote.base
-        self._api_key = api_key
+        self._headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
+        if api_key is not None:
+            self._headers.append((b"authorization", f"Bearer {api_key}".encode()))
         self._timeout = timeout
-        self._pool = httpcore.AsyncConnectionPool(max_connections=_MAX_CONNECTIONS)
+        self._pool = httpcore.AsyncConnectionPool(max_connections=_MAX_REQUESTS)
+        self._requests = 0
+        self._failures = 0
+        self._asked_again = 0.0
 
     async def ask(
-        self, path: str, body: bytes, request_id: bytes | None, reason: Reason
+        self,
+        path: str,
+        body: bytes,
+        request_id: bytes | None,
+        reason: Reason,
+        keep: Callable[[int], object],
     ) -> Upstream:
         """The fallback's answer, whatever its status.
+
+        Args:
+            path: of the request, with its query.
+            body: as it was sent.
+            request_id: of the client; None if it gave none.
+            reason: why there is no exact answer.
+            keep: told of bytes that are held here.
 
         Raises:
             ApiError: 502: there is none.
         """
-        headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
-        if self._api_key is not None:
-            headers.append((b"authorization", f"Bearer {self._api_key}".encode()))
-        if request_id is not None:
-            headers.append((b"x-request-id", request_id))
+        self._check_may_ask(reason)
+        if path.partition("?")[0].endswith(_RENDERED):
+            body = body.rstrip()[:-1] + _NO_TENSORS
+        headers = self._headers if request_id is None else [*self._headers, (_ID, request_id)]
+        self._requests += 1
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._ask(f"{self.url}{path}", headers, body)
+                answer = await self._ask(f"{self.url}{path}", headers, body, keep)
         except TimeoutError:
             raise self._failed(f"did not answer within {self._timeout:g} s", reason) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             raise self._failed(f"failed: {type(error).__name__}", reason) from error
-        except _TooMuchError:
-            raise self._failed(f"answered with more than {_MAX_ANSWER} bytes", reason) from None
+        except _FailedError as error:
+            raise self._failed(str(error), reason) from None
+        finally:
+            self._requests -= 1
+        if answer.status in _AWAY:
+            self._count_failure()
+        else:
+            self._failures = 0
+        return answer
 
     async def close(self) -> None:
         """Close its connections."""
         await self._pool.aclose()
 
-    async def _ask(self, url: str, headers: list[tuple[bytes, bytes]], body: bytes) -> Upstream:
+    async def _ask(
+        self,
+        url: str,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
+        keep: Callable[[int], object],
+    ) -> Upstream:
         timeouts = dict.fromkeys(("read", "write", "pool"), self._timeout)
         async with self._pool.stream(
             "POST",
@@ -105,11 +146,14 @@ class Fallback:
             content=body,
             extensions={"timeout": {**timeouts, "connect": _CONNECT_TIMEOUT}},
         ) as response:
+            if response.status in _OWN_KEY_REFUSED:  # it is not the client's
+                raise _FailedError("does not take the API key of this server")
             chunks, size = [], 0
             async for chunk in response.aiter_stream():
                 size += len(chunk)
+                keep(len(chunk))
                 if size > _MAX_ANSWER:
-                    raise _TooMuchError
+                    raise _FailedError(f"answered with more than {_MAX_ANSWER} bytes")
                 chunks.append(chunk)
             handed_back = {
                 name.decode("latin-1").lower(): value.decode("latin-1")
@@ -118,11 +162,30 @@ class Fallback:
             }
             return Upstream(response.status, b"".join(chunks), handed_back)
 
+    def _check_may_ask(self, reason: Reason) -> None:
+        if self._requests >= _MAX_REQUESTS:
+            raise _no_answer(f"has {_MAX_REQUESTS} others to answer", reason, limit="fallback")
+        if self._failures >= _FAILURES:
+            now = time.monotonic()
+            if now < self._asked_again:
+                raise _no_answer("failed repeatedly, and is left alone for a moment", reason)
+            self._asked_again = now + _PAUSE
+
     def _failed(self, what: str, reason: Reason) -> ApiError:
-        return ApiError(
-            HTTPStatus.BAD_GATEWAY,
-            "BadGatewayError",
-            f"There is no exact answer ({reason.value}), and the fallback {what}.",
-            param=reason.value,
-            reason=reason,
-        )
+        self._count_failure()
+        return _no_answer(what, reason)
+
+    def _count_failure(self) -> None:
+        self._failures += 1
+        self._asked_again = time.monotonic() + _PAUSE
+
+
+def _no_answer(what: str, reason: Reason, limit: str | None = None) -> ApiError:
+    return ApiError(
+        HTTPStatus.BAD_GATEWAY,
+        "BadGatewayError",
+        f"There is no exact answer ({reason.value}), and the fallback {what}.",
+        param=reason.value,
+        reason=reason,
+        limit=limit,
+    )

@@ -9,7 +9,8 @@ from typing import Any
 from mmroute.errors import Reason
 from mmroute.hash_forms import BlockForm
 from mmroute.routing import Routing
-from mmroute.server.models import LoadedModel, Models
+from mmroute.server.loading import LoadedModel
+from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
 __all__ = ["HandlerContext", "HandlerResult", "result_of"]
@@ -25,6 +26,7 @@ class HandlerContext:
         request_id: of the ``X-Request-Id`` header; None if there is none.
         own_id: of the log line, for a request that brings none.
         blocks: which block hashes are wanted; None for none.
+        path: of the request.
     """
 
     models: Models
@@ -32,6 +34,7 @@ class HandlerContext:
     request_id: str | None = None
     own_id: str = ""
     blocks: BlockForm | None = None
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import socket
 import stat
 from collections.abc import Callable, Sequence
@@ -16,6 +18,8 @@ __all__ = ["ConnectionLimits", "Listen", "Listener", "SocketFile", "open_sockets
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
+_PROBE_SECONDS: Final = 2.0
+_SEND_BUFFER: Final = 1 << 18
 _OUT_OF_DESCRIPTORS: Final = 1.0  # seconds until it is tried again
 
 
@@ -57,7 +61,7 @@ class Listen:
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
-    drain: float = 1.0
+    drain: float = 5.0
     grace: float = 30.0
     log_level: str = "info"
     limits: ConnectionLimits = ConnectionLimits()
@@ -88,37 +92,59 @@ def _internet(listen: Listen) -> list[socket.socket]:
         listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
-    try:
-        for family, _, _, _, address in dict.fromkeys(found):
+    unusable: OSError | None = None
+    for family, _, _, _, address in dict.fromkeys(found):
+        try:
             sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
-    except OSError:
-        for opened in sockets:
-            opened.close()
-        raise
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                for opened in sockets:
+                    opened.close()
+                raise
+            unusable = error
+            fields = {"address": str(address[0]), "text": error.strerror}
+            _LOG.warning("address not usable", extra={"fields": fields})
+    if unusable is not None and not sockets:
+        raise unusable
     return sockets
 
 
 def _unix(path: Path) -> socket.socket:
-    """Whoever may enter the directory may connect. What a server that is gone left there goes."""
+    """Every user who may enter the directory may connect.
+
+    What a server that is gone left there is replaced, and so is the socket of one that drains: that
+    goes on with the connections it has.
+    """
     if not path.parent.is_dir():
         raise OSError(f"there is no directory {path.parent}")
     with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
-            path.unlink()
+        if not stat.S_ISSOCK(path.stat().st_mode) or not _may_be_replaced(path):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    beside = path.with_name(f".{os.getpid()}")
     try:
-        opened.bind(str(path))
-        path.chmod(0o666)
+        opened.bind(str(beside))
+        beside.chmod(0o666)
         opened.listen(_BACKLOG)
+        beside.replace(path)  # at no moment there is none
     except OSError:
         opened.close()
+        beside.unlink(missing_ok=True)
         raise
     return opened
 
 
-def _answers(path: Path) -> bool:
+def _may_be_replaced(path: Path) -> bool:
+    """Whether nobody listens there, or a server that is about to end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.connect_ex(str(path)) == 0
+        probe.settimeout(_PROBE_SECONDS)
+        if probe.connect_ex(str(path)) != 0:
+            return True
+        with contextlib.suppress(OSError):
+            probe.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = probe.recv(_BACKLOG).lower()
+            return answer.startswith(b"http/1.1 503 ") and b"\r\nconnection: close\r\n" in answer
+    return False
 
 
 class SocketFile:
@@ -181,6 +207,9 @@ class Listener:
             while True:
                 connection, _ = listening.accept()
                 connection.setblocking(False)
+                # Or the system holds megabytes of an answer that nobody takes, and counts them as
+                # taken.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
                 if connection.family != socket.AF_UNIX:
                     # Or the end of each answer waits for the client's acknowledgement of its head.
                     with contextlib.suppress(OSError):  # it is gone already

@@ -7,81 +7,24 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
-from mmroute.engines import EngineProfile, EngineSettings, find_engine
-from mmroute.errors import MmrouteError, ModelError, Reason
+from mmroute.engines import EngineProfile, find_engine
+from mmroute.errors import MmrouteError
 from mmroute.fast_paths import FastPaths
-from mmroute.health.self_check import check_model
-from mmroute.model.files import find_model
-from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
-from mmroute.normalizer import Normalizer
 from mmroute.server.errors import ApiError
-from mmroute.server.sampling import SamplingDefaults, sampling_defaults
-from mmroute.server.tokenizer_info import tokenizer_info
+from mmroute.server.loading import LoadedFiles, LoadedModel, ModelSource, load
 from mmroute.stages import Stopwatch
 
 __all__ = ["Entry", "LoadedModel", "ModelSource", "ModelStatus", "Models", "NameTakenError"]
 
 _LOG: Final = logging.getLogger(__name__)
-_NO_LIMIT: Final = (1 << 31) - 1
 _LOADING_AT_A_TIME: Final = 8
-_NO_SETTINGS: Final = EngineSettings()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSource:
-    """Where a model comes from, and what it is called.
-
-    Attributes:
-        model: as for `Normalizer.from_pretrained`.
-        names: by which requests ask for it; the first one is its own.
-        model_id: the engine's own model string; None if it is `model`.
-        revision: hub branch, tag or commit.
-        backend: the engine that is matched.
-        engine_settings: what it was started with.
-    """
-
-    model: str
-    names: tuple[str, ...]
-    model_id: str | None = None
-    revision: str | None = None
-    backend: str = "vllm"
-    engine_settings: EngineSettings = _NO_SETTINGS
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model that can answer.
-
-    Attributes:
-        name: its first name, by which metrics and logs know it.
-        root: the model as the operator named it.
-        model: loaded, checked, its encoder chosen.
-        normalizer: of it; what its stages take is counted.
-        unlimited: the same without a longest prompt: ``/tokenize`` has none.
-        defaults: of sampling parameters.
-        tokenizer_info: what ``/tokenizer_info`` answers.
-    """
-
-    name: str
-    root: str
-    model: ResolvedModel
-    normalizer: Normalizer
-    unlimited: Normalizer
-    defaults: SamplingDefaults
-    tokenizer_info: Mapping[str, Any]
-
-    @property
-    def max_model_len(self) -> int:
-        """Tokens of the longest context."""
-        return self.model.max_model_len
 
 
 class NameTakenError(ValueError):
@@ -96,17 +39,6 @@ class ModelStatus(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedFiles:
-    """What models with the same files share."""
-
-    model: ResolvedModel
-    normalizer: Normalizer
-    unlimited: Normalizer
-    defaults: SamplingDefaults
-    tokenizer_info: Mapping[str, Any]
-
-
 class Entry:
     """A model of a server, and how far it is.
 
@@ -114,13 +46,15 @@ class Entry:
         source: of it.
         loaded: the model, once it can answer.
         error: why it cannot; empty if it can, or may yet.
+        replacement: what takes its place when it is loaded, or could not be.
     """
 
     def __init__(self, source: ModelSource) -> None:
         self.source = source
         self.loaded: LoadedModel | None = None
         self.error = ""
-        self.loading: Future[_LoadedFiles] = Future()
+        self.loading: Future[LoadedFiles] = Future()
+        self.replacement: Entry | None = None
 
     @property
     def status(self) -> ModelStatus:
@@ -129,12 +63,12 @@ class Entry:
             return ModelStatus.READY
         return ModelStatus.FAILED if self.error else ModelStatus.LOADING
 
-    def wait_for(self, loading: Future[_LoadedFiles]) -> None:
+    def wait_for(self, loading: Future[LoadedFiles]) -> None:
         """Take what is being loaded, when it is."""
         self.loading = loading
         loading.add_done_callback(self._take)
 
-    def _take(self, loading: Future[_LoadedFiles]) -> None:
+    def _take(self, loading: Future[LoadedFiles]) -> None:
         if loading.cancelled():
             return
         error = loading.exception()
@@ -183,7 +117,7 @@ class Models:
         self._fast_paths = fast_paths
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
-        self._loads: dict[tuple[object, ...], Future[_LoadedFiles]] = {}
+        self._loads: dict[tuple[object, ...], Future[LoadedFiles]] = {}
         self._pool = ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
@@ -234,6 +168,27 @@ class Models:
             self._begin(entry)
         return entry
 
+    def replace(self, name: str, source: ModelSource) -> Entry:
+        """Begin to load what takes the place of a model, which answers until then.
+
+        The files are read anew, also where they have the same name.
+
+        Returns:
+            The model that answers.
+
+        Raises:
+            ApiError: 404.
+            NameTakenError: a name of the new one is that of a third.
+        """
+        with self._lock:
+            current = self.entry(name)
+            self._check_free(source, current)
+            new = current.replacement = Entry(source)
+            loading = self._load(source)
+            new.wait_for(loading)
+        loading.add_done_callback(lambda _: self._put(new, current))
+        return current
+
     def remove(self, name: str) -> Entry:
         """Serve a model no longer, by none of its names. What is being answered is answered.
 
@@ -265,20 +220,19 @@ class Models:
         """Those that can answer."""
         return [entry.loaded for entry in self.entries() if entry.loaded is not None]
 
-    def entry(self, name: str | None) -> Entry:
-        """The model that is served by a name; the first of the command line if there is none.
+    def entry(self, name: str) -> Entry:
+        """The model that is served by a name.
 
         Raises:
             ApiError: 404.
         """
-        entry = self._by_name.get(name or self._default)
+        entry = self._by_name.get(name)
         if entry is None:
             valid = [n for n, e in self.names() if e.status is not ModelStatus.FAILED]
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
                 "NotFoundError",
-                f"The model `{name or self._default}` does not exist. Valid aliases: "
-                f"{', '.join(valid) or 'none'}.",
+                f"The model `{name}` does not exist. Valid aliases: {', '.join(valid) or 'none'}.",
                 param="model",
             )
         return entry
@@ -290,7 +244,7 @@ class Models:
             ApiError: 404 for a name that is not served; 503 while it is being loaded, and where
                 that has failed.
         """
-        entry = self.entry(name)
+        entry = self.entry(name or self._default)
         if entry.loaded is not None:
             return entry.loaded
         failed = entry.status is ModelStatus.FAILED
@@ -307,16 +261,31 @@ class Models:
     def _enter(self, source: ModelSource) -> Entry:
         if not source.names:
             raise ValueError(f"{source.model} must be served by at least one name")
-        taken = [name for name in source.names if name in self._by_name]
-        if taken:
-            raise NameTakenError(f"two models are served by the name {taken[0]!r}")
+        self._check_free(source, None)
         entry = Entry(source)
-        self._by_name.update(dict.fromkeys(source.names, entry))
+        self._by_name = {**self._by_name, **dict.fromkeys(source.names, entry)}
         return entry
 
+    def _check_free(self, source: ModelSource, owner: Entry | None) -> None:
+        for name in source.names:
+            if self._by_name.get(name, owner) is not owner:
+                raise NameTakenError(f"two models are served by the name {name!r}")
+
+    def _put(self, new: Entry, current: Entry) -> None:
+        """In one step, if it was loaded, and nothing else was decided meanwhile."""
+        with self._lock:
+            if new.loaded is None or current.replacement is not new:
+                return
+            if current not in self._by_name.values():
+                return
+            self._first = [new if entry is current else entry for entry in self._first]
+            kept = {name: e for name, e in self._by_name.items() if e is not current}
+            self._by_name = {**dict.fromkeys(new.source.names, new), **kept}
+            self._loads[_files(new.source)] = new.loading
+        gc.collect()
+
     def _forget(self, entry: Entry) -> None:
-        for name in entry.source.names:
-            del self._by_name[name]
+        self._by_name = {name: e for name, e in self._by_name.items() if e is not entry}
         if entry in self._first:
             self._first.remove(entry)
         shares = [other for other in self.entries() if _files(other.source) == _files(entry.source)]
@@ -327,42 +296,11 @@ class Models:
         key = _files(entry.source)
         loading = self._loads.get(key)
         if loading is None or (loading.done() and loading.exception() is not None):
-            loading = self._loads[key] = self._pool.submit(self._load, entry.source)
+            loading = self._loads[key] = self._load(entry.source)
         entry.wait_for(loading)
 
-    def _load(self, source: ModelSource) -> _LoadedFiles:
-        began = time.perf_counter()
-        normalizer = Normalizer.from_pretrained(
-            source.model,
-            backend=source.backend,
-            model_id=source.model_id,
-            revision=source.revision,
-            links=self._links,
-            fast_paths=self._fast_paths,
-            engine_settings=source.engine_settings,
-        )
-        report = check_model(normalizer.model)
-        for warning in report.warnings:
-            _LOG.warning("self-check", extra={"fields": {"model": source.model, "text": warning}})
-        if not report.healthy:
-            raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
-        encoder = normalizer.stats().encoder  # waits until it is chosen
-        model = normalizer.model
-        commit = model.commit  # the same files, and no second question to the hub
-        files = find_model(source.model, revision=commit or source.revision)
-        defaults = sampling_defaults(files.object("generation_config.json"))
-        normalizer = replace(normalizer, watch=self.watch)
-        unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
-        fields = {
-            "model": source.model,
-            "model_id": model.model_id,
-            "model_id_guessed": model.hashing.guessed,
-            "encoder": None if encoder is None else encoder.engine,
-            "seconds": round(time.perf_counter() - began, 3),
-        }
-        _LOG.info("model loaded", extra={"fields": fields})
-        info = tokenizer_info(files.object("tokenizer_config.json"))
-        return _LoadedFiles(model, normalizer, unlimited, defaults, info)
+    def _load(self, source: ModelSource) -> Future[LoadedFiles]:
+        return self._pool.submit(load, source, self._links, self._fast_paths, self.watch)
 
 
 def _files(source: ModelSource) -> tuple[object, ...]:

@@ -45,6 +45,10 @@ _READ: Final = {
     "/v1/models": "Every served name",
     "/version": "The version of vLLM that is matched, and of mmroute",
     "/health": "200 when every model is loaded and checked, else 503",
+    "/ping": "The same",
+    "/livez": "200 as long as the process answers",
+    "/readyz": "As /health, and how far each model is; ?model=NAME asks for one",
+    "/load": "How many requests are being answered",
     "/metrics": "Prometheus metrics",
     "/openapi.json": "This document",
 }
@@ -134,6 +138,7 @@ def _admin_paths(add: _Schema) -> _Schema:
         "/admin/models/{name}": {
             "parameters": [_NAME],
             "get": _operation("How far a model is"),
+            "put": _operation("Put another model in its place, once that is loaded", add),
             "delete": _operation("Remove a model"),
         },
     }

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from mmroute.health.tested_versions import version_of
+from mmroute.server.capacity import Capacity
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import Exchange
 from mmroute.server.http import Response, error_response, json_response
@@ -21,52 +22,83 @@ from mmroute.server.settings import ServerSettings
 if TYPE_CHECKING:
     from mmroute.server.service import Drain
 
-__all__ = ["pages"]
+__all__ = ["Pages"]
 
 
-def pages(
-    models: Models, settings: ServerSettings, metrics: Metrics, drain: Drain
-) -> Mapping[str, Callable[[Exchange], Response]]:
-    """What each path is answered with."""
-    matched = models.backend
-    version = {
-        "version": matched.version,
-        "engine": matched.name,
-        "mmroute": version_of("mmroute"),
-    }
+class Pages:
+    """What is read.
 
-    def show_health(_: Exchange) -> Response:
-        return Response(200 if models.ready and not drain.begun else 503)
+    Args:
+        models: of the server.
+        settings: of the server.
+        metrics: of the server.
+        drain: of the server.
+        capacity: of the server.
+    """
 
-    def show_version(_: Exchange) -> Response:
-        return json_response(version)
+    def __init__(
+        self,
+        models: Models,
+        settings: ServerSettings,
+        metrics: Metrics,
+        drain: Drain,
+        capacity: Capacity,
+    ) -> None:
+        self._models = models
+        self._settings = settings
+        self._metrics = metrics
+        self._drain = drain
+        self._capacity = capacity
+        matched = models.backend
+        self._version = {
+            "version": matched.version,
+            "engine": matched.name,
+            "mmroute": version_of("mmroute"),
+        }
 
-    def show_models(_: Exchange) -> Response:
-        return json_response(_model_list(models))
+    def by_path(self) -> Mapping[str, Callable[[Exchange], Response]]:
+        """What each path is answered by."""
+        found: dict[str, Callable[[Exchange], Response]] = {
+            "/health": self._health,
+            "/ping": self._health,
+            "/livez": lambda _: Response(200),
+            "/readyz": self._readiness,
+            "/load": lambda _: json_response({"server_load": self._capacity.requests}),
+            "/version": lambda _: json_response(self._version),
+            "/v1/models": lambda _: json_response(_model_list(self._models)),
+            "/metrics": self._show_metrics,
+            "/openapi.json": lambda _: json_response(openapi(self._settings)),
+        }
+        if self._settings.tokenizer_info:
+            found["/tokenizer_info"] = self._tokenizer
+        return found
 
-    def show_metrics(_: Exchange) -> Response:
-        return Response(200, metrics.page(), media_type=CONTENT_TYPE_LATEST)
+    def _health(self, _: Exchange) -> Response:
+        return Response(200 if self._models.ready and not self._drain.begun else 503)
 
-    def show_openapi(_: Exchange) -> Response:
-        return json_response(openapi(settings))
-
-    def show_tokenizer(exchange: Exchange) -> Response:
-        (name, *_) = parse_qs(exchange.head.query).get("model", [None])
+    def _readiness(self, exchange: Exchange) -> Response:
+        name = _asked_model(exchange)
         try:
-            return json_response(models.find(name).tokenizer_info)
+            asked = [self._models.entry(name)] if name else self._models.entries()
+        except ApiError as error:
+            return error_response(error)
+        ready = asked[0].loaded is not None if name else self._models.ready
+        found = {entry.source.names[0]: entry.status.value for entry in asked}
+        status = 200 if ready and not self._drain.begun else 503
+        return json_response({"draining": self._drain.begun, "models": found}, status)
+
+    def _show_metrics(self, _: Exchange) -> Response:
+        return Response(200, self._metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+    def _tokenizer(self, exchange: Exchange) -> Response:
+        try:
+            return json_response(self._models.find(_asked_model(exchange)).tokenizer_info)
         except ApiError as error:
             return error_response(error)
 
-    found: dict[str, Callable[[Exchange], Response]] = {
-        "/health": show_health,
-        "/version": show_version,
-        "/v1/models": show_models,
-        "/metrics": show_metrics,
-        "/openapi.json": show_openapi,
-    }
-    if settings.tokenizer_info:
-        found["/tokenizer_info"] = show_tokenizer
-    return found
+
+def _asked_model(exchange: Exchange) -> str:
+    return parse_qs(exchange.head.query).get("model", [""])[-1]
 
 
 def _model_list(models: Models) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from mmroute.server.answers import GenerateRequest, features_of
 from mmroute.server.chats import exact, exact_chat
 from mmroute.server.errors import ApiError, bad_request, of_reason
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
-from mmroute.server.models import LoadedModel
+from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, RenderRequest
 from mmroute.server.routings import (
     Prompt,

@@ -17,7 +17,7 @@ from mmroute.pipeline import text_prefix
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.errors import bad_request, of_reason
-from mmroute.server.models import LoadedModel
+from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import ChatCompletionRequest, TokenizeChatRequest
 from mmroute.server.truncation import Truncation
 

@@ -16,12 +16,13 @@ from typing import Final
 from mmroute.fast_paths import FastPaths
 from mmroute.server.connections import Front
 from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
+from mmroute.server.loading import ModelSource
 from mmroute.server.logs import configure
-from mmroute.server.models import Models, ModelSource
+from mmroute.server.models import Models
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["serve"]
+__all__ = ["check", "serve"]
 
 _LOG: Final = logging.getLogger(__name__)
 _LAST_REQUESTS: Final = 0.5  # seconds for those of connections that were accepted last
@@ -63,6 +64,15 @@ def serve(
         logging.shutdown()
         os._exit(1 if server.failure else 0)
     return server.failure
+
+
+def check(sources: Sequence[ModelSource], settings: ServerSettings) -> None:
+    """See whether a server could be made of these; nothing is loaded.
+
+    Raises:
+        ValueError: as `serve`.
+    """
+    Service(Models(sources, links=settings.links), settings)
 
 
 def _threads_at_work() -> bool:

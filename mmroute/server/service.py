@@ -24,7 +24,7 @@ from mmroute.server.http import Head, Response, error_response, json_response
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
-from mmroute.server.pages import pages
+from mmroute.server.pages import Pages
 from mmroute.server.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -39,7 +39,7 @@ __all__ = ["Drain", "Service"]
 
 _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
-_HEALTH: Final = frozenset({"/health", "/readyz"})  # a 503 of theirs is no failure
+_HEALTH: Final = frozenset({"/health", "/ping", "/readyz"})  # a 503 of theirs is no failure
 _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 """What vLLM 0.33.0 wants an API key for, and nothing else
 (``entrypoints/serve/middleware/authenticate.py``)."""
@@ -103,10 +103,11 @@ class Service:
             from mmroute.server.tracing import Tracing  # an extra
 
             self._tracing = Tracing(settings.otlp_traces_endpoint)
+        pages = Pages(models, settings, self.metrics, self.drain, self._capacity)
         self._routes: dict[str, dict[str, Route]] = {
-            path: {"GET": Route(path, page)}
-            for path, page in pages(models, settings, self.metrics, self.drain).items()
+            path: {"GET": Route(path, page)} for path, page in pages.by_path().items()
         }
+        self._routes["/ping"]["POST"] = self._routes["/ping"]["GET"]  # as vLLM has it
         for path, (kind, handler) in _POSTED.items():
             posted = Route(path, self._endpoints.of(kind, handler), takes_body=True)
             self._routes[path] = {"POST": posted}

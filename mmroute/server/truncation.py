@@ -12,7 +12,7 @@ from typing import Final
 
 from mmroute.errors import Reason
 from mmroute.server.errors import bad_request, of_reason
-from mmroute.server.models import LoadedModel
+from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import RenderRequest
 
 __all__ = ["Truncation", "truncation_of"]

@@ -18,8 +18,9 @@ from typing import Any, Final, Self
 import httpx
 from starlette.testclient import TestClient
 
-from mmroute.server.asgi import create_app
-from mmroute.server.models import Models, ModelSource
+from mmroute.server.app import create_app
+from mmroute.server.loading import ModelSource
+from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
 TOKENIZE: Final = "/tokenize"

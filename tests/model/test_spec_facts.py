@@ -17,7 +17,7 @@ from mmroute import InexactError, ModelError, Normalizer, Reason
 from mmroute.geometry import Overrides
 from mmroute.images import read_image
 from mmroute.items import IdentitySource, ImageSize
-from mmroute.server.models import ModelSource
+from mmroute.server.loading import ModelSource
 
 _TOOL = {"type": "function", "function": {"name": "f"}}
 ChangedModel = Callable[..., Path]

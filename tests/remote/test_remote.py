@@ -41,8 +41,9 @@ from mmroute.parity.oracles.pictures import data_url
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.normalizer import RemoteNormalizer
 from mmroute.request_lines import request_of
-from mmroute.server.asgi import create_app
-from mmroute.server.models import Models, ModelSource
+from mmroute.server.app import create_app
+from mmroute.server.loading import ModelSource
+from mmroute.server.models import Models
 from mmroute.server.settings import InexactPolicy, ServerSettings
 
 pytestmark = pytest.mark.process

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.server
 import json
+import re
 import socket
 import threading
 import time
@@ -30,8 +32,9 @@ from server_helpers import (
 
 from mmroute.net.links import ImageLinks
 from mmroute.pipeline import prepare
-from mmroute.server.asgi import create_app
-from mmroute.server.models import Models, ModelSource
+from mmroute.server.app import create_app
+from mmroute.server.loading import ModelSource
+from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
 MODEL: Final = "small-qwen2.5-vl"
@@ -223,6 +226,7 @@ def healthy(port: int) -> bool:
         return False
 
 
+LONG: Final = json.dumps({"prompt": "a b " * 100_000}).encode()
 HEAD: Final = f"POST {TOKENIZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
 
 
@@ -270,15 +274,77 @@ def test_who_sends_too_much_is_told_so(server_port: int) -> None:
         assert b"RequestTooLargeError" in answer
 
 
-@pytest.mark.process
-def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
-    body = json.dumps({"prompt": "a b " * 100_000}).encode()
-    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+@contextlib.contextmanager
+def reading_nothing(port: int) -> Iterator[socket.socket]:
+    """A client that asks for a long answer."""
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(15)
-        connection.connect(("127.0.0.1", server_port))
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(LONG) + LONG)
+        yield connection
+
+
+def sample(port: int, name: str) -> float:
+    """A metric of a running server."""
+    page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    return float(next(line for line in page.splitlines() if line.startswith(f"{name} ")).split()[1])
+
+
+def wait_for(port: int, name: str, value: float) -> None:
+    deadline = time.monotonic() + 15
+    while sample(port, name) != value:
+        assert time.monotonic() < deadline, (name, sample(port, name))
+        time.sleep(0.02)
+
+
+@pytest.mark.process
+def test_a_request_counts_until_its_last_byte_is_taken(server_port: int) -> None:
+    wait_for(server_port, "mmroute_requests_in_flight", 0)
+    held = sample(server_port, "mmroute_held_bytes")
+    with reading_nothing(server_port):
+        wait_for(server_port, "mmroute_requests_in_flight", 1)
+        assert sample(server_port, "mmroute_held_bytes") > held + len(LONG)
+    wait_for(server_port, "mmroute_requests_in_flight", 0)
+    wait_for(server_port, "mmroute_held_bytes", held)
+
+
+@pytest.mark.process
+def test_queued_work_of_clients_that_have_gone_is_dropped(server_port: int) -> None:
+    done = "mmroute_queue_duration_seconds_count"
+    before = sample(server_port, done)
+    head = HEAD.replace(TOKENIZE.encode(), CHAT.encode())
+    body = json.dumps({"messages": [{"role": "user", "content": "a b " * 100_000}]}).encode()
+    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    gone = []
+    for _ in range(10):
+        connection = connected(server_port)
         connection.sendall(request)
+        gone.append(connection)
+    for connection in gone:
+        connection.close()
+    wait_for(server_port, "mmroute_requests_in_flight", 0)
+    assert sample(server_port, done) - before < 2 * len(gone)  # to parse, and to answer
+
+
+@pytest.mark.process
+def test_requests_in_one_piece_are_answered_in_their_order(server_port: int) -> None:
+    asked = [json.dumps({"prompt": "a " * n}).encode() for n in (1, 9000, 2, 3)]
+    requests = [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in asked]
+    with connected(server_port) as connection:
+        connection.sendall(b"".join(requests) + b"GET /none HTTP/1.1\r\nConnection: close\r\n\r\n")
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+    counts = [int(found) for found in re.findall(rb'"count":(\d+)', received)]
+    assert len(counts) == len(asked)
+    assert counts[0] < counts[2] < counts[3] < counts[1]
+    assert b"HTTP/1.1 404 " in received
+
+
+@pytest.mark.process
+def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
+    with reading_nothing(server_port) as connection:
         deadline = time.monotonic() + 15
         while True:  # sending fails once the server has dropped it
             assert time.monotonic() < deadline

@@ -330,7 +330,8 @@ def test_the_fallback_answers_and_says_so(models: Models) -> None:
             assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
             assert "x-mmroute-outcome" not in answer.headers
             ((path, sent, body),) = upstream.seen
-            assert (path, body) == (f"{CHAT}?block_size=16", raw)
+            assert path == f"{CHAT}?block_size=16"
+            assert json.loads(body) == {**json.loads(raw), "mm_payload": "none"}
             assert (sent["authorization"], sent["x-request-id"]) == ("Bearer theirs", "r")
             routings = (
                 'mmroute_routings_total{model="small-qwen2.5-vl",outcome="fallback",'
@@ -401,6 +402,23 @@ def test_a_fallback_that_fails(models: Models, wait: float | None) -> None:
             assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
             failed = 'mmroute_fallbacks_total{reason="unsupported_modality",status="failed"}'
             assert metric(client, failed) == 1
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_fallback_that_refuses_this_server(models: Models, status: int) -> None:
+    """That is no answer to the client, whose key is another one."""
+    with FakeRender(status) as upstream, serving(models, fallback_to(upstream.url)) as client:
+        answer = client.post(CHAT, json={"messages": EMBEDDINGS})
+        assert error_of(answer) == (502, "BadGatewayError", "unsupported_modality")
+
+
+@pytest.mark.process
+def test_a_fallback_that_is_away_is_left_alone(models: Models) -> None:
+    with FakeRender(503) as upstream, serving(models, fallback_to(upstream.url)) as client:
+        answers = [client.post(CHAT, json={"messages": EMBEDDINGS}) for _ in range(8)]
+        assert [answer.status_code for answer in answers] == [503] * 5 + [502] * 3
+        assert len(upstream.seen) == 5
 
 
 @pytest.mark.parametrize(
@@ -659,7 +677,7 @@ def test_an_unhealthy_model_is_not_served(
     class Sick:
         healthy, warnings, failures = False, ("a warning",), "text: comes back as something else"
 
-    monkeypatch.setattr("mmroute.server.models.check_model", lambda _: Sick())
+    monkeypatch.setattr("mmroute.server.loading.check_model", lambda _: Sick())
     models = Models([ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))])
     with pytest.raises(ModelError, match="comes back") as found:
         [entry.loading.result() for entry in models.load()]

@@ -16,7 +16,7 @@ from server_helpers import CHAT, HI, error_of, serving
 from starlette.testclient import TestClient
 
 from mmroute import Normalizer, Reason
-from mmroute.server import ModelSource, ServerSettings, create_app
+from mmroute.server import ModelSource, ServerSettings, create_app, loading
 from mmroute.server.models import Models
 
 MODELS: Final = "/admin/models"
@@ -274,3 +274,64 @@ def test_the_last_model_may_go(client: TestClient) -> None:
     assert client.get("/v1/models").json()["data"] == []
     assert client.get("/version").status_code == httpx.codes.OK
     assert client.get("/health").status_code == httpx.codes.SERVICE_UNAVAILABLE
+
+
+def test_an_empty_name_is_no_model(client: TestClient) -> None:
+    for method in ("GET", "DELETE", "PUT"):
+        answer = client.request(method, f"{MODELS}/", json={"model": "x"})
+        assert error_of(answer) == (404, "NotFoundError", "model")
+    assert ask(client, None).status_code == httpx.codes.OK
+
+
+def test_a_model_is_replaced_in_one_step(
+    client: TestClient, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, gate, load = str(small_model("small-qwen2.5-vl")), threading.Event(), loading.load
+
+    def wait(*given: Any) -> Any:
+        assert gate.wait(30)
+        return load(*given)
+
+    monkeypatch.setattr("mmroute.server.models.load", wait)
+    old = ask(client, "first").json()["token_ids"]
+    own = Normalizer.from_pretrained(directory).normalize(messages=HI).token_ids.tolist()
+    assert own != old
+    asked = client.put(f"{MODELS}/first", json={"model": directory, "names": ["first", "more"]})
+    assert asked.status_code == httpx.codes.ACCEPTED
+    assert asked.json()["replacement"]["status"] == "loading"
+    assert ask(client, "first").json()["token_ids"] == old  # until the other one is there
+    gate.set()
+    deadline = time.monotonic() + 60
+    while client.get(f"{MODELS}/first").json()["model"] != directory:
+        assert time.monotonic() < deadline
+        assert ask(client, "first").json()["token_ids"] in (old, own)
+    for name in ("first", "more", None):
+        assert ask(client, name).json()["token_ids"] == own
+    assert client.get("/health").status_code == httpx.codes.OK
+
+
+def test_a_replacement_that_fails_changes_nothing(client: TestClient, tmp_path: Path) -> None:
+    client.put(f"{MODELS}/first", json={"model": str(tmp_path)})
+    deadline = time.monotonic() + 30
+    while (found := client.get(f"{MODELS}/first").json())["replacement"]["status"] == "loading":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (found["status"], found["replacement"]["status"]) == ("ready", "failed")
+    assert found["replacement"]["error"]
+    assert ask(client, "first").status_code == httpx.codes.OK
+    assert error_of(client.put(f"{MODELS}/none", json={"model": "x"}))[0] == 404
+    wrong = client.put(f"{MODELS}/first", json={"model": "x", "names": ["other"]})
+    assert error_of(wrong) == (400, "Bad Request", "body.names")
+
+
+def test_each_model_has_a_readiness_of_its_own(client: TestClient, tmp_path: Path) -> None:
+    client.post(MODELS, json={"model": str(tmp_path), "names": ["broken"]})
+    wait_for(client, "broken")
+    assert client.get("/readyz?model=broken").status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert client.get("/readyz?model=first").status_code == httpx.codes.OK
+    assert client.get("/readyz?model=none").status_code == httpx.codes.NOT_FOUND
+    everything = client.get("/readyz")  # of the command line
+    assert everything.status_code == httpx.codes.OK
+    assert everything.json()["models"] == {"first": "ready", "broken": "failed"}
+    assert client.get("/livez").status_code == client.post("/ping").status_code == httpx.codes.OK
+    assert client.get("/load").json() == {"server_load": 0}

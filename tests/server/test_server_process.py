@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from server_helpers import (
 from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.server.listening import Listen, open_sockets
 
 pytestmark = pytest.mark.process
 
@@ -309,13 +311,125 @@ def test_keys_come_from_the_environment_as_well(
     monkeypatch.setattr("mmroute.server.run.serve", lambda *given: found.append(given))
     monkeypatch.setenv("MMROUTE_API_KEY", "one")
     monkeypatch.setenv("MMROUTE_FALLBACK_API_KEY", "two")
+    monkeypatch.setenv("MMROUTE_PORT", "8001")
     assert main(["serve", f"a,b={directory}", "--fallback-url", "http://x", "--encoder",
                  "tokenizers"]) == 0  # fmt: skip
     ((sources, settings, listen, fast_paths),) = found
     assert (sources[0].names, sources[0].model) == (("a", "b"), directory)
     assert (settings.api_keys, settings.fallback_api_key) == (("one",), "two")
-    assert (listen.host, listen.port, listen.uds) == ("127.0.0.1", 8000, None)
+    assert (listen.host, listen.port, listen.uds) == ("127.0.0.1", 8001, None)
     assert fast_paths.encoder == "tokenizers"
+
+
+def test_options_in_a_file(
+    directory: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr("mmroute.server.run.serve", lambda *given: found.append(given))
+    monkeypatch.setenv("MMROUTE_WORKERS", "3")
+    monkeypatch.setenv("MMROUTE_STRICT", "yes")
+    file = tmp_path / "serve.yaml"
+    file.write_text(
+        f"models: ['a={directory}']\nworkers: 2\nport: 9000\nmax-body-bytes: 1000\n"
+        "api-key: [one, two]\nenable-request-id-headers: true\n",
+        encoding="utf-8",
+    )
+    assert main(["serve", "--config", str(file), "--port", "9001"]) == 0
+    ((sources, settings, listen, _),) = found
+    assert sources[0].names == ("a",)
+    assert (settings.workers, settings.max_body_bytes, listen.port) == (3, 1000, 9001)
+    assert settings.api_keys == ("one", "two")
+    assert settings.strict
+    assert settings.request_id_headers
+    assert main(["serve", "--config", str(file), "--check-config"]) == 0
+    assert len(found) == 1
+    file.write_text("ports: 1\n", encoding="utf-8")
+    assert main(["serve", "a", "--config", str(file)]) == 2
+    assert "ports" in capsys.readouterr().err
+    assert main(["serve", "x=a", "x=b", "--check-config"]) == 2
+
+
+def test_the_end_is_bounded(directory: str, tmp_path: Path, silent_host: int) -> None:
+    """By --grace-seconds, though a thread waits for somebody else."""
+    port, log = free_port(), tmp_path / "log"
+    link = {"type": "image_url", "image_url": {"url": f"http://127.0.0.1:{silent_host}/a.png"}}
+    options = (
+        "--drain-seconds", "0", "--grace-seconds", "0.5", "--image-host", "127.0.0.1",
+        "--image-network", "127.0.0.0/8",
+    )  # fmt: skip
+    with (
+        process(directory, "--port", str(port), *options, log=log) as server,
+        connected() as client,
+        connected() as other,
+    ):
+        client.base_url = other.base_url = httpx.URL(f"http://127.0.0.1:{port}")
+        wait_until_healthy(client, server, log)
+
+        def ask() -> None:
+            with contextlib.suppress(httpx.TransportError):
+                other.post(CHAT, json={"messages": [{"role": "user", "content": [link]}]})
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while "mmroute_links_in_flight 1.0" not in client.get("/metrics").text:
+            time.sleep(0.01)
+        server.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert server.wait(20) == 0
+        assert time.monotonic() - began < 4  # the link has ten seconds
+        asking.join(10)
+
+
+@pytest.fixture
+def silent_host() -> Iterator[int]:
+    """The port of a server that accepts and says nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+def test_a_successor_takes_the_socket_of_a_server_that_drains(
+    directory: str, tmp_path: Path
+) -> None:
+    path, logs = tmp_path / "s", [tmp_path / "log-0", tmp_path / "log-1"]
+    where = (directory, "--uds", str(path), "--drain-seconds", "60")
+    with process(*where, log=logs[0]) as first, connected(uds=str(path)) as client:
+        while not path.exists():
+            time.sleep(0.02)
+        wait_until_healthy(client, first, logs[0])
+        command = [sys.executable, "-m", "mmroute", "serve", *where]
+        early = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert early.returncode == 1
+        assert "Address already in use" in early.stderr
+        first.send_signal(signal.SIGTERM)
+        while client.get("/health").status_code == httpx.codes.OK:
+            time.sleep(0.02)
+        with process(*where, log=logs[1]) as second, connected(uds=str(path)) as after:
+            wait_until_healthy(after, second, logs[1])
+            assert first.poll() is None
+            first.send_signal(signal.SIGINT)
+            assert first.wait(20) == 0
+            assert after.get("/health").status_code == httpx.codes.OK
+
+
+def test_an_address_that_cannot_be_used_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0))
+        for host in ("192.0.2.1", "127.0.0.1")
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    (opened,) = open_sockets(Listen(host="several"))
+    assert opened.getsockname()[0] == "127.0.0.1"
+    opened.close()
+    del found[1]
+    with pytest.raises(OSError, match="could not listen"):
+        open_sockets(Listen(host="several"))
 
 
 def test_without_the_extra(directory: str) -> None:

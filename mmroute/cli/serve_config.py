@@ -1,0 +1,103 @@
+"""Options of ``mmroute serve`` that stand in its environment or in a file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.errors import did_you_mean
+
+__all__ = ["ConfigError", "configured"]
+
+_PREFIX: Final = "MMROUTE_"
+_MODELS: Final = "models"
+_NOT_THERE: Final = frozenset({"help", "json", "config", "check_config"})
+_TRUE, _FALSE = frozenset({"1", "true", "yes"}), frozenset({"", "0", "false", "no"})
+
+
+class ConfigError(ValueError):
+    """An entry of the file, or a variable, that cannot be; the message names it."""
+
+
+def configured(
+    parser: argparse.ArgumentParser, given: Sequence[str], environment: Mapping[str, str]
+) -> argparse.Namespace:
+    """The arguments of a command line, and what it leaves open by the environment and the file.
+
+    The command line wins over the environment, and that over the file. ``--max-body-bytes`` is
+    ``MMROUTE_MAX_BODY_BYTES`` there, and ``max-body-bytes`` in the file. A variable of an option
+    that may be repeated has one value on each line; the models are ``MMROUTE_MODEL`` and
+    ``models``.
+
+    Args:
+        parser: of the command.
+        given: its arguments.
+        environment: of the process.
+
+    Raises:
+        ConfigError: the file, an entry or a variable cannot be.
+    """
+    arguments = parser.parse_args(given)
+    actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
+    path = arguments.config or environment.get(f"{_PREFIX}CONFIG")
+    values = _from_file(Path(path), actions) if path else {}
+    for name in actions:
+        variable = f"{_PREFIX}{'MODEL' if name == _MODELS else name.upper()}"
+        if variable in environment:
+            values[name] = environment[variable]
+    more = []
+    for name, value in values.items():
+        action = actions[name]
+        if not _is_given(action, given, arguments):
+            more += _arguments(action, value)
+    models = _several(values[_MODELS]) if _MODELS in values and not arguments.models else []
+    return parser.parse_args([*models, *given, *more])
+
+
+def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]  # only for such a file
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: must be a mapping of options")
+    values = {}
+    for key, value in found.items():
+        name = str(key).replace("-", "_")
+        if name not in actions:
+            known = [action.replace("_", "-") for action in actions]
+            raise ConfigError(f"{path}: there is no option {key}{did_you_mean(str(key), known)}")
+        values[name] = value
+    return values
+
+
+def _is_given(action: argparse.Action, given: Sequence[str], arguments: argparse.Namespace) -> bool:
+    if not action.option_strings:
+        return bool(getattr(arguments, action.dest))
+    return any(text.partition("=")[0] in action.option_strings for text in given)
+
+
+def _arguments(action: argparse.Action, value: object) -> list[str]:
+    """The value of an option as it would stand on the command line."""
+    if not action.option_strings or value is None:
+        return []
+    option = action.option_strings[-1]
+    if action.nargs == 0:
+        text = str(value).lower()
+        if text not in _TRUE | _FALSE:
+            raise ConfigError(f"{option}: must be true or false, found {value}")
+        return [option] * (text in _TRUE)
+    if action.nargs == "+":
+        return [option, *_several(value)]
+    if isinstance(action.default, list):
+        lines = value if isinstance(value, list) else str(value).splitlines()
+        return [f"{option}={line}" for line in lines]
+    return [f"{option}={value}"]
+
+
+def _several(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else str(value).split()

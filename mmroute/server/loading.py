@@ -1,0 +1,138 @@
+"""From a model's name to a model that can answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mmroute.engines import EngineSettings
+from mmroute.errors import ModelError, Reason
+from mmroute.fast_paths import FastPaths
+from mmroute.health.self_check import check_model
+from mmroute.model.files import find_model
+from mmroute.model.resolved import ResolvedModel
+from mmroute.net.links import ImageLinks
+from mmroute.normalizer import Normalizer
+from mmroute.server.sampling import SamplingDefaults, sampling_defaults
+from mmroute.server.tokenizer_info import tokenizer_info
+from mmroute.stages import Stopwatch
+
+__all__ = ["LoadedFiles", "LoadedModel", "ModelSource", "load"]
+
+_LOG: Final = logging.getLogger(__name__)
+_NO_LIMIT: Final = (1 << 31) - 1
+_NO_SETTINGS: Final = EngineSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model comes from, and what it is called.
+
+    Attributes:
+        model: as for `Normalizer.from_pretrained`.
+        names: by which requests ask for it; the first one is its own.
+        model_id: the engine's own model string; None if it is `model`.
+        revision: hub branch, tag or commit.
+        backend: the engine that is matched.
+        engine_settings: what it was started with.
+    """
+
+    model: str
+    names: tuple[str, ...]
+    model_id: str | None = None
+    revision: str | None = None
+    backend: str = "vllm"
+    engine_settings: EngineSettings = _NO_SETTINGS
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can answer.
+
+    Attributes:
+        name: its first name, by which metrics and logs know it.
+        root: the model as the operator named it.
+        model: loaded, checked, its encoder chosen.
+        normalizer: of it; what its stages take is counted.
+        unlimited: the same without a longest prompt: ``/tokenize`` has none.
+        defaults: of sampling parameters.
+        tokenizer_info: what ``/tokenizer_info`` answers.
+    """
+
+    name: str
+    root: str
+    model: ResolvedModel
+    normalizer: Normalizer
+    unlimited: Normalizer
+    defaults: SamplingDefaults
+    tokenizer_info: Mapping[str, Any]
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest context."""
+        return self.model.max_model_len
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFiles:
+    """What models with the same files share; see `LoadedModel`."""
+
+    model: ResolvedModel
+    normalizer: Normalizer
+    unlimited: Normalizer
+    defaults: SamplingDefaults
+    tokenizer_info: Mapping[str, Any]
+
+
+def load(
+    source: ModelSource,
+    links: ImageLinks | None,
+    fast_paths: FastPaths | None,
+    watch: Stopwatch,
+) -> LoadedFiles:
+    """Load a model, check it, and choose its encoder.
+
+    Args:
+        source: of it.
+        links: permission to follow links to images.
+        fast_paths: for it.
+        watch: counts what the stages of a request take.
+
+    Raises:
+        ModelError: it cannot be loaded, or is not healthy.
+    """
+    began = time.perf_counter()
+    normalizer = Normalizer.from_pretrained(
+        source.model,
+        backend=source.backend,
+        model_id=source.model_id,
+        revision=source.revision,
+        links=links,
+        fast_paths=fast_paths,
+        engine_settings=source.engine_settings,
+    )
+    report = check_model(normalizer.model)
+    for warning in report.warnings:
+        _LOG.warning("self-check", extra={"fields": {"model": source.model, "text": warning}})
+    if not report.healthy:
+        raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
+    encoder = normalizer.stats().encoder  # waits until it is chosen
+    model = normalizer.model
+    commit = model.commit  # the same files, and no second question to the hub
+    files = find_model(source.model, revision=commit or source.revision)
+    defaults = sampling_defaults(files.object("generation_config.json"))
+    normalizer = replace(normalizer, watch=watch)
+    unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
+    fields = {
+        "model": source.model,
+        "model_id": model.model_id,
+        "model_id_guessed": model.hashing.guessed,
+        "encoder": None if encoder is None else encoder.engine,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+    _LOG.info("model loaded", extra={"fields": fields})
+    info = tokenizer_info(files.object("tokenizer_config.json"))
+    return LoadedFiles(model, normalizer, unlimited, defaults, info)
