@@ -12,7 +12,7 @@ from typing import Final
 
 from mmroute.tokenizers.pipelines import PIPELINES
 
-__all__ = ["FILE", "engine_class"]
+__all__ = ["FILE", "MODEL_TYPES", "engine_class"]
 
 FILE: Final = "file"
 """In place of a class: tokenizer.json is kept as it is."""
@@ -61,6 +61,8 @@ _REGISTERED: Final = {
     }.items()
     for model_type in model_types.split()
 }
+MODEL_TYPES: Final = tuple(sorted({*_REGISTERED, *_KEPT_BY_VLLM}))
+"""Those that have a say; for others the declared class alone decides, `FILE` if there is none."""
 # The registered class, whatever a model declares. Under `file` no other has a choice either.
 _FORCED: Final = frozenset(
     ["hyperclovax_vision_v2", "qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"]

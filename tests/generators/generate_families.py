@@ -1,4 +1,4 @@
-"""Write ``docs/families.md`` from the family specs and the list of the engine's architectures.
+"""Write ``docs/families.md`` and ``docs/text-types.md`` from the family specs and other data.
 
 python tests/generators/generate_families.py
 """
@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.model.architectures import register
-from mmroute.model.spec import known_families
+from mmroute.model.files import FieldRef
+from mmroute.model.spec import FamilySpec, known_families
 from mmroute.specs.architectures import Architecture, architectures
+from mmroute.tokenizers.engine_classes import FILE, MODEL_TYPES, engine_class
+from mmroute.tokenizers.pipelines import PIPELINES
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "families.md"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGE: Final = DOCS / "families.md"
+TEXT_PAGE: Final = DOCS / "text-types.md"
 
 _INTRODUCTION: Final = """# Model families
 
@@ -56,6 +61,91 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
+_TEXT_INTRODUCTION: Final = """# Text-only models by architecture and model type
+
+What is exact, and what is refused, under vLLM 0.33.0. [text-models.md](text-models.md) says how it
+is read. This page is written from the family specs and the tokenizer tables by
+`python tests/generators/generate_families.py`.
+
+Completions and token IDs are answered for every architecture here. One that is not here is
+`unknown_family`; HCXVisionV2ForCausalLM, InklingForConditionalGeneration and
+MuseGlimmerForCausalLM of vLLM's text registry take images ([families.md](families.md)).
+"""
+_CHATS: Final = {
+    "harmony": "exact with the engine's date, else `chat_renderer_unsupported`",
+    "mistral_text": "exact",
+    "refused": "`chat_renderer_unsupported`",
+    "tokenizer_template": "exact",
+}
+_KEPT: Final = """\
+The rule is the same for models that take images. *Kept* is tokenizer.json as it is written; a class
+builds the tokenizer anew from it. Where the declared class decides (`tokenizer_class` of
+tokenizer_config.json, else of config.json), the default is for models that declare none. For a
+model type that is not here the declared class decides, and the default is kept.
+"""
+_OTHER_CLASSES: Final = (
+    ("`PreTrainedTokenizer`, `TokenizersBackend`, `BloomTokenizer`", "kept, exact"),
+    ("a name that transformers does not know", "kept, exact"),
+    ("every other class of transformers, as `CodeLlamaTokenizer`", "`tokenizer_unverified`"),
+    ("any, with `auto_map.AutoTokenizer`", "`tokenizer_unverified`"),
+)
+_ARCHITECTURES: Final = FieldRef.parse("config.json:architectures")
+# A name that transformers does not know, for which it takes its general class.
+_UNKNOWN_CLASS: Final = "NoSuchTokenizer"
+
+
+def text_page() -> str:
+    """The page of text-only models as Markdown."""
+    specs = [spec for spec in known_families() if spec.chat in _CHATS and not spec.media]
+    lengths = [
+        (str(length), _code(types))
+        for spec in specs
+        for length, types in spec.context.length.by_model_type.items()
+    ]
+    lengths.sort(key=lambda row: int(row[0]))
+    parts = [
+        _TEXT_INTRODUCTION,
+        "## Architectures\n",
+        *_table(("family", "chats", "block hashes", "architectures"), map(_text_row, specs)),
+        "\n## Which tokenizer a model type has\n",
+        _KEPT,
+        *_table(("tokenizer", "model types"), _tokenizers()),
+        "\n## What a declared class stands for, where it decides\n",
+        *_table(("declared, with or without Fast", "tokenizer"), [
+            *((f"`{name}`", "built anew, exact") for name in PIPELINES),
+            *_OTHER_CLASSES,
+        ]),
+        "\n## The longest context, where config.json does not say it\n",
+        *_table(("tokens", "model types"), lengths),
+    ]  # fmt: skip
+    return "\n".join(parts) + "\n"
+
+
+def _text_row(spec: FamilySpec) -> tuple[str, ...]:
+    names = [str(name) for name in spec.match.get(_ARCHITECTURES, ())]
+    hashes = "with the worker's block size, else `block_size_unknown`" if spec.hybrid else "exact"
+    return f"`{spec.family}`", _CHATS[spec.chat], hashes, _code(names) or "Mistral's format"
+
+
+def _tokenizers() -> list[tuple[str, str]]:
+    types: dict[str, list[str]] = {}
+    declared = (*PIPELINES, _UNKNOWN_CLASS)
+    for model_type in MODEL_TYPES:
+        default = engine_class(model_type, None)
+        if default is None:
+            rule = "another class of transformers: `tokenizer_unverified`"
+        else:
+            named = "kept" if default == FILE else f"`{default}`"
+            forced = {engine_class(model_type, name) for name in declared} == {default}
+            rule = f"always {named}" if forced else f"the declared class; default {named}"
+        types.setdefault(rule, []).append(model_type)
+    return [(rule, _code(listed)) for rule, listed in sorted(types.items())]
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _row(one: Architecture) -> tuple[str, ...]:
     state = f"{one.state}: {', '.join(one.modalities)}" if one.modalities else str(one.state)
     families = ", ".join(f"`{spec.family}`" for spec in one.families)
@@ -72,3 +162,4 @@ def _table(heading: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[st
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    TEXT_PAGE.write_text(text_page(), encoding="utf-8")

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from generate_families import PAGE, page
+from generate_families import PAGE, TEXT_PAGE, page, text_page
 
 from mmroute.cli import main
 from mmroute.errors import ModelError, Reason
@@ -30,9 +30,10 @@ def test_every_architecture_is_covered_or_refused_for_a_reason() -> None:
         assert one.modalities or one.state is not State.EXACT
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_the_pages_are_up_to_date() -> None:
     """After a change: python tests/generators/generate_families.py."""
     assert PAGE.read_text(encoding="utf-8") == page()
+    assert TEXT_PAGE.read_text(encoding="utf-8") == text_page()
 
 
 def test_the_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
