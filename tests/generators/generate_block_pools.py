@@ -12,16 +12,13 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-from vllm.v1.core.block_pool import BlockPool
-from vllm.v1.core.kv_cache_utils import BlockHash
-
 BLOCK_SIZE = 4
 WORD = 8
 
 
-def serve(pool: BlockPool, hashes: list[int], num_tokens: int) -> int:
+def serve(pool: Any, hashes: list[int], num_tokens: int) -> int:
     """As KVCacheManager does for one request and one group of full attention."""
-    keys = [BlockHash(value.to_bytes(WORD, "big")) for value in hashes]
+    keys = [value.to_bytes(WORD, "big") for value in hashes]
     cached = []
     for key in keys[: (num_tokens - 1) // BLOCK_SIZE]:
         found = pool.get_cached_block(key, [0])
@@ -36,7 +33,7 @@ def serve(pool: BlockPool, hashes: list[int], num_tokens: int) -> int:
     return len(cached)
 
 
-def order(pool: BlockPool) -> list[int]:
+def order(pool: Any) -> list[int]:
     """The hashes of free cached blocks, the next to be evicted first."""
     free = pool.free_block_queue.get_all_free_blocks()
     return [int.from_bytes(b.block_hash[:WORD], "big") for b in free if b.block_hash is not None]
@@ -44,6 +41,8 @@ def order(pool: BlockPool) -> list[int]:
 
 def main() -> None:
     """Print the sequences."""
+    from vllm.v1.core.block_pool import BlockPool
+
     draw = random.Random(0)
     sequences = []
     for _ in range(8):
