@@ -120,6 +120,11 @@ def _listen_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--port", type=port, default=8000, help="(default: %(default)s)")
     where.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
     where.add_argument(
+        "--processes", metavar="N", type=int, default=1,
+        help="that answer, on one port or socket; the models are loaded once (default: "
+        "%(default)s)",
+    )  # fmt: skip
+    where.add_argument(
         "--api-key", metavar="KEY", action="append", default=[],
         help="wanted for /v1, as by vLLM; the other routes are open (repeatable)",
     )  # fmt: skip
@@ -379,6 +384,7 @@ def _listen(arguments: argparse.Namespace) -> Listen:
         host=arguments.host,
         port=arguments.port,
         uds=arguments.uds,
+        processes=arguments.processes,
         drain=arguments.drain_seconds,
         grace=arguments.grace_seconds,
         log_level=arguments.log_level,

@@ -45,7 +45,8 @@ def configured(
     values = _from_file(Path(path), actions) if path else {}
     for name in actions:
         variable = f"{_PREFIX}{'MODEL' if name == _MODELS else name.upper()}"
-        if variable in environment:
+        # Kubernetes sets MMROUTE_PORT to a URL where a service is called mmroute.
+        if variable in environment and not environment[variable].startswith("tcp://"):
             values[name] = environment[variable]
     more = []
     for name, value in values.items():

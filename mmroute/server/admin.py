@@ -20,7 +20,7 @@ from mmroute.server.exchange import Exchange, Route
 from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
+from mmroute.server.models import Change, Entry, Models, ModelStatus, NameTakenError
 
 __all__ = ["AddModelRequest", "AdminRoutes"]
 
@@ -33,6 +33,10 @@ class AdminRoutes:
 
     def __init__(self, models: Models, endpoints: Endpoints) -> None:
         self._models = models
+
+        def remove(name: str) -> Entry:
+            return models.change(Change("remove", name))
+
         add = endpoints.of(TypeAdapter(AddModelRequest), _add)
         replace = endpoints.of(TypeAdapter(AddModelRequest), _replace)
         self._all = {
@@ -42,7 +46,7 @@ class AdminRoutes:
         self._one = {
             "GET": Route(_ONE_MODEL, functools.partial(self._of_one, models.entry)),
             "PUT": Route(_ONE_MODEL, replace, takes_body=True),
-            "DELETE": Route(_ONE_MODEL, functools.partial(self._of_one, models.remove)),
+            "DELETE": Route(_ONE_MODEL, functools.partial(self._of_one, remove)),
         }
 
     def methods(self, path: str) -> Mapping[str, Route] | None:
@@ -81,7 +85,7 @@ def _add(request: AddModelRequest, context: HandlerContext) -> HandlerResult:
     """
     source = _source(request, tuple(request.names or [request.model]), context)
     try:
-        return _of_entry(context.models.add(source))
+        return _of_entry(context.models.change(Change("add", source=source)))
     except NameTakenError as error:
         raise _conflict(error) from None
 
@@ -97,7 +101,8 @@ def _replace(request: AddModelRequest, context: HandlerContext) -> HandlerResult
     if name not in names:
         raise invalid_body(f"names must hold {shown(name)}", "body.names")
     try:
-        entry = context.models.replace(name, _source(request, names, context))
+        change = Change("replace", name, _source(request, names, context))
+        entry = context.models.change(change)
     except NameTakenError as error:
         raise _conflict(error) from None
     return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED)

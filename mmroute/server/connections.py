@@ -28,6 +28,7 @@ __all__ = ["Connection", "Front"]
 
 _TICK: Final = 0.25
 _LINGER: Final = 5.0
+_PUBLISHED_EVERY: Final = 1.0
 # Sizes of chunks are no body; a byte of body has at most so many of them.
 _CHUNKING: Final = 8
 _MOST_PIPELINED: Final = 32
@@ -79,7 +80,7 @@ class Front:
         service.metrics.connections.set_function(lambda: len(self.connections))
         self._closing = False
         self._empty = asyncio.Event()
-        self._due = self.loop.time()
+        self._due = self._publish = self.loop.time()
         self._tick()
 
     def connection(self) -> Connection:
@@ -114,6 +115,9 @@ class Front:
         for connection in tuple(self.connections):
             if connection.deadline <= now:
                 connection.expire()
+        if now >= self._publish:
+            self._publish = now + _PUBLISHED_EVERY
+            self.service.metrics.publish()
         self._due = now + _TICK
         self._ticking = self.loop.call_at(self._due, self._tick)
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ConnectionLimits", "Listen", "Listener", "SocketFile", "open_sockets"]
+__all__ = ["ConnectionLimits", "Listen", "Listener", "Share", "SocketFile", "open_sockets"]
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
 _PROBE_SECONDS: Final = 2.0
 _SEND_BUFFER: Final = 1 << 18
+_LEFT_TO_OTHERS: Final = 0.002  # seconds
 _OUT_OF_DESCRIPTORS: Final = 1.0  # seconds until it is tried again
 
 
@@ -56,6 +57,7 @@ class Listen:
         grace: seconds that requests may still take after that.
         log_level: of the log lines on standard error.
         limits: of connections.
+        processes: that answer.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +67,11 @@ class Listen:
     grace: float = 30.0
     log_level: str = "info"
     limits: ConnectionLimits = ConnectionLimits()
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise ValueError(f"processes must be positive, found {self.processes}")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -174,6 +181,24 @@ class SocketFile:
         return found.st_dev, found.st_ino
 
 
+class Share:
+    """How many connections each of several processes has, in memory that they share.
+
+    Args:
+        counts: one for each.
+        slot: of this process.
+    """
+
+    def __init__(self, counts: memoryview, slot: int) -> None:
+        self._counts = counts
+        self._slot = slot
+
+    def has_more(self, connections: int) -> bool:
+        """Whether another process has fewer connections than this one has now."""
+        self._counts[self._slot] = connections
+        return connections > min(self._counts)
+
+
 class Listener:
     """Makes connections of what arrives at sockets, until it is told to stop.
 
@@ -183,17 +208,23 @@ class Listener:
     Args:
         sockets: open and not blocking; they are closed in the end.
         protocol: of a connection.
+        has_more: with how many it is about to accept, whether another process should take the
+            next connection; None where there is no other.
     """
 
     def __init__(
-        self, sockets: Sequence[socket.socket], protocol: Callable[[], asyncio.Protocol]
+        self,
+        sockets: Sequence[socket.socket],
+        protocol: Callable[[], asyncio.Protocol],
+        has_more: Callable[[int], bool] | None = None,
     ) -> None:
         self._sockets = tuple(sockets)
         self._protocol = protocol
+        self._has_more = has_more
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
         for listening in self._sockets:
-            self._loop.add_reader(listening, self._accept, listening)
+            self._loop.add_reader(listening, self._look, listening)
 
     def close(self) -> None:
         """Accept all that wait, and listen no more."""
@@ -202,9 +233,19 @@ class Listener:
             self._accept(listening)
             listening.close()
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _look(self, listening: socket.socket) -> None:
+        """Something waits. What another process should take it has a moment to take."""
+        if self._has_more is None:
+            self._accept(listening)
+        elif self._has_more(len(self._tasks)):
+            self._loop.remove_reader(listening)
+            self._loop.call_later(_LEFT_TO_OTHERS, self._accept_again, listening)
+        else:
+            self._accept(listening, most=1)
+
+    def _accept(self, listening: socket.socket, most: int = _BACKLOG) -> None:
         try:
-            while True:
+            for _ in range(most):
                 connection, _ = listening.accept()
                 connection.setblocking(False)
                 # Or the system holds megabytes of an answer that nobody takes, and counts them as
@@ -227,4 +268,5 @@ class Listener:
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:
-            self._loop.add_reader(listening, self._accept, listening)
+            self._accept(listening, most=1)
+            self._loop.add_reader(listening, self._look, listening)

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
 from mmroute.server.handling import HandlerResult
+from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Models
 from mmroute.stages import Stage
 
@@ -44,9 +45,13 @@ class Metrics:
 
     Args:
         models: whose caches are counted.
+
+    Attributes:
+        pages: of all processes; None where there is one.
     """
 
     def __init__(self, models: Models) -> None:
+        self.pages: SharedPages | None = None
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Caches(models))
@@ -125,8 +130,16 @@ class Metrics:
         self._image_tokens = functools.cache(image_tokens.labels)
 
     def page(self) -> bytes:
-        """The text of ``/metrics``."""
-        return generate_latest(self._registry)
+        """The text of ``/metrics``: of all processes, if there are several."""
+        if self.pages is None:
+            return generate_latest(self._registry)
+        self.publish()
+        return self.pages.merged()
+
+    def publish(self) -> None:
+        """Let other processes tell the metrics of this one."""
+        if self.pages is not None:
+            self.pages.publish(generate_latest(self._registry))
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request of any kind."""

@@ -7,11 +7,12 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from mmroute.engines import EngineProfile, find_engine
 from mmroute.errors import MmrouteError
@@ -21,7 +22,15 @@ from mmroute.server.errors import ApiError
 from mmroute.server.loading import LoadedFiles, LoadedModel, ModelSource, load
 from mmroute.stages import Stopwatch
 
-__all__ = ["Entry", "LoadedModel", "ModelSource", "ModelStatus", "Models", "NameTakenError"]
+__all__ = [
+    "Change",
+    "Entry",
+    "LoadedModel",
+    "ModelSource",
+    "ModelStatus",
+    "Models",
+    "NameTakenError",
+]
 
 _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8
@@ -88,6 +97,37 @@ class Entry:
             _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the models of a server.
+
+    Attributes:
+        kind: `add`, `replace` or `remove`.
+        name: that is replaced or removed.
+        source: of the new model, as an operator names it.
+    """
+
+    kind: str
+    name: str = ""
+    source: ModelSource | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        source = self.source and {
+            name: getattr(self.source, name)
+            for name in ("model", "names", "model_id", "revision", "backend")
+        }
+        return {"kind": self.kind, "name": self.name, "source": source}
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Change:
+        """What `as_json` gave."""
+        source = given["source"]
+        if source is not None:
+            source = ModelSource(**{**source, "names": tuple(source["names"])})
+        return cls(given["kind"], given["name"], source)
+
+
 class Models:
     """All models of a server. Loading goes on beside it, in threads.
 
@@ -100,6 +140,7 @@ class Models:
 
     Attributes:
         created: when, in seconds since 1970.
+        tell: called with each change that is made here; None to tell nobody.
         watch: counts what the stages of a request take.
 
     Raises:
@@ -118,13 +159,14 @@ class Models:
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
         self._loads: dict[tuple[object, ...], Future[LoadedFiles]] = {}
-        self._pool = ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
+        self._pool = _pool()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
             raise ValueError("at least one model must be served")
         self._backend = sources[0].backend
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
+        self.tell: Callable[[Change], object] | None = None
         self.watch: Final = Stopwatch()
 
     @property
@@ -149,7 +191,40 @@ class Models:
                 self._begin(entry)
         return first
 
-    def add(self, source: ModelSource) -> Entry:
+    def change(self, change: Change) -> Entry:
+        """Make a change, and tell it.
+
+        Raises:
+            ApiError: as `apply`.
+            NameTakenError: likewise.
+        """
+        entry = self.apply(change)
+        if self.tell is not None:
+            self.tell(change)
+        return entry
+
+    def apply(self, change: Change) -> Entry:
+        """Make a change that another process has told.
+
+        Returns:
+            The model that was added or removed, or is about to be replaced.
+
+        Raises:
+            ApiError: 404.
+            NameTakenError: one of its names is another model's.
+        """
+        if change.source is None:
+            return self._remove(change.name)
+        if change.kind == "replace":
+            return self._replace(change.name, change.source)
+        return self._add(change.source)
+
+    def continue_after_fork(self) -> None:
+        """Begin anew with threads and locks, which do not survive a fork."""
+        self._lock = threading.Lock()
+        self._pool = _pool()
+
+    def _add(self, source: ModelSource) -> Entry:
         """Begin to load another one; where it is there already, and has not failed, leave it so.
 
         Raises:
@@ -168,7 +243,7 @@ class Models:
             self._begin(entry)
         return entry
 
-    def replace(self, name: str, source: ModelSource) -> Entry:
+    def _replace(self, name: str, source: ModelSource) -> Entry:
         """Begin to load what takes the place of a model, which answers until then.
 
         The files are read anew, also where they have the same name.
@@ -189,7 +264,7 @@ class Models:
         loading.add_done_callback(lambda _: self._put(new, current))
         return current
 
-    def remove(self, name: str) -> Entry:
+    def _remove(self, name: str) -> Entry:
         """Serve a model no longer, by none of its names. What is being answered is answered.
 
         Raises:
@@ -204,9 +279,9 @@ class Models:
             self._pool.submit(gc.collect)
         return entry
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = False) -> None:
         """Begin no more loading."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def names(self) -> Iterator[tuple[str, Entry]]:
         """Every name and its model, in the order they came."""
@@ -301,6 +376,10 @@ class Models:
 
     def _load(self, source: ModelSource) -> Future[LoadedFiles]:
         return self._pool.submit(load, source, self._links, self._fast_paths, self.watch)
+
+
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
 
 
 def _files(source: ModelSource) -> tuple[object, ...]:

@@ -15,10 +15,12 @@ from typing import Final
 
 from mmroute.fast_paths import FastPaths
 from mmroute.server.connections import Front
+from mmroute.server.errors import ApiError
 from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.loading import ModelSource
 from mmroute.server.logs import configure
-from mmroute.server.models import Models
+from mmroute.server.models import Change, Models, NameTakenError
+from mmroute.server.processes import Member, supervise
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
@@ -46,15 +48,23 @@ def serve(
         ValueError: as `Models` and `Service`.
     """
     configure(listen.log_level)
-    server = Server(Models(sources, links=settings.links, fast_paths=fast_paths), settings, listen)
+    models = Models(sources, links=settings.links, fast_paths=fast_paths)
+    server = Server(models, settings, listen)
     try:
         sockets = open_sockets(listen)
     except OSError as error:
         return str(error)
     file = None if listen.uds is None else SocketFile(listen.uds)
+
+    def serve_as(member: Member) -> int:
+        one = Server(models, settings, listen, member)
+        one.serve(sockets, file)
+        return 1 if one.failure else 0
+
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(server.run(sockets, file))
+        if listen.processes > 1:
+            return supervise(models, sockets, listen.processes, serve_as)
+        server.serve(sockets, file)
     finally:
         for opened in sockets:
             opened.close()
@@ -104,13 +114,21 @@ class Server:
         models: to serve.
         settings: limits and choices.
         listen: where, and how long it takes to end.
+        member: of several processes; None where there is one.
 
     Attributes:
         failure: why it cannot serve; None if it can.
     """
 
-    def __init__(self, models: Models, settings: ServerSettings, listen: Listen) -> None:
+    def __init__(
+        self,
+        models: Models,
+        settings: ServerSettings,
+        listen: Listen,
+        member: Member | None = None,
+    ) -> None:
         self.failure: str | None = None
+        self._member = member
         self._models = models
         self._listen = listen
         self._service = Service(models, settings, on_failure=self._fail)
@@ -118,16 +136,21 @@ class Server:
         self._grace = listen.grace
         self._draining: asyncio.TimerHandle | None = None
 
-    async def run(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
+    def serve(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
         """Serve what arrives at open sockets until a signal says to stop."""
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._run(sockets, file))
+
+    async def _run(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, number)
+        if self._member is None:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop, number)
         front = Front(self._service, self._listen.limits)
-        listener = Listener(sockets, front.connection)
+        listener = Listener(sockets, front.connection, self._join(front))
         where = [_shown(opened) for opened in sockets]
         _LOG.info("listening", extra={"fields": {"addresses": where}})
-        await self._service.start()
+        await self._service.start(load=self._member is None)
         await self._stopping.wait()
         if file is not None:
             file.remove()
@@ -138,7 +161,30 @@ class Server:
         self._models.close()
         await self._service.close()
 
-    def _stop(self, number: signal.Signals) -> None:
+    def _join(self, front: Front) -> Callable[[int], bool] | None:
+        """Do with the other processes what they do together."""
+        member = self._member
+        if member is None:
+            return None
+
+        def hear() -> None:
+            told = member.hear()
+            if isinstance(told, Change):
+                with contextlib.suppress(ApiError, NameTakenError):  # it was refused there, too
+                    self._models.apply(told)
+            elif told is not None:
+                self._stop(told)
+            else:
+                loop.remove_reader(member.control)
+                self._stopping.set()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(member.control, hear)
+        self._models.tell = member.tell
+        self._service.metrics.pages = member.pages
+        return lambda waiting: member.share.has_more(len(front.connections) + waiting)
+
+    def _stop(self, number: int) -> None:
         """The first SIGTERM begins to drain; SIGINT ends listening at once, and so does another."""
         if number == signal.SIGTERM and self._draining is None:
             self._service.drain.begun = True

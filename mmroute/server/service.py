@@ -120,11 +120,12 @@ class Service:
             self._admin = AdminRoutes(models, self._endpoints)
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
-        """Begin to load the models; ``/health`` says when that is done."""
+    async def start(self, *, load: bool = True) -> None:
+        """Begin to load the models, unless they are; ``/health`` says when that is done."""
         matched = self._models.backend
-        self._tasks = [
-            asyncio.create_task(_load(self._models, self._on_failure)),
+        if load:
+            self._tasks.append(asyncio.create_task(_load(self._models, self._on_failure)))
+        self._tasks += [
             asyncio.create_task(
                 watch_fallback(self.settings, matched, self.metrics, self._on_failure)
             ),

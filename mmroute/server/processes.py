@@ -1,0 +1,236 @@
+"""Several processes behind one port or socket: loaded once, forked, and started again.
+
+The first process loads the models and answers nothing. The others share its memory. All of them
+accept from the same sockets; one that has more connections than another leaves the next one to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import mmap
+import os
+import selectors
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from mmroute.server.listening import Share
+from mmroute.server.merged_metrics import SharedPages
+from mmroute.server.models import Change, Models
+
+__all__ = ["Member", "supervise"]
+
+_LOG: Final = logging.getLogger(__name__)
+_LIVED_SHORTLY: Final = 1.0  # seconds; it is not started again sooner
+_LONGEST_MESSAGE: Final = 1 << 16
+_FAILED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What one of the processes has of the others.
+
+    Attributes:
+        control: tells the first process of changes, and hears of those of others; closed when the
+            first process ends.
+        share: of the connections.
+        pages: with the metrics of all.
+    """
+
+    control: socket.socket
+    share: Share
+    pages: SharedPages
+
+    def tell(self, change: Change) -> None:
+        """Let the others make the same change of models."""
+        self.control.send(json.dumps(change.as_json()).encode())
+
+    def hear(self) -> Change | int | None:
+        """A change that another process has made, or a signal to stop.
+
+        Returns:
+            None if the first process has ended.
+        """
+        message = self.control.recv(_LONGEST_MESSAGE)
+        if not message:
+            return None
+        told = json.loads(message)
+        return told if isinstance(told, int) else Change.from_json(told)
+
+
+def supervise(
+    models: Models, sockets: list[socket.socket], count: int, serve: Callable[[Member], int]
+) -> str | None:
+    """Load the models, and keep as many processes until a signal says to stop.
+
+    Args:
+        models: to serve.
+        sockets: that listen.
+        count: of processes.
+        serve: what each of them does; gives its exit status.
+
+    Returns:
+        Why it could not serve; None if it was told to stop.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
+    entries = models.load()
+    wait([entry.loading for entry in entries])
+    models.close(wait=True)
+    for entry in entries:
+        if entry.error:
+            return entry.error
+    gc.collect()
+    gc.freeze()  # or looking for garbage would copy the memory that is shared
+    directory = Path(tempfile.mkdtemp(prefix="mmroute-"))
+    try:
+        return _Supervisor(models, sockets, count, serve, directory).run()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A process that answers.
+
+    Attributes:
+        slot: which of the processes it is.
+        control: where it tells and hears.
+        since: when it began, by the monotonic clock.
+    """
+
+    slot: int
+    control: socket.socket
+    since: float
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        models: Models,
+        sockets: list[socket.socket],
+        count: int,
+        serve: Callable[[Member], int],
+        directory: Path,
+    ) -> None:
+        self._models = models
+        self._sockets = sockets
+        self._serve = serve
+        self._pages = SharedPages(directory)
+        self._connections = memoryview(mmap.mmap(-1, 4 * count)).cast("I")
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, _Child] = {}
+        self._changes: list[bytes] = []
+        self._stopping = False
+        self._failure: str | None = None
+
+    def run(self) -> str | None:
+        """Until all have ended."""
+        woken, wakes = socket.socketpair()
+        woken.setblocking(False)
+        wakes.setblocking(False)
+        signal.set_wakeup_fd(wakes.fileno())
+        self._selector.register(woken, selectors.EVENT_READ)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for slot in range(len(self._connections)):
+            self._fork(slot)
+        while self._children:
+            for key, _ in self._selector.select():
+                if key.fileobj is woken:
+                    with contextlib.suppress(BlockingIOError):
+                        woken.recv(_LONGEST_MESSAGE)
+                else:
+                    self._relay(key.data)
+            self._bury()
+        signal.set_wakeup_fd(-1)
+        return self._failure
+
+    def _fork(self, slot: int) -> None:
+        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connections[slot] = 0
+        signals = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        pid = os.fork()
+        if pid == 0:
+            # A service manager may signal all processes; the first one says what that means.
+            signal.set_wakeup_fd(-1)
+            for number in signals[:2]:
+                signal.signal(number, signal.SIG_IGN)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            self._answer(slot, own, other)
+        other.close()
+        self._children[pid] = _Child(slot, own, time.monotonic())
+        self._selector.register(own, selectors.EVENT_READ, pid)
+        for change in self._changes:
+            own.send(change)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+    def _answer(self, slot: int, own: socket.socket, control: socket.socket) -> NoReturn:
+        status = _FAILED
+        try:
+            for opened in (own, *(child.control for child in self._children.values())):
+                opened.close()
+            self._selector.close()
+            self._models.continue_after_fork()
+            status = self._serve(Member(control, Share(self._connections, slot), self._pages))
+        except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
+            _LOG.exception("failed")
+        finally:
+            logging.shutdown()
+            os._exit(status)
+
+    def _relay(self, pid: int) -> None:
+        message = self._children[pid].control.recv(_LONGEST_MESSAGE)
+        if not message:
+            self._selector.unregister(self._children[pid].control)  # it is about to be buried
+            return
+        self._changes.append(message)
+        self._tell(message, {other for other in self._children if other != pid})
+
+    def _tell(self, message: bytes, pids: Iterable[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(OSError):  # it has ended
+                self._children[pid].control.send(message)
+
+    def _bury(self) -> None:
+        """Start again what has ended, unless it was told to, or says that it cannot serve."""
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            child = self._children.pop(pid)
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(child.control)
+            child.control.close()
+            self._pages.end(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if self._stopping:
+                continue
+            fields = {"pid": pid, "status": code}
+            _LOG.error("process ended", extra={"fields": fields})
+            if code == _FAILED:
+                self._failure = "a process cannot serve; the log says why"
+                self._stop(signal.SIGINT)
+                continue
+            if time.monotonic() - child.since < _LIVED_SHORTLY:
+                time.sleep(_LIVED_SHORTLY)
+            if not self._stopping:
+                self._fork(child.slot)
+
+    def _stop(self, number: int, *_: Any) -> None:
+        self._stopping = True
+        for opened in self._sockets:
+            opened.close()
+        self._tell(json.dumps(int(number)).encode(), list(self._children))

@@ -1,0 +1,143 @@
+"""Several processes behind one port."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, process, wait_until_healthy
+
+from mmroute import Normalizer
+from mmroute.server.merged_metrics import SharedPages
+
+KEY: Final = {"authorization": "Bearer k"}
+COUNT: Final = 2
+
+
+class Fleet:
+    """A running server, and clients of it that have each a connection."""
+
+    def __init__(self, port: int, clients: list[httpx.Client]) -> None:
+        self.port = port
+        self.clients = clients
+
+    def pages(self) -> str:
+        return self.fresh("GET", "/metrics").text
+
+    def fresh(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Over a connection of its own."""
+        return httpx.request(method, f"http://127.0.0.1:{self.port}{path}", timeout=30, **more)
+
+    def wait_for(self, line: str) -> None:
+        deadline = time.monotonic() + 20
+        while line not in self.pages():
+            assert time.monotonic() < deadline, self.pages()
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    small_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    port, log = free_port(), tmp_path_factory.mktemp("fleet") / "log"
+    options = ("--processes", str(COUNT), "--admin-key", "k", "--drain-seconds", "0")
+    directory = str(small_model("small-qwen2.5-vl"))
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            process(f"first={directory}", "--port", str(port), *options, log=log)
+        )
+        url = f"http://127.0.0.1:{port}"
+        clients = [stack.enter_context(httpx.Client(base_url=url, timeout=30)) for _ in range(4)]
+        wait_until_healthy(clients[0], server, log)
+        yield Fleet(port, clients)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0, log.read_text()
+    assert "failed" not in {line["event"] for line in log_lines(log.read_text())}
+
+
+def ids_of(answer: httpx.Response) -> Any:
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return answer.json()["token_ids"]
+
+
+@pytest.mark.process
+def test_all_answer_alike_and_count_together(
+    fleet: Fleet, small_model: Callable[[str], Path]
+) -> None:
+    own = Normalizer.from_pretrained(small_model("small-qwen2.5-vl")).normalize(messages=HI)
+    long = {"prompt": "a b " * 20_000}
+    for client in fleet.clients:
+        assert ids_of(client.post(CHAT, json={"messages": HI})) == own.token_ids.tolist()
+        assert client.post(TOKENIZE, json=long).status_code == httpx.codes.OK  # in a thread
+    counted = 'mmroute_routings_total{model="first",outcome="exact",reason=""} 8.0'
+    fleet.wait_for(counted)
+    fleet.wait_for(f"mmroute_processes {float(COUNT)}")
+
+
+@pytest.mark.process
+def test_a_change_of_models_reaches_all(fleet: Fleet, small_model: Callable[[str], Path]) -> None:
+    directory = str(small_model("small-llava-1.5"))
+    body = {"model": directory, "names": ["second"]}
+    assert fleet.clients[0].post("/admin/models", json=body, headers=KEY).status_code in (200, 202)
+    own = Normalizer.from_pretrained(directory).normalize(messages=HI).token_ids.tolist()
+    for client in fleet.clients:
+        deadline = time.monotonic() + 30
+        while client.get("/readyz?model=second").status_code != httpx.codes.OK:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert ids_of(client.post(CHAT, json={"messages": HI, "model": "second"})) == own
+
+
+@pytest.mark.process
+def test_a_process_that_ends_is_started_again(fleet: Fleet) -> None:
+    """With the models that came meanwhile; and what it counted stays counted."""
+    time.sleep(1.5)  # until each has told what it counted
+    before = counted(fleet.pages())
+    (parent,) = children(os.getpid())
+    victim = children(parent)[0]
+    os.kill(victim, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while victim in children(parent) or len(children(parent)) < COUNT:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    fleet.wait_for(f"mmroute_processes {float(COUNT)}")
+    assert counted(fleet.pages()) == before > 0
+    with ThreadPoolExecutor(8) as pool:
+        asked = pool.map(lambda _: fleet.fresh("POST", TOKENIZE, json={"prompt": "a"}), range(24))
+        assert {answer.status_code for answer in asked} == {httpx.codes.OK}
+
+
+def children(pid: int) -> list[int]:
+    """The processes of the server that a process has started."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [int(p) for p in listed if "serve" in Path(f"/proc/{p}/cmdline").read_text()]
+
+
+def counted(page: str) -> float:
+    lines = [line for line in page.splitlines() if line.startswith("mmroute_routings_total")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def test_pages_are_added_up(tmp_path: Path) -> None:
+    pages = SharedPages(tmp_path)
+    text = (
+        '# TYPE a_total counter\na_total{b="c"} 2.0\n# TYPE g gauge\ng 3.0\n'
+        "# TYPE m_info gauge\nm_info 1.0\n"
+    )
+    pages.publish(text.encode())
+    (tmp_path / "1").write_text(text, encoding="utf-8")
+    both = pages.merged().decode()
+    for line in ('a_total{b="c"} 4.0', "g 6.0", "m_info 1.0", "mmroute_processes 2.0"):
+        assert line in both
+    pages.end(1)
+    one = pages.merged().decode()
+    for line in ('a_total{b="c"} 4.0', "g 3.0", "m_info 1.0", "mmroute_processes 1.0"):
+        assert line in one
