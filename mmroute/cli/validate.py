@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.cli.common import EXIT_USAGE, Commands, add_command, engine_settings, model_arguments
+from mmroute.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
+from mmroute.model.resolved import ResolvedModel
 from mmroute.normalizer import Normalizer
 from mmroute.parity.cases import Case, Oracle
 from mmroute.parity.comparison import Finding, compare
@@ -37,6 +39,11 @@ ORACLE is one of
   http://HOST:PORT     a running vLLM server, best `vllm launch render MODEL`
   FILE.jsonl           a file of vectors, which brings its own requests
 
+--events compares block hashes with those that an engine announces in its KV events:
+  --events FILE                             of a recording
+  --events tcp://HOST:PORT --against http://HOST:PORT   requests are sent to the server
+  --events tcp://HOST:PORT                  only how blocks are hashed, of requests of others
+
 Without --cases the requests are mmroute's own: sizes at the limits and rounding edges of this
 model's geometry, conversations, unusual text, typed placeholders. --random adds as many as you
 like.
@@ -56,7 +63,8 @@ def add_validate(commands: Commands) -> None:
         epilog=_EPILOG,
     )
     model_arguments(validate)
-    validate.add_argument("--against", metavar="ORACLE", required=True, help="whom to ask")
+    validate.add_argument("--against", metavar="ORACLE", help="whom to ask")
+    add_events(validate)
     validate.add_argument("--cases", metavar="FILE", type=Path, help="requests of your own")
     validate.add_argument(
         "--random", metavar="N", type=int, default=0, help="so many random requests as well"
@@ -85,6 +93,9 @@ def _validate(arguments: argparse.Namespace) -> int:
         print(f"mmroute: {wrong}", file=sys.stderr)
         return EXIT_USAGE
     try:
+        if arguments.events is not None:
+            report = events_report(arguments, _own_cases)
+            return _told(arguments, report)
         return _compared(arguments)
     except MmrouteError as error:  # exit status 1 is a mismatch, and none was seen
         print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
@@ -98,6 +109,10 @@ def _wrong_usage(arguments: argparse.Namespace) -> str:
             return f"{option}: there is no directory {path.parent}"
     if arguments.random < 0:
         return f"--random must not be negative, found {arguments.random}"
+    if arguments.events is not None:
+        return wrong_events(arguments)
+    if arguments.against is None:
+        return "say whom to ask: --against ORACLE, or --events"
     own_requests = arguments.cases is not None or arguments.random
     if own_requests and Path(arguments.against).is_file():
         return "a file of vectors brings its own requests: leave out --cases and --random"
@@ -132,11 +147,16 @@ def _compared(arguments: argparse.Namespace) -> int:
         engine="" if running is None else str(running),
         warning="" if running is None else running.warning(normalizer.model.engine),
     )
-    if arguments.html is not None:
-        arguments.html.write_text(as_page(report), encoding="utf-8")
     if arguments.write_vectors is not None:
         fingerprints = check_model(normalizer.model).fingerprints
         write_vectors(arguments.write_vectors, report, oracle, fingerprints)
+    return _told(arguments, report)
+
+
+def _told(arguments: argparse.Namespace, report: Report) -> int:
+    """The exit status, after the report was printed."""
+    if arguments.html is not None:
+        arguments.html.write_text(as_page(report), encoding="utf-8")
     if arguments.json:
         print(json.dumps(as_json(report), ensure_ascii=False))
     else:
@@ -151,11 +171,16 @@ def _compared(arguments: argparse.Namespace) -> int:
 def _cases(arguments: argparse.Namespace, normalizer: Normalizer, oracle: Oracle) -> Iterable[Case]:
     if isinstance(oracle, VectorsOracle):
         return oracle.cases()
+    return _own_cases(arguments, normalizer.model)
+
+
+def _own_cases(arguments: argparse.Namespace, model: ResolvedModel) -> Iterable[Case]:
+    """The user's, or mmroute's."""
     if arguments.cases is not None:
         chosen = cases_from_file(arguments.cases)
     else:
-        chosen = built_in_cases(normalizer.model)
-    return itertools.chain(chosen, random_cases(normalizer.model, arguments.random, arguments.seed))
+        chosen = built_in_cases(model)
+    return itertools.chain(chosen, random_cases(model, arguments.random, arguments.seed))
 
 
 def _known_differences(against: str, normalizer: Normalizer) -> tuple[str, ...]:

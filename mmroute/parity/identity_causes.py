@@ -16,7 +16,9 @@ from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
 
-__all__ = ["identities", "identities_of"]
+__all__ = ["identities", "identities_of", "spellings_of"]
+
+_OF_HUB = "models--"
 
 
 def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
@@ -57,13 +59,21 @@ def identities(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome)
     )
 
 
+def spellings_of(model: ResolvedModel) -> Iterator[str]:
+    """Model strings by which an engine may have been started with the files of a model."""
+    path = Path(model.name)
+    bare = model.name.rstrip("/")
+    yield from (model.name, bare, f"{bare}/", path.name, f"./{path.name}")
+    if path.is_dir():
+        yield from (str(path.absolute()), str(path.resolve()), f"{path.resolve()}/")
+    for part in path.parts:
+        if part.startswith(_OF_HUB):  # a snapshot in the hub's cache
+            yield part.removeprefix(_OF_HUB).replace("--", "/")
+
+
 def _alternatives(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
     """The same model under other settings that identities depend on, by the setting."""
-    path = Path(model.name)
-    spellings = [model.name, model.name.rstrip("/"), f"{model.name.rstrip('/')}/", path.name]
-    if path.is_dir():
-        spellings += [str(path.absolute()), str(path.resolve()), f"{path.resolve()}/"]
-    for spelling in dict.fromkeys([model.model_id, *spellings]):
+    for spelling in dict.fromkeys([model.model_id, *spellings_of(model)]):
         renamed = replace(model, model_id=spelling)
         if spelling != model.model_id:
             yield f"--model-id {spelling}", renamed

@@ -26,8 +26,8 @@ _AROUND: Final = 6  # token IDs shown before and after the first difference
 _SHOWN_CASES: Final = 3  # of each cause
 _LONGEST_TEXT: Final = 60
 _LEGEND: Final = (
-    "EQUAL      the same token IDs, ranges and identities (where the oracle tells them); or both",
-    "           refuse",
+    "EQUAL      the same token IDs, and the same ranges, identities, extra keys and block hashes",
+    "           where the oracle tells them; or both refuse",
     "SILENT     mmroute's answer is exact, and another than the oracle's",
     "UNNEEDED   the oracle answers, and mmroute does not",
     "UNDECIDED  the oracle cannot tell; parity needs no less equal answers than undecided ones",
@@ -47,6 +47,7 @@ class Report:
         known_differences: of this oracle and the engine, for this family, in words.
         engine: the engine that answered, and how its version is known; empty if it is none.
         warning: why its version may answer otherwise; empty if it does not.
+        proposal: by which settings more would be equal; empty if nothing is known.
     """
 
     model: str
@@ -57,6 +58,7 @@ class Report:
     known_differences: tuple[str, ...] = ()
     engine: str = ""
     warning: str = ""
+    proposal: str = ""
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
@@ -85,6 +87,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "oracle": report.oracle,
         "engine": report.engine,
         "warning": report.warning,
+        "proposal": report.proposal,
         "parity": report.parity,
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
@@ -132,6 +135,8 @@ def as_lines(report: Report) -> Iterator[str]:
     yield ""
     yield from _LEGEND
     yield ""
+    if report.proposal:
+        yield report.proposal
     yield verdict_of(report)
 
 

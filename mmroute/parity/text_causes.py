@@ -8,14 +8,21 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import MmrouteError
 from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles, find_model
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.causes import Cause, Diagnosis, Difference
 
-__all__ = ["bos", "decode_round_trip", "special_token_split", "template", "wrong_fill"]
+__all__ = [
+    "bos",
+    "decode_round_trip",
+    "special_token_split",
+    "template",
+    "templates_of",
+    "wrong_fill",
+]
 
 _WINDOW: Final = 64
 _AGAIN: Final = 3
@@ -127,7 +134,7 @@ def template(difference: Difference) -> Diagnosis | None:
         return None
     used = chat.templates.get("tool_use" if difference.request.tools else "default")
     seen = {used.source} if used is not None else set()
-    for other in _templates(difference, chat):
+    for other in templates_of(difference.model):
         if other.source in seen:
             continue
         seen.add(other.source)
@@ -142,13 +149,13 @@ def template(difference: Difference) -> Diagnosis | None:
     return None
 
 
-def _templates(difference: Difference, chat: Chat) -> Iterator[ChatTemplate]:
-    """All templates there are: those that were loaded, and the others of the directory."""
-    yield from (chat.templates or {}).values()
+def templates_of(model: ResolvedModel) -> Iterator[ChatTemplate]:
+    """All chat templates there are: those that were loaded, and the others of the directory."""
+    yield from (model.chat.templates or {}).values()
     # A hub name would have to be fetched again; what was loaded is all there is then.
-    if not Path(difference.model.name).is_dir():
+    if not Path(model.name).is_dir():
         return
-    files = find_model(difference.model.name)
+    files = find_model(model.name)
     for origin, source in _sources(files):
         try:
             yield ChatTemplate.compile(source, origin)

@@ -15,7 +15,7 @@ class ScriptedServer(ThreadingHTTPServer):
     """Keeps what it was asked.
 
     Attributes:
-        routes: path -> status and body: JSON, or bytes as they are.
+        routes: path -> status and body: JSON, bytes as they are, or what makes it of the request's.
         more_headers: of every answer.
         delay: seconds before each answer.
         asked: path and body of each request.
@@ -93,6 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
             scripted.busiest = max(scripted.busiest, scripted.running)
         time.sleep(scripted.delay)
         status, answer = scripted.routes.get(self.path, (404, {"detail": "Not Found"}))
+        answer = answer(body) if callable(answer) else answer
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         with scripted.lock:
             scripted.running -= 1

@@ -32,6 +32,8 @@ __all__ = ["HttpOracle"]
 
 _TOKENIZE: Final = "/tokenize"
 _RENDER: Final = "/v1/chat/completions/render"
+_ANSWER_CHAT: Final = "/v1/chat/completions"
+_ANSWER_PROMPT: Final = "/v1/completions"
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
     "chat_template_kwargs", "tools", "mm_processor_kwargs",
@@ -108,6 +110,31 @@ class HttpOracle:
             case "prompt":
                 raise UndecidedError("vLLM's completion routes take no images")
         raise UndecidedError("vLLM's routes hand token IDs back without the engine's checks")
+
+    def generate(self, case: Case) -> str | None:
+        """Have the engine answer a request with one token; tells how it was refused, if it was.
+
+        Raises:
+            UndecidedError: the request cannot be sent, or the answer is no engine's.
+        """
+        request = case.request
+        match prompt_field(request):
+            case "messages":
+                path = _ANSWER_CHAT
+                messages = with_pictures(request["messages"], request.get("images"))
+                body = {"messages": messages, **given(request, *_CHAT_FIELDS)}
+            case name:
+                if request.get("images"):
+                    raise UndecidedError("vLLM's completion routes take no images")
+                path = _ANSWER_PROMPT
+                special = request.get("add_special_tokens", False)
+                body = {"prompt": request[name], "add_special_tokens": special}
+        name = (request.get("lora") or {}).get("lora_name", self.model)
+        body |= {"max_tokens": 1, "model": name, **given(request, "cache_salt")}
+        reply = self._post(path, body)
+        if reply.status == _OK:
+            return None
+        return self._not_ok(path, reply).refusal
 
     def _chat(self, request: Mapping[str, Any]) -> Outcome:
         messages = with_pictures(request["messages"], request.get("images"))

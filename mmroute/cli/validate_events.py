@@ -1,0 +1,141 @@
+"""``mmroute validate --events``: compare block hashes with those that an engine announces."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import MmrouteError
+from mmroute.model.resolve import resolve_model
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case
+from mmroute.parity.comparison import Finding, Verdict
+from mmroute.parity.events.comparison import (
+    Announced,
+    compare_announced,
+    compare_watched,
+    proposal,
+)
+from mmroute.parity.events.recordings import read_recording, write_recording
+from mmroute.parity.report import Report
+
+__all__ = ["add_events", "events_report", "wrong_events"]
+
+_SERVERS: Final = ("http://", "https://")
+_ENVIRONMENT: Final = "PYTHONHASHSEED="
+_BACKEND: Final = "--backend "
+
+_Cases: TypeAlias = Callable[[argparse.Namespace, ResolvedModel], Iterable[Case]]
+
+
+def add_events(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--events",
+        metavar="EVENTS",
+        help="the engine's KV events: tcp://HOST:PORT (needs pip install 'mmroute[events]'), or a "
+        "file that --record wrote",
+    )
+    parser.add_argument(
+        "--record", metavar="FILE", type=Path, help="with --events: keep the requests and events"
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="N",
+        type=float,
+        default=30.0,
+        help="with --events and without --against: how long to listen (default: %(default)g)",
+    )
+
+
+def wrong_events(arguments: argparse.Namespace) -> str:
+    """What is wrong with the options; empty if nothing is."""
+    against, is_file = arguments.against, Path(arguments.events).is_file()
+    if is_file and (against or arguments.cases or arguments.random or arguments.record):
+        return "a recording brings its own requests: leave out --against, --cases and --record"
+    if against is not None and not against.startswith(_SERVERS):
+        return f"with --events, --against is the URL of the server, found {against}"
+    if against is None and not is_file and (arguments.cases or arguments.random):
+        return "requests are sent to a server: give its URL with --against"
+    return ""
+
+
+def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
+    """The report of what an engine announced.
+
+    Raises:
+        MmrouteError: the model, the server or the recording is not to be had.
+    """
+    model = _resolved(arguments, ())
+    path = Path(arguments.events)
+    if path.is_file() or arguments.against is not None:
+        announced = read_recording(path) if path.is_file() else _sent(arguments, cases, model)
+        if arguments.record is not None:
+            write_recording(arguments.record, announced)
+
+        def compare(model: ResolvedModel) -> Iterator[Finding]:
+            return compare_announced(model, announced)
+    else:
+        from mmroute.parity.events.live import watched  # pyzmq, an extra
+
+        batches = watched(arguments.events, arguments.seconds)
+
+        def compare(model: ResolvedModel) -> Iterator[Finding]:
+            return compare_watched(model, batches)
+
+    findings = tuple(compare(model))
+    return Report(
+        model=model.name,
+        family=model.family.family,
+        oracle=f"events of {arguments.events}",
+        findings=findings,
+        tokenizer=model.tokenizer,
+        proposal=_proposed(arguments, findings, compare),
+    )
+
+
+def _sent(arguments: argparse.Namespace, cases: _Cases, model: ResolvedModel) -> list[Announced]:
+    from mmroute.parity.events.live import announced_by  # pyzmq, an extra
+    from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
+
+    oracle = HttpOracle(
+        arguments.against, served_model=arguments.served_model, api_key=arguments.api_key
+    )
+    return list(announced_by(arguments.events, cases(arguments, model), oracle.generate))
+
+
+def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> ResolvedModel:
+    """The model under the settings of the arguments, and these changes of them."""
+    environment = [change for change in changes if change.startswith(_ENVIRONMENT)]
+    backends = [c.removeprefix(_BACKEND) for c in changes if c.startswith(_BACKEND)]
+    options = [c for c in changes if not c.startswith((_ENVIRONMENT, _BACKEND))]
+    line = " ".join([*environment, arguments.engine_args, *options])
+    renamed = any(option.startswith("--model ") for option in options)
+    return resolve_model(
+        arguments.model,
+        backend=backends[0] if backends else arguments.backend,
+        model_id=None if renamed else arguments.model_id,
+        revision=arguments.revision,
+        engine_settings=EngineSettings.from_args(line, config=arguments.engine_config),
+    )
+
+
+def _proposed(
+    arguments: argparse.Namespace,
+    findings: Iterable[Finding],
+    compare: Callable[[ResolvedModel], Iterator[Finding]],
+) -> str:
+    """Which settings to give, and what comes of them."""
+    changes = proposal(findings)
+    if not changes:
+        return ""
+    try:
+        again = [f.verdict for f in compare(_resolved(arguments, changes))]
+    except MmrouteError as error:
+        return f"proposed: {' '.join(changes)}; with these the model is not loaded: {error}"
+    decided = sum(verdict is not Verdict.UNDECIDED for verdict in again)
+    equal = sum(verdict is Verdict.EQUAL for verdict in again)
+    return f"proposed: {' '.join(changes)}; with these {equal} of {decided} would be equal"

@@ -1,0 +1,259 @@
+"""What was predicted of each request against what the engine announced of it.
+
+Three layers are compared, each with what the engine has of the layers before it, so that one wrong
+setting hides no other: token IDs, extra keys, hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.errors import InexactError
+from mmroute.hashing import Hashing, KeyForm
+from mmroute.kv_events import EventBatch
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case, Outcome, UndecidedError
+from mmroute.parity.causes import Cause, Diagnosis, first_difference
+from mmroute.parity.comparison import Finding, Verdict
+from mmroute.parity.events.chains import Chain, Chains
+from mmroute.parity.events.hashings import HashedWith, hashed_with
+from mmroute.parity.events.remedies import Remedy, key_remedies, token_remedies
+from mmroute.parity.oracles.pictures import with_pictures
+from mmroute.pipeline import answer
+from mmroute.request import Lora, Request
+from mmroute.request_lines import request_of
+from mmroute.routing import Routing
+
+__all__ = ["Announced", "compare_announced", "compare_watched", "proposal"]
+
+_TAGGED_SINCE: Final = "0.31"
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """One request, and what the engine said of it.
+
+    Attributes:
+        case: the request.
+        batches: the events that came after it.
+        refused: how the engine refused it; None if it did not.
+    """
+
+    case: Case
+    batches: tuple[EventBatch, ...] = ()
+    refused: str | None = None
+
+
+def compare_announced(
+    model: ResolvedModel, all_announced: Iterable[Announced]
+) -> Iterator[Finding]:
+    """Each request's finding.
+
+    Args:
+        model: with the settings that are to be checked.
+        all_announced: the requests in their order, with the events of each.
+    """
+    comparison = _Comparison(model)
+    for one in all_announced:
+        yield comparison.finding(one)
+
+
+def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iterator[Finding]:
+    """What can be said of announced prompts whose requests are not known: how they are hashed."""
+    comparison = _Comparison(model)
+    for number, chain in enumerate(Chains().enter(batches), start=1):
+        case = Case(f"prompt-{number}", "watched", {"prompt_token_ids": chain.token_ids.tolist()})
+        yield comparison.watched(case, chain)
+
+
+def proposal(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """The settings that would end the differences; of two of one option the commoner one."""
+    counts: dict[str, dict[str, int]] = {}
+    for finding in findings:
+        for setting in finding.diagnosis.alternatives if finding.diagnosis else ():
+            of_option = counts.setdefault(setting.replace("=", " ").split()[0], {})
+            of_option[setting] = of_option.get(setting, 0) + 1
+    return tuple(max(values, key=lambda setting: values[setting]) for values in counts.values())
+
+
+class _Comparison:
+    def __init__(self, model: ResolvedModel) -> None:
+        self._model = model
+        self._chains = Chains()
+        # What was found of one request is tried first for the next one.
+        self._found: HashedWith | None = None
+        self._arguments: list[Mapping[str, Any]] = []
+
+    def finding(self, one: Announced) -> Finding:
+        new = self._chains.enter(one.batches)
+        try:
+            request = _request(one.case)
+        except (InexactError, UndecidedError) as error:
+            return _undecided(one.case, Outcome(refusal=str(error)), str(error))
+        routing = answer(self._model, request)
+        if one.refused is not None:
+            return _refused(one.case, routing, one.refused)
+        chain = _of_request(new, routing) or self._known(routing)
+        if chain is None:
+            why = "none of its blocks was announced: it has no full one, or they were held before"
+            return _undecided(one.case, _outcome(routing), why)
+        if not routing.exact:
+            note, theirs = _outcome(routing), Outcome(chain.token_ids)
+            return Finding(one.case, note, theirs, Verdict.UNNEEDED, note=note.refusal or "")
+        return self._compared(one.case, request, routing, chain)
+
+    def watched(self, case: Case, chain: Chain) -> Finding:
+        """Of a prompt, all but token IDs and what images are called."""
+        hashing = self._model.hashing
+        theirs = Outcome(chain.token_ids)
+        remedies = []
+        if chain.block_size != hashing.block_size:
+            remedies.append(_block_size(chain.block_size, hashing))
+        remedies += self._hash_remedies(hashing, None, chain)
+        if not remedies:
+            return Finding(case, theirs, theirs, Verdict.EQUAL)
+        return Finding(case, theirs, theirs, Verdict.SILENT, _diagnosis(remedies, 0))
+
+    def _known(self, routing: Routing) -> Chain | None:
+        """The blocks of a request that the engine held already."""
+        try:
+            return self._chains.with_hashes(routing.block_hashes().event_ints())
+        except (InexactError, ValueError):
+            return None
+
+    def _compared(self, case: Case, request: Request, routing: Routing, chain: Chain) -> Finding:
+        size = chain.block_size
+        length = min(len(routing.token_ids) // size * size, len(chain.token_ids))
+        ids = routing.token_ids[:length]
+        ours, theirs = Outcome(ids), Outcome(chain.token_ids)
+        remedies: list[Remedy] = []
+        if size != routing.hashing.block_size:
+            remedies.append(_block_size(size, routing.hashing))
+        differ = not np.array_equal(ids, chain.token_ids[:length])
+        whole = length == len(routing.token_ids) // size * size
+        if differ or not whole:
+            remedies += token_remedies(self._model, request, routing, chain, self._arguments)
+        if chain.keys is not None:
+            remedies += key_remedies(self._model, request, routing, chain)
+        remedies += self._hash_remedies(routing.hashing, routing.lora, chain)
+        if not remedies:
+            try:
+                hashes = tuple(routing.block_hashes().event_ints())
+            except InexactError as error:
+                return _undecided(case, ours, str(error))
+            if hashes == chain.hashes[: len(hashes)]:
+                return Finding(case, ours, theirs, Verdict.EQUAL)
+            why = "The same token IDs and names of images: do images stand elsewhere in them?"
+            remedies.append(Remedy(Cause.RANGES_ONLY, why))
+        diagnosis = _diagnosis(remedies, first_difference(ids, chain.token_ids[:length]))
+        return Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
+
+    def _hash_remedies(self, hashing: Hashing, lora: Lora | None, chain: Chain) -> Iterator[Remedy]:
+        expected = HashedWith(
+            hashing.algorithm,
+            hashing.seed,
+            hashing.keys is KeyForm.TAGGED,
+            None if lora is None else lora.path,
+        )
+        paths = [path for path in (expected.lora_path, chain.lora_name) if path]
+        found = hashed_with(chain, self._found or expected, paths)
+        if found is None:
+            yield _unexplained(chain)
+            return
+        self._found = found
+        if found.algorithm != expected.algorithm:
+            yield Remedy(
+                Cause.ALGORITHM,
+                f"The hashes are those of {found.algorithm}, not of {expected.algorithm}.",
+                f"--prefix-caching-hash-algo {found.algorithm}",
+            )
+        if found.seed != expected.seed:
+            seed, ours = found.seed or "not set", expected.seed or "not set"
+            yield Remedy(
+                Cause.SEED,
+                f"The engine's PYTHONHASHSEED is {seed}, and was taken to be {ours}.",
+                "" if found.seed is None else f"PYTHONHASHSEED={found.seed}",
+            )
+        if found.tagged != expected.tagged:
+            versions = f"since {_TAGGED_SINCE}" if found.tagged else f"before {_TAGGED_SINCE}"
+            yield Remedy(
+                Cause.LAYOUT,
+                f"The hashes are laid out as in vLLM {versions}: --backend vllm==VERSION says "
+                "which one runs.",
+            )
+        if lora is not None and found.lora_path != expected.lora_path:
+            why = f"The adapter's path is {found.lora_path!r}, not {expected.lora_path!r}."
+            yield Remedy(Cause.LORA, why)
+
+
+def _request(case: Case) -> Request:
+    fields = dict(case.request)
+    if fields.get("messages") is not None:
+        fields["messages"] = with_pictures(fields["messages"], fields.pop("images", None))
+    return request_of(fields)
+
+
+def _outcome(routing: Routing) -> Outcome:
+    if not routing.exact:
+        return Outcome(refusal=f"{routing.reason}: {routing.message}")
+    return Outcome(routing.token_ids)
+
+
+def _refused(case: Case, routing: Routing, refusal: str) -> Finding:
+    ours, theirs = _outcome(routing), Outcome(refusal=refusal)
+    if not routing.exact:
+        return Finding(case, ours, theirs, Verdict.EQUAL)
+    why = f"The engine refuses this request ({refusal}), and mmroute answers it."
+    return Finding(case, ours, theirs, Verdict.SILENT, Diagnosis(Cause.ORACLE_REFUSES, 0, why))
+
+
+def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
+    return Finding(case, ours, None, Verdict.UNDECIDED, note=why)
+
+
+def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
+    """The announced prompt that is most like ours: it may be another request's otherwise."""
+    if not routing.exact:
+        return next(iter(chains), None)
+
+    def alike(chain: Chain) -> int:
+        ours, theirs = routing.token_ids, chain.token_ids
+        salts = {key for keys in (chain.keys or ())[:1] for key in keys or ()}
+        return (len(ours) + 1) * (routing.cache_salt in salts) + first_difference(ours, theirs)
+
+    return max(chains, key=alike, default=None)
+
+
+def _diagnosis(remedies: Sequence[Remedy], at: int) -> Diagnosis:
+    return Diagnosis(
+        remedies[0].cause,
+        at,
+        " ".join(remedy.explanation for remedy in remedies),
+        tuple(remedy.setting for remedy in remedies if remedy.setting),
+    )
+
+
+def _block_size(size: int, hashing: Hashing) -> Remedy:
+    return Remedy(
+        Cause.BLOCK_SIZE,
+        f"The engine's blocks have {size} tokens, and were taken to have {hashing.block_size}.",
+        f"--block-size {size}",
+    )
+
+
+def _unexplained(chain: Chain) -> Remedy:
+    if chain.lora_name is not None:
+        return Remedy(
+            Cause.LORA,
+            f"The hashes cover the path of the adapter {chain.lora_name!r}, and are those of none "
+            "that is known: which one is it (lora_path of the request, --lora-modules)?",
+        )
+    return Remedy(
+        Cause.HASHES_ONLY,
+        "No algorithm, seed or layout that was tried gives the announced hashes. Without "
+        "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it.",
+    )

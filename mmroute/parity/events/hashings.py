@@ -1,0 +1,114 @@
+"""The way in which announced hashes were made, found by making them again.
+
+It needs no request: an event has the tokens and the extra keys that its hashes cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from mmroute.hashing import (
+    Algorithm,
+    BlockKeys,
+    EventKeys,
+    ExtraKey,
+    hash_blocks,
+    none_hash,
+)
+from mmroute.hashing.algorithms import METHODS
+from mmroute.hashing.older_vllm import chained_hashes
+from mmroute.parity.events.chains import Chain
+
+__all__ = ["HashedWith", "hashed_with"]
+
+_EVENT_BYTES: Final = 8
+_ALGORITHMS: Final = dict.fromkeys(map(str, Algorithm), 0)
+# What operators write into PYTHONHASHSEED.
+_SEEDS: Final = (None, *map(str, range(2000)), "1234", "12345", "31337", "123456", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class HashedWith:
+    """What the hashes of an engine depend on.
+
+    Attributes:
+        algorithm: of the hashes.
+        seed: PYTHONHASHSEED; None if it is not set.
+        tagged: whether extra keys have tags, as since vLLM 0.31.
+        lora_path: of the adapter, if there is one.
+    """
+
+    algorithm: str
+    seed: str | None
+    tagged: bool = True
+    lora_path: str | None = None
+
+
+def hashed_with(
+    chain: Chain, first: HashedWith, lora_paths: Sequence[str] = ()
+) -> HashedWith | None:
+    """How the hashes of a chain were made; `first`, if that is so, and None if nothing gives them.
+
+    Args:
+        chain: announced blocks, with their extra keys.
+        first: what is expected.
+        lora_paths: where the adapter of the chain may be.
+    """
+    return next((w for w in _candidates(chain, first, lora_paths) if _makes(w, chain)), None)
+
+
+def _candidates(chain: Chain, first: HashedWith, lora_paths: Sequence[str]) -> Iterator[HashedWith]:
+    paths: Sequence[str | None] = tuple(dict.fromkeys(lora_paths)) if chain.lora_name else (None,)
+    forms = (first.tagged, not first.tagged) if any(chain.keys or ()) else (first.tagged,)
+    seeds, algorithms = dict.fromkeys((first.seed, *_SEEDS)), {first.algorithm: 0, **_ALGORITHMS}
+    for seed, algorithm, tagged, path in product(seeds, algorithms, forms, paths):
+        yield HashedWith(algorithm, seed, tagged, path)
+
+
+def _makes(how: HashedWith, chain: Chain) -> bool:
+    """Whether all hashes come out; mostly the first one does not."""
+    for count in (1, len(chain.hashes)):
+        hashes = _hashes(how, chain, count)
+        if hashes is None or hashes != list(chain.hashes[:count]):
+            return False
+    return True
+
+
+def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
+    ids = chain.token_ids[: count * chain.block_size]
+    keys: Sequence[EventKeys] = (chain.keys or (None,) * len(chain.hashes))[:count]
+    try:
+        root = none_hash(how.algorithm, how.seed)
+        if how.tagged:
+            tagged = [_tagged(key, chain, how, at) for at, key in enumerate(keys)]
+            found = hash_blocks(
+                ids,
+                tagged,
+                algorithm=how.algorithm,
+                block_size=chain.block_size,
+                seed=how.seed,
+            )
+            return found.event_ints()
+    except ValueError:  # the algorithm draws its seed at random
+        return None
+    method = METHODS[Algorithm(how.algorithm)]
+    chained = chained_hashes(
+        ids, keys, block_size=chain.block_size, root=root, digest=method.digest
+    )
+    return [int.from_bytes(digest[-_EVENT_BYTES:], "big") for digest in chained]
+
+
+def _tagged(keys: EventKeys, chain: Chain, how: HashedWith, at: int) -> BlockKeys:
+    """The keys as they were hashed: an event leaves out their tags, and the path of the adapter."""
+    found: list[ExtraKey] = []
+    for number, key in enumerate(keys or ()):
+        if isinstance(key, tuple):
+            found.append(("mm", *key))
+        elif number == 0 and key == chain.lora_name:
+            found.append(("lora", key, how.lora_path or ""))
+        elif at == 0:
+            found.append(("cache_salt", key))
+    return tuple(found) or None

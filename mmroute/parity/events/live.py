@@ -1,0 +1,73 @@
+"""Requests to a running engine, and the events that it sends of them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from mmroute.kv_events import EventBatch, Received, Subscriber
+from mmroute.parity.cases import Case, UndecidedError
+from mmroute.parity.events.comparison import Announced
+from mmroute.parity.oracles.common import OracleError
+
+__all__ = ["announced_by", "watched"]
+
+_QUIET: Final = 0.5  # seconds without an event: the request has none any more
+_LATEST: Final = 10.0
+_CONNECTING: Final = 1.0
+
+
+def watched(endpoint: str, seconds: float) -> list[EventBatch]:
+    """What an engine sends in so many seconds, of requests of others."""
+    with Subscriber(_checked(endpoint)) as subscriber:
+        return list(_batches(subscriber, seconds, seconds))
+
+
+def announced_by(
+    endpoint: str, cases: Iterable[Case], generate: Callable[[Case], str | None]
+) -> Iterator[Announced]:
+    """Send requests, one after the other, and give the events of each.
+
+    Args:
+        endpoint: of the engine's events.
+        cases: the requests. Each gets a cache salt of its own if it has none, so that the engine
+            has none of its blocks already.
+        generate: has the engine answer a request with one token; tells how it was refused.
+
+    Raises:
+        OracleError: `endpoint` is none.
+    """
+    with Subscriber(_checked(endpoint)) as subscriber:
+        list(_batches(subscriber, _CONNECTING, _CONNECTING))
+        for case in cases:
+            fields = dict(case.request)
+            fields["cache_salt"] = fields.get("cache_salt") or secrets.token_hex(8)
+            salted = replace(case, request=fields)
+            try:
+                refused = generate(salted)
+            except UndecidedError:
+                yield Announced(salted)
+                continue
+            batches = () if refused is not None else _batches(subscriber, _QUIET, _LATEST)
+            yield Announced(salted, tuple(batches), refused)
+
+
+def _batches(subscriber: Subscriber, quiet: float, latest: float) -> Iterator[EventBatch]:
+    """What comes until nothing comes any more."""
+    end = time.monotonic() + latest
+    while (left := end - time.monotonic()) > 0:
+        messages = subscriber.receive(min(quiet, left))
+        if not messages and quiet < latest:
+            return
+        yield from (message.batch for message in messages if isinstance(message, Received))
+
+
+def _checked(endpoint: str) -> str:
+    if not endpoint.startswith(("tcp://", "ipc://")):
+        raise OracleError(
+            f"--events {endpoint}: there is no such file, and it is no tcp://HOST:PORT"
+        )
+    return endpoint

@@ -1,0 +1,77 @@
+"""Requests with the events that came after each of them, in a file.
+
+JSON Lines; each line is one request: ``id``, ``request`` (as ``mmroute tokens`` takes it),
+``events`` (payloads of the engine's messages, base64), and ``refused`` (a message) where the engine
+answered nothing. Other fields and a line of kind ``meta`` are left alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import Base64Bytes, BaseModel, ValidationError
+
+from mmroute.errors import EventsError, Reason, problem
+from mmroute.kv_events import decode_events
+from mmroute.parity.cases import Case
+from mmroute.parity.events.comparison import Announced
+from mmroute.parity.oracles.common import OracleError
+
+__all__ = ["read_recording", "write_recording"]
+
+
+class _Line(BaseModel):
+    id: str
+    request: dict[str, Any]
+    events: list[Base64Bytes] = []
+    refused: str | None = None
+
+
+def read_recording(path: Path) -> list[Announced]:
+    """The requests of a file.
+
+    Raises:
+        OracleError: `missing_file`, `malformed_file`, naming the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OracleError(f"{path} cannot be read: {error}", Reason.MISSING_FILE) from error
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            value = json.loads(line) if line.strip() else {"kind": "meta"}
+            if isinstance(value, dict) and value.get("kind") == "meta":
+                continue
+            read = _Line.model_validate(value)
+            batches = tuple(map(decode_events, read.events))
+        except ValidationError as error:
+            wrong = "; ".join(map(problem, error.errors()))
+            raise _malformed(path, number, wrong) from error
+        except (ValueError, EventsError) as error:
+            raise _malformed(path, number, str(error)) from error
+        found.append(Announced(Case(read.id, "recorded", read.request), batches, read.refused))
+    return found
+
+
+def write_recording(path: Path, announced: Iterable[Announced]) -> None:
+    """Write such a file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    lines = []
+    for one in announced:
+        payloads = [base64.b64encode(msgspec.msgpack.encode(b)).decode() for b in one.batches]
+        line = {"id": one.case.id, "request": dict(one.case.request), "events": payloads}
+        lines.append(line if one.refused is None else line | {"refused": one.refused})
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+
+def _malformed(path: Path, number: int, what: str) -> OracleError:
+    return OracleError(f"{path}, line {number}: {what}", Reason.MALFORMED_FILE)

@@ -1,0 +1,263 @@
+"""Wrong settings, each planted, and found by the events that vLLM's own block pool sends."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+from command_line import run
+from comparison import read_vectors
+from paths import VECTORS
+from scripted_server import ScriptedServer
+
+from mmroute import EngineSettings, Normalizer
+from mmroute.hashing import event_extra_keys
+from mmroute.kv_events import decode_events
+from mmroute.model.resolve import resolve_model
+from mmroute.parity.cases import Case
+from mmroute.parity.comparison import Finding, Verdict
+from mmroute.parity.events.comparison import (
+    Announced,
+    compare_announced,
+    compare_watched,
+    proposal,
+)
+
+MODEL = "small-qwen2.5-vl"
+CASES = read_vectors(VECTORS / "settings" / f"{MODEL}.jsonl")[1]
+
+
+def recorded(setting: str) -> list[Announced]:
+    """What the engine started so announced of each request."""
+    return [
+        Announced(
+            Case(case["id"], "recorded", case["request"]),
+            tuple(decode_events(base64.b64decode(payload)) for payload in case["events"]),
+            case.get("refused"),
+        )
+        for case in CASES
+        if case["setting"] == setting
+    ]
+
+
+def recorded_with(setting: str) -> str:
+    """The command line of the engine."""
+    return str(next(case["arguments"] for case in CASES if case["setting"] == setting))
+
+
+@pytest.fixture
+def findings(small_model: Callable[[str], Path]) -> Callable[..., list[Finding]]:
+    def compared(setting: str, arguments: str, **resolved: Any) -> list[Finding]:
+        settings = EngineSettings.from_args(arguments)
+        model = resolve_model(str(small_model(MODEL)), engine_settings=settings, **resolved)
+        return list(compare_announced(model, recorded(setting)))
+
+    return compared
+
+
+RIGHT = sorted({case["setting"]: case["arguments"] for case in CASES}.items())
+LEFT_OUT = {"media arguments"}  # the name of a video is not known, and so no hash
+
+
+@pytest.mark.parametrize(
+    ("setting", "arguments"), [right for right in RIGHT if right[0] not in LEFT_OUT]
+)
+def test_right_settings_are_equal(
+    setting: str, arguments: str, findings: Callable[..., list[Finding]]
+) -> None:
+    found = findings(setting, arguments)
+    assert {f.verdict for f in found} <= {Verdict.EQUAL, Verdict.UNDECIDED}
+    assert [f.case.id for f in found if f.verdict is Verdict.UNDECIDED] == [
+        one.case.id for one in recorded(setting) if not one.batches and one.refused is None
+    ]
+
+
+# What the engine was started with, the cause by name, and the setting that is proposed.
+PLANTED = [
+    ("model string", "model_string", "--model ./small-qwen2.5-vl"),
+    ("seed", "seed", "PYTHONHASHSEED=7"),
+    ("hash algorithm", "algorithm", "--prefix-caching-hash-algo sha256_cbor"),
+    ("algorithm and seed", "algorithm", "PYTHONHASHSEED=42"),
+    ("block size", "block_size", "--block-size 32"),
+    ("chat template", "template", None),
+    ("content format", "template", "--chat-template-content-format string"),
+    ("processor arguments", "processor_argument", "--mm-processor-kwargs"),
+    ("identity algorithm", "identities_only", "--mm-hasher-algorithm sha256"),
+    ("adapters in towers", "identities_only", "--enable-tower-connector-lora"),
+]
+
+
+@pytest.mark.parametrize(("setting", "cause", "proposed"), PLANTED, ids=[p[0] for p in PLANTED])
+def test_a_wrong_setting_is_found_and_named(
+    setting: str, cause: str, proposed: str | None, findings: Callable[..., list[Finding]]
+) -> None:
+    found = findings(setting, f"vllm serve {MODEL}")
+    wrong = [f for f in found if f.verdict is Verdict.SILENT]
+    assert {f.diagnosis.cause.value for f in wrong if f.diagnosis} == {cause}
+    if proposed is None:
+        return
+    settings = proposal(found)
+    assert [s for s in settings if s.startswith(proposed)], settings
+    environment = [s for s in settings if s.startswith("PYTHONHASHSEED")]
+    options = [s for s in settings if s not in environment]
+    line = " ".join([*environment, "vllm serve", MODEL, *options])
+    again = findings(setting, line)
+    assert not [f for f in again if f.verdict is Verdict.SILENT]
+
+
+def test_a_forgotten_adapter_is_found_and_named(small_model: Callable[[str], Path]) -> None:
+    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+    (one,) = [one for one in recorded("adapters") if one.case.id.endswith("adapter")]
+    for lora, named in ((None, "'sql'"), ({"lora_name": "sql", "lora_path": "/old"}, "path")):
+        case = Case("a", "recorded", {**one.case.request, "lora": lora})
+        (found,) = compare_announced(model, [Announced(case, one.batches)])
+        assert found.diagnosis is not None
+        assert found.diagnosis.cause.value == "lora"
+        assert named in found.diagnosis.explanation
+
+
+def test_another_salt_is_found_and_named(small_model: Callable[[str], Path]) -> None:
+    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+    (one,) = [one for one in recorded("defaults") if one.case.id.endswith("salted text")]
+    case = Case("a", "recorded", {**one.case.request, "cache_salt": "other"})
+    (found,) = compare_announced(model, [Announced(case, one.batches)])
+    assert found.diagnosis is not None
+    assert found.diagnosis.cause.value == "cache_salt"
+
+
+def test_watching_tells_how_blocks_are_hashed(small_model: Callable[[str], Path]) -> None:
+    model = resolve_model(str(small_model(MODEL)))
+    batches = [b for one in recorded("algorithm and seed") for b in one.batches]
+    found = list(compare_watched(model, batches))
+    assert len(found) == 4
+    assert set(proposal(found)) == {"--prefix-caching-hash-algo xxhash", "PYTHONHASHSEED=42"}
+    right = EngineSettings.from_args(
+        "PYTHONHASHSEED=42 vllm serve --prefix-caching-hash-algo xxhash"
+    )
+    told = resolve_model(str(small_model(MODEL)), engine_settings=right)
+    assert {f.verdict for f in compare_watched(told, batches)} == {Verdict.EQUAL}
+
+
+def test_blocks_that_were_announced_before_are_equal_too(
+    small_model: Callable[[str], Path],
+) -> None:
+    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+    (first, *_) = recorded("defaults")
+    found = list(compare_announced(model, [first, Announced(first.case)]))
+    assert [f.verdict for f in found] == [Verdict.EQUAL, Verdict.EQUAL]
+    (unheard,) = compare_announced(model, [Announced(first.case)])
+    assert unheard.verdict is Verdict.UNDECIDED
+    assert "none of its blocks" in unheard.note
+
+
+# The command
+
+
+@pytest.fixture
+def model(small_model: Callable[[str], Path]) -> str:
+    return str(small_model(MODEL))
+
+
+def recording(tmp_path: Path, setting: str) -> str:
+    path = tmp_path / "recording.jsonl"
+    lines = [json.dumps(case) for case in CASES if case["setting"] == setting]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def test_the_command_proposes_what_makes_all_equal(tmp_path: Path, model: str) -> None:
+    given = ["--events", recording(tmp_path, "algorithm and seed")]
+    wrong = run("validate", model, *given, "--engine-args", f"vllm serve {MODEL}")
+    assert wrong.status == 1
+    assert "wrong, algorithm: 4" in wrong.stdout
+    assert "with these 4 of 4 would be equal" in wrong.stdout
+    right = run("validate", model, *given, "--engine-args", recorded_with("algorithm and seed"))
+    assert right.status == 0, right.stdout
+    assert "parity: 4 of 4" in right.stdout
+
+
+def test_a_wrong_model_string_is_proposed_as_a_whole(tmp_path: Path, model: str) -> None:
+    path = recording(tmp_path, "model string")
+    found = run("validate", model, "--events", path, "--model-id", f"./{MODEL}/", "--json")
+    report = json.loads(found.stdout)
+    assert [f["cause"] for f in report["findings"] if "cause" in f] == ["model_string"] * 2
+    assert "--model ./small-qwen2.5-vl; with these 4 of 4" in report["proposal"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--against ORACLE, or --events"),
+        (["--events", "tcp://a:1", "--random", "3"], "sent to a server"),
+        (["--events", "tcp://a:1", "--against", "vllm"], "URL of the server"),
+    ],
+)
+def test_usage(arguments: list[str], words: str, model: str) -> None:
+    result = run("validate", model, *arguments)
+    assert result.status == 2
+    assert words in result.stderr
+
+
+def test_a_recording_that_cannot_be_read_is_named(tmp_path: Path, model: str) -> None:
+    path = tmp_path / "recording.jsonl"
+    path.write_text('{"id": "a", "request": {}, "events": ["wQ=="]}')
+    result = run("validate", model, "--events", str(path))
+    assert result.status == 3
+    assert "line 1" in result.stderr
+    missing = run("validate", model, "--events", str(tmp_path / "none"))
+    assert missing.status == 3
+    assert "no such file" in missing.stderr
+
+
+@pytest.mark.process
+def test_requests_are_sent_and_their_events_compared(tmp_path: Path, model: str) -> None:
+    """The engine is one that announces what mmroute predicts, under another seed."""
+    engine = Normalizer.from_pretrained(
+        model, engine_settings=EngineSettings.from_args(f"PYTHONHASHSEED=3 vllm serve {MODEL}")
+    )
+    context = zmq.Context()
+    events = context.socket(zmq.PUB)
+    port = events.bind_to_random_port("tcp://127.0.0.1")
+
+    def announce(body: dict[str, Any]) -> dict[str, Any]:
+        routing = engine.normalize(messages=body["messages"], cache_salt=body["cache_salt"])
+        hashes = routing.block_hashes()
+        stored = {
+            "type": "BlockStored", "block_hashes": hashes.event_ints(), "parent_block_hash": None,
+            "token_ids": routing.token_ids[: 16 * len(hashes)].tolist(), "block_size": 16,
+            "lora_id": None, "medium": "GPU", "lora_name": None,
+            "extra_keys": event_extra_keys(routing.extra_keys()),
+        }  # fmt: skip
+        number = len(sent).to_bytes(8, "big")
+        sent.append(body)
+        payload = msgspec.msgpack.encode([time.time(), [stored], 0])
+        events.send_multipart([b"", number, payload])
+        return {"choices": []}
+
+    sent: list[dict[str, Any]] = []
+    cases = tmp_path / "cases.jsonl"
+    lines = [c["request"] for c in CASES if c["setting"] == "defaults" and "salt" not in c["id"]]
+    cases.write_text("\n".join(json.dumps(line) for line in lines[:2]))
+    kept = tmp_path / "kept.jsonl"
+    with ScriptedServer() as server:
+        server.routes["/v1/chat/completions"] = (200, announce)
+        result = run(
+            "validate", model, "--model-id", MODEL, "--events", f"tcp://127.0.0.1:{port}",
+            "--against", server.url, "--cases", str(cases), "--record", str(kept),
+        )  # fmt: skip
+    context.destroy(linger=0)
+    assert [body["max_tokens"] for body in sent] == [1, 1]
+    assert "wrong, seed: 2" in result.stdout, result.stdout + result.stderr
+    assert "proposed: PYTHONHASHSEED=3; with these 2 of 2 would be equal" in result.stdout
+    again = run("validate", model, "--model-id", MODEL, "--events", str(kept))
+    assert "wrong, seed: 2" in again.stdout
