@@ -22,6 +22,7 @@ from mmroute.geometry.hd_transform import HdTransform
 from mmroute.geometry.minimax_resize import MiniMaxResize
 from mmroute.geometry.minimax_video import MiniMaxVideo
 from mmroute.geometry.navit import Navit, NavitWithSize
+from mmroute.geometry.padded_audio import PaddedAudio
 from mmroute.geometry.paddleocr_resize import PaddleOcrResize
 from mmroute.geometry.patch_budget import PatchBudget
 from mmroute.geometry.patch_rows import PatchRows
@@ -64,6 +65,7 @@ _OWN: Final[Mapping[str, type[AnyGeometry]]] = {
     "navit": Navit,
     "navit_with_size": NavitWithSize,
     "numbered_frames": NumberedFrames,
+    "padded_audio": PaddedAudio,
     "paddleocr_resize": PaddleOcrResize,
     "patch_budget": PatchBudget,
     "patch_rows": PatchRows,

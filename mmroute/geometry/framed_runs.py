@@ -53,8 +53,11 @@ def framed_runs(
         short += run.before
         positions.append(len(short))
         short += [fill, *run.after]
-        embeds += [(False, others + len(run.before)), (True, run.count)]
-        others = len(run.after)
+        others += len(run.before)
+        if run.count:
+            embeds += [(False, others), (True, run.count)]
+            others = 0
+        others += len(run.after)
     short += closing
     embeds.append((False, others + len(closing)))
     repeats = np.ones(len(short), dtype=np.int64)

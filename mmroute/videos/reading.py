@@ -8,6 +8,7 @@ from typing import BinaryIO, Final
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.items import VideoFile, VideoSize, checked_uuid
+from mmroute.videos.gif import SIGNATURES, read_gif
 from mmroute.videos.header import VideoHeader, not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
@@ -28,7 +29,7 @@ def read_video(
     identity, which the engine computes over them.
 
     Args:
-        source: bytes, data URL, or path of an MP4, MOV, WebM or Matroska file; or a data URL
+        source: bytes, data URL, or path of an MP4, MOV, WebM, Matroska or GIF file; or a data URL
             ``data:video/jpeg;base64,FRAME,FRAME,...``.
         uuid: the client's own name for the video.
         max_frames: how many frames of such a list are read; -1 for all.
@@ -58,7 +59,8 @@ def read_video_header(file: BinaryIO) -> VideoHeader:
     """What a video file's header says, without decoding anything.
 
     Args:
-        file: seekable, at any position. Only its header is read, of WebM and Matroska all of it.
+        file: seekable, at any position. Only its header is read, of WebM, Matroska and GIF all of
+            it.
 
     Raises:
         InexactError: `video_not_predictable`.
@@ -71,4 +73,7 @@ def read_video_header(file: BinaryIO) -> VideoHeader:
     if head.startswith(SIGNATURE):
         file.seek(0)
         return read_matroska(file.read())
-    raise not_predictable(f"it is none of MP4, MOV, WebM and Matroska, but begins with {head!r}")
+    if head.startswith(SIGNATURES):
+        file.seek(0)
+        return read_gif(file.read())
+    raise not_predictable(f"it is none of MP4, MOV, WebM, Matroska and GIF, but begins {head!r}")

@@ -21,7 +21,7 @@ from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
 
 NOT_PREDICTABLE = {Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE}
-UNKNOWN = {"minimax-m3@no-cache", "voxtral"}  # a setting and a family that are not covered
+UNKNOWN = {"minimax-m3@no-cache"}  # a setting that is not read here
 
 
 def _files() -> Iterator[Path]:

@@ -90,6 +90,15 @@ def _silence(audio: Any, seconds: float) -> list[Any]:
     return [*packets, *audio.encode(None)]
 
 
+def _gif(delays: list[int]) -> bytes:
+    from PIL import Image
+
+    first, *others = [Image.new("L", SIZE, number * 40) for number in range(len(delays))]
+    file = io.BytesIO()
+    first.save(file, "GIF", save_all=True, append_images=others, duration=delays, loop=0)
+    return file.getvalue()
+
+
 def from_second_group(container: str, **kinds: Any) -> bytes:
     """A part of a file, begun where frames come that need those before it."""
     import av
@@ -213,6 +222,12 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "mkv-two-videos", video("matroska", tracks=2)
     yield "avi", video("avi", "mpeg4")
     yield "gif", video("gif", "gif", pixels="rgb8")
+    yield "gif-25", video("gif", "gif", rate=25, frames=9, pixels="rgb8")
+    for name, frames in {"100": 4, "130": 7, "0": 3}.items():
+        yield f"gif-pillow-{name}", _gif([int(name)] * frames)
+    yield "gif-delays-differ", _gif([100, 100, 50])
+    yield "gif-bytes-behind", _gif([100, 100]) + b"end"
+    yield "gif-cut", _gif([100, 100])[:-5]
     yield "mpegts", video("mpegts")
     yield "empty", b""
     yield "text", b"not a video " * 20

@@ -80,6 +80,7 @@ WITHOUT_SMALL_MODEL: Final = {
     "text-mistral": "its tokenizer is a file of mistral-common: see test_text_models.py",
     "text-python-chat": "its chats are refused: see test_text_models.py",
     "ultravox": _AUDIO,
+    "voxtral": _AUDIO,
 }
 
 

@@ -27,7 +27,11 @@ REFUSED = {
     "edit-twice": "an edit list of 2 entries",
     "empty": "none of MP4",
     "fragmented": "fragmented",
-    "gif": "none of MP4",
+    "gif": "stand for different times",
+    "gif-bytes-behind": "3 bytes behind its end",
+    "gif-cut": "ends within a block",
+    "gif-delays-differ": "stand for different times",
+    "gif-pillow-0": "stand for different times",
     "mkv-part": "shown before its first key frame",
     "mkv-two-videos": "2 video tracks",
     "mp4-part": "shown before its first key frame",
@@ -82,7 +86,9 @@ def test_of_a_large_mp4_little_more_than_its_moov_is_read(name: str) -> None:
     assert file.bytes_read < len(data) + 100
 
 
-@pytest.mark.parametrize("name", ["b-frames", "sound-longer", "edit-delay", "webm-vp8", "mkv-h264"])
+@pytest.mark.parametrize(
+    "name", ["b-frames", "sound-longer", "edit-delay", "webm-vp8", "mkv-h264", "gif-25"]
+)
 @given(data=st.data())
 def test_a_damaged_header_is_read_or_refused(name: str, data: Any) -> None:
     damaged = bytearray(FILES[name].data)

@@ -13,7 +13,7 @@ from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.refused_chat import RefusedChat
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean
 from mmroute.geometry import RequestContext
-from mmroute.items import ImageSize, Modality
+from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -138,18 +138,21 @@ def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
     from mmroute.engines.vllm.mistral_chat import MistralChat
 
     encoder = tokenizer.chat_encoder
-    if encoder is None or Modality.IMAGE not in media:
+    if encoder is None or not media:
         raise SpecError(f"{family.family}: a family in Mistral format needs a geometry")
-    geometry = media[Modality.IMAGE].geometry
     context = RequestContext(0, 0, lambda text: tokenizer.encode(text, add_special_tokens=False))
 
-    def tokens_of(size: ImageSize) -> list[int]:
-        (replacement,) = geometry.replacements([size], context)
+    def tokens_of(size: ImageSize | AudioLength) -> list[int]:
+        (replacement,) = media[size.modality].geometry.replacements([size], context)
         ids: list[int] = replacement.token_ids.tolist()
         return ids
 
-    encoder.answer_images_with(tokens_of)
-    return MistralChat(encoder)
+    if Modality.IMAGE in media:
+        encoder.answer_images_with(tokens_of)
+    if Modality.AUDIO in media:
+        encoder.answer_audio_with(tokens_of)
+    # Images were compared with `LLM.chat`, audio with the server.
+    return MistralChat(encoder, takes_kwargs=Modality.IMAGE in media)
 
 
 _HARMONY: Final = "harmony"

@@ -17,14 +17,20 @@ from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, shown
 from mmroute.geometry import TokenIds
-from mmroute.items import ImageFile, ImageSize, Items, Modality
+from mmroute.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
 from mmroute.request import Request
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 __all__ = ["MistralChat"]
 
-_IMAGE_PART_TYPES: Final = frozenset({"image", "image_url"})
-_IMAGE_URL_KEYS: Final = frozenset({"url", "detail"})
+_LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "image": frozenset({"url", "detail"}),
+    "image_url": frozenset({"url", "detail"}),
+    "audio": frozenset({"url"}),
+    "audio_url": frozenset({"url"}),
+}
+"""Type of a part that has an item -> the keys of its link that mistral-common takes."""
+_INLINE: Final = "input_audio"
 _CALL_ID_LENGTH: Final = 9  # what mistral-common wants
 _SCHEMES: Final = ("data:", "http")
 _ENCODER_PARAMETERS: Final = frozenset({
@@ -35,7 +41,7 @@ _ENCODER_PARAMETERS: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class MistralChat:
-    """Renders chats with mistral-common, images given by their sizes alone."""
+    """Renders chats with mistral-common, items given by their numbers alone."""
 
     encoder: MistralChatEncoder
     takes_kwargs: bool = True
@@ -78,12 +84,7 @@ class MistralChat:
         _check_end(chat.messages[-1]["role"], request)
         # The engine hands the original messages on, with the parsed tool arguments in them.
         parsed = to_conversation(chat, content_format="string", placeholders={})
-        stored = [
-            item.stored if isinstance(item, ImageFile) else item
-            for item in items.get(Modality.IMAGE, ())
-            if isinstance(item, ImageFile | ImageSize)  # such families have no others
-        ]
-        sized = _with_sizes(chat.messages, stored)
+        sized = _with_sizes(chat.messages, items)
         for message, result in zip(sized, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
@@ -127,17 +128,15 @@ def _check_end(last_role: str, request: Request) -> None:
         )
 
 
-def _with_sizes(
-    messages: Sequence[dict[str, Any]], stored: Sequence[ImageSize]
-) -> list[dict[str, Any]]:
-    """Copies of the messages with every image part replaced by one that names its size only."""
-    sizes = iter(stored)
+def _with_sizes(messages: Sequence[dict[str, Any]], items: Items) -> list[dict[str, Any]]:
+    """Copies of the messages with every item's part replaced by one that names its numbers only."""
+    waiting = {modality: iter(listed) for modality, listed in items.items()}
     result = []
     for message in messages:
         copied = dict(message)
         if isinstance(copied.get("content"), list):
             copied["content"] = [
-                _sized(part, sizes)
+                _sized(part, waiting)
                 for part in copied["content"]
                 # Parts without a type are dropped by the engine's adapter.
                 if not isinstance(part, dict) or part.get("type")
@@ -146,19 +145,37 @@ def _with_sizes(
     return result
 
 
-def _sized(part: Any, sizes: Iterator[ImageSize]) -> Any:
-    if not isinstance(part, dict) or part.get("type") not in _IMAGE_PART_TYPES:
+def _sized(part: Any, items: Mapping[Modality, Iterator[Item]]) -> Any:
+    if not isinstance(part, dict):
         return part
-    link = part.get("image_url", {})
+    kind: str = part["type"]
+    if kind == _INLINE:
+        return _as_part(next(items[Modality.AUDIO]), inline=True)
+    if kind not in _LINK_KEYS:
+        return part
+    name = kind if kind.endswith("_url") else f"{kind}_url"
+    link = part.get(name, {})
     if not isinstance(link, dict):
-        raise invalid(f"image_url must be an object with a url, found {shown(link)}")
-    unknown = link.keys() - _IMAGE_URL_KEYS
+        raise invalid(f"{name} must be an object with a url, found {shown(link)}")
+    unknown = link.keys() - _LINK_KEYS[kind]
     if unknown:
-        raise invalid(f"image_url has keys that mistral-common refuses: {', '.join(unknown)}")
+        raise invalid(f"{name} has keys that mistral-common refuses: {', '.join(unknown)}")
     url = link.get("url", "data:")
     if not url.startswith(_SCHEMES):
         raise invalid(
             f"mistral-common knows the schemes {', '.join(_SCHEMES)} in lower case only, found "
             f"{shown(url[:10])}"
         )
-    return MistralChatEncoder.image_part(next(sizes))
+    return _as_part(next(items[Modality(kind.removesuffix("_url"))]), inline=False)
+
+
+def _as_part(item: Item, *, inline: bool) -> dict[str, Any]:
+    match item:
+        case AudioLength():
+            return MistralChatEncoder.audio_part(item, inline=inline)
+        case ImageFile():
+            return MistralChatEncoder.image_part(item.stored)
+        case ImageSize():
+            return MistralChatEncoder.image_part(item)
+        case _:
+            raise invalid(f"mistral-common takes images and audio, found {shown(item)}")

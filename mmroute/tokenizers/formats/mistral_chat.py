@@ -1,8 +1,8 @@
-"""mistral-common's chat encoder, with images given by their sizes.
+"""mistral-common's chat encoder, with images and audio given by their numbers.
 
-mistral-common's chat encoder calls an image encoder for every image part and puts the tokens
-it returns where the image stands. Given one that answers from a size, its own encoding does
-the rest, and no pixel is needed.
+mistral-common's chat encoder calls an encoder for every part with an image or audio and puts the
+tokens it returns where the item stands. Given one that answers from numbers, its own encoding does
+the rest, and neither pixels nor samples are needed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from mistral_common.protocol.instruct.chunk import ImageChunk, ImageURLChunk
+from mistral_common.protocol.instruct.chunk import (
+    AudioChunk,
+    AudioURLChunk,
+    ImageChunk,
+    ImageURLChunk,
+)
 from mistral_common.protocol.instruct.request import ChatCompletionRequest
 from mistral_common.protocol.instruct.validator import ValidationMode
+from mistral_common.tokens.tokenizers.audio import AudioEncoding
 from mistral_common.tokens.tokenizers.base import Tokenizer
 from mistral_common.tokens.tokenizers.image import ImageEncoding
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.items import ImageSize
+from mmroute.items import AudioLength, ImageSize
 from mmroute.model.files import what_stands_instead
 
 __all__ = ["MistralChatEncoder"]
@@ -45,9 +51,23 @@ class _SizedImageEncoder:
         return ImageEncoding(tokens=tokens, image=_NO_PIXELS)
 
 
+class _CountedAudioEncoder:
+    """Stands in for mistral-common's audio encoder: lengths in, tokens out."""
+
+    def __init__(self, begin: int, tokens_of: Callable[[AudioLength], list[int]]) -> None:
+        self._begin = begin
+        self._tokens_of = tokens_of
+
+    def __call__(self, content: AudioChunk | AudioURLChunk) -> AudioEncoding:
+        given = content.url if isinstance(content, AudioURLChunk) else str(content.input_audio)
+        samples, rate, channels = map(int, given.removeprefix(_SIZE_URL).split("x"))
+        audio = AudioLength(samples, rate, channels=channels)
+        return AudioEncoding(tokens=[self._begin, *self._tokens_of(audio)], audio=None)
+
+
 @dataclass(frozen=True, slots=True)
 class MistralChatEncoder:
-    """Chats to token IDs, images included."""
+    """Chats to token IDs, items included."""
 
     backend: MistralTokenizer[Any, Any, Any, Any, Any]
 
@@ -82,6 +102,26 @@ class MistralChatEncoder:
     def answer_images_with(self, tokens_of: Callable[[ImageSize], list[int]]) -> None:
         """Give the chat encoder its image tokens; once, while the model is loaded."""
         self.backend.instruct_tokenizer.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else
+
+    def answer_audio_with(self, tokens_of: Callable[[AudioLength], list[int]]) -> None:
+        """Likewise its audio tokens, which follow one that begins them."""
+        instruct = self.backend.instruct_tokenizer
+        if instruct.audio_encoder is not None:
+            begin = instruct.audio_encoder.begin_audio_token
+            instruct.audio_encoder = _CountedAudioEncoder(begin, tokens_of)  # type: ignore[assignment]  # as above
+
+    @staticmethod
+    def audio_part(audio: AudioLength, *, inline: bool) -> dict[str, Any]:
+        """A message part that `encode` turns into the tokens of audio of this length.
+
+        Args:
+            audio: its numbers.
+            inline: whether the client sent base64, not a URL; system messages take only that.
+        """
+        given = f"{_SIZE_URL}{audio.num_samples}x{audio.sampling_rate}x{audio.channels}"
+        if inline:
+            return {"type": "input_audio", "input_audio": {"data": given}}
+        return {"type": "audio_url", "audio_url": {"url": given}}
 
     @staticmethod
     def image_part(size: ImageSize) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""Voxtral: audio that is filled up to whole chunks, each of which has a fixed number of tokens.
+
+The renderer, mistral-common, has put the tokens into the prompt. It resamples with another library
+than the engine, which looks for the tokens, so the lengths of both may differ by a sample.
+
+Sources: mistral-common 1.13.1 ``tokens/tokenizers/audio.py``; vLLM 0.33.0
+``model_executor/models/voxtral.py`` and ``transformers_utils/processors/voxtral.py``. Checked with
+both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.audios.header import resampled_length
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry.frame_sampling import item_refused
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.items import AudioLength
+
+__all__ = ["PaddedAudio"]
+
+_MOST_SECONDS: Final = 600  # that the engine decodes
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedAudio:
+    """Counts the tokens of whole chunks of audio.
+
+    Attributes:
+        audio_token_id: a feature position.
+        sampling_rate: samples a second that the model is given.
+        frame_rate: tokens a second.
+        chunk_seconds: seconds of a chunk.
+        hop_length: samples from one frame of the spectrogram to the next.
+    """
+
+    audio_token_id: int
+    sampling_rate: int
+    frame_rate: float
+    chunk_seconds: float
+    hop_length: int
+
+    def __post_init__(self) -> None:
+        """Check that the renderer counts the tokens of a chunk as the engine does.
+
+        Raises:
+            ValueError: it counts otherwise.
+        """
+        samples = self._chunk
+        frames = -(-(samples - self.hop_length + 1) // self.hop_length)
+        per_token = int(self.sampling_rate // self.frame_rate) // self.hop_length
+        if not per_token or -(-frames // per_token) != self._tokens(1):
+            raise ValueError("mistral-common and the engine count other tokens")
+
+    @property
+    def max_embeds(self) -> int:
+        return self._tokens(-(-_MOST_SECONDS // self.chunk_seconds))
+
+    @property
+    def _chunk(self) -> int:
+        return int(self.chunk_seconds * self.sampling_rate)
+
+    def _tokens(self, chunks: float) -> int:
+        return int(-(-chunks * self._chunk // (self.sampling_rate // self.frame_rate)))
+
+    def with_overrides(self, overrides: Overrides) -> PaddedAudio:
+        """All are refused: none was observed with audio."""
+        read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
+        return self
+
+    def replacements(
+        self, items: Sequence[AudioLength], context: RequestContext
+    ) -> Iterator[Replacement]:
+        return (self.replacement(audio) for audio in items)
+
+    def replacement(self, audio: AudioLength) -> Replacement:
+        """The replacement of one piece of audio.
+
+        Raises:
+            InexactError: `item_refused` for more than one channel; `audio_not_predictable` where
+                a sample more or less makes another chunk.
+        """
+        if audio.channels != 1:
+            raise item_refused(audio, f"mistral-common takes one channel, not {audio.channels}")
+        samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        slack = audio.sampling_rate != self.sampling_rate
+        fewest, most = (-(-(samples + by) // self._chunk) for by in (-slack, slack))
+        if fewest != most or not fewest:
+            raise InexactError(
+                Reason.AUDIO_NOT_PREDICTABLE,
+                f"{audio}: where a chunk of {self.chunk_seconds:g} seconds ends, the engine and "
+                "mistral-common may count differently after resampling",
+            )
+        return fill(self.audio_token_id, self._tokens(fewest))
