@@ -154,7 +154,7 @@ def sglang_generate(
         InexactError: the routing is inexact; `image_identity_unknown`.
         ValueError: an image of which the request holds no link; one that is more than one ID
             repeated, beside which SGLang encodes the decoded text anew (`_expand_input_ids`); a
-            field that the route has no place for.
+            family of which SGLang ignores the hashes; a field that the route has no place for.
     """
     _check_processor(request)
     body: dict[str, Any] = {
@@ -164,6 +164,12 @@ def sglang_generate(
     }
     if parts := _image_parts(routing, request):
         _check_fill(routing)
+        if "sglang" in routing.hashing.unnamed_in:
+            raise ValueError(
+                "SGLang 0.5.23 writes the pad values of this family before it reads mm_hashes, so "
+                "that its prefix cache does not know the images by them; forward the request as "
+                "it came"
+            )
         urls = [part.url for part in parts]
         if None in urls:
             raise ValueError(f"image {urls.index(None) + 1} has no link; SGLang knows no uuid")

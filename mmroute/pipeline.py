@@ -114,6 +114,7 @@ def prepare(
         InexactError: there is no exact answer.
     """
     request.check()
+    model.engine.check_cache_salt(request.cache_salt)
     request = model.engine.with_defaults(request, model.settings)
     if request.messages is None:
         items = _given_items(model, request)

@@ -40,7 +40,7 @@ _ITEMS: Final[Mapping[str, tuple[type[Item], ...]]] = {
 _FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
 _KWARGS: Final = ("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs")
 # Fields that a client may give as null instead of leaving them out.
-_NULLABLE: Final = frozenset({*_ITEMS, *_KWARGS})
+_NULLABLE: Final = frozenset({*_ITEMS, *_KWARGS, "mm_hashes"})
 
 Message: TypeAlias = Mapping[str, Any]
 """One OpenAI chat message. Its values come from a client and are checked where they are used."""
@@ -80,6 +80,8 @@ class Request(NamedTuple):
         documents: of a chat, for templates that read them.
         mm_processor_kwargs: overrides for the model's processor.
         media_io_kwargs: overrides for reading media, by modality.
+        mm_hashes: SGLang's field: hexadecimal digits for each image, in the order of their
+            placeholders, by which its prefix cache tells them apart. No other engine reads it.
         cache_salt: keeps the caches of tenants apart; block hashes cover it.
         lora: the adapter that answers; block hashes cover it.
     """
@@ -99,6 +101,7 @@ class Request(NamedTuple):
     documents: Sequence[Mapping[str, str]] | None = None
     mm_processor_kwargs: Mapping[str, Any] = _NO_KWARGS
     media_io_kwargs: Mapping[str, Any] = _NO_KWARGS
+    mm_hashes: Sequence[Any] = _NO_ITEMS
     cache_salt: str | None = None
     lora: Lora | None = None
 
@@ -153,7 +156,6 @@ class Request(NamedTuple):
             if (kwargs := getattr(self, name)) or type(kwargs) is not dict:
                 _check_object(name, kwargs)
         _check_media_io(self.media_io_kwargs)
-        check_cache_salt(self.cache_salt)
         _check_lora(self.lora)
 
 
@@ -175,6 +177,7 @@ class RequestFields(TypedDict, total=False):
     documents: Sequence[Mapping[str, str]] | None
     mm_processor_kwargs: Mapping[str, Any] | None
     media_io_kwargs: Mapping[str, Any] | None
+    mm_hashes: Sequence[Any] | None
     cache_salt: str | None
     lora: Lora | None
 

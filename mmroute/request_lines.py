@@ -107,6 +107,7 @@ class RequestLine(BaseModel):
     documents: list[Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     media_io_kwargs: dict[str, Any] | None = None
+    mm_hashes: list[Any] | None = None
     cache_salt: str | None = None
     lora: Annotated[Lora | None, BeforeValidator(_lora)] = None
 

@@ -168,6 +168,13 @@ def test_sglang_keeps_no_token_ids_beside_rows_and_borders(normalizer: Load, mod
         forwarding.sglang_generate(route(normalizer(model), request), request, sampling_params={})
 
 
+def test_sglang_ignores_the_hashes_of_qwen3_vl(normalizer: Load) -> None:
+    request = request_of("small-qwen2.5-vl", "one image")
+    routing = route(normalizer("small-qwen3-vl"), request)
+    with pytest.raises(ValueError, match="before it reads mm_hashes"):
+        forwarding.sglang_generate(routing, request, sampling_params={})
+
+
 def test_a_routing_belongs_to_its_request(normalizer: Load) -> None:
     """Otherwise the images of one of them would be gone without a word."""
     loaded, request = normalizer("small-qwen2.5-vl"), request_of("small-qwen2.5-vl", "one image")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmroute.errors import invalid, shown
 from mmroute.items import (
@@ -49,6 +49,8 @@ def identities_of(
         InexactError: `invalid_request` for names that the engine refuses or confuses; what the
             engine's `Identify` raises.
     """
+    if request.mm_hashes and model.engine.read_mm_hash is not None:
+        return _by_mm_hashes(model, request.mm_hashes, placeholders)
     for modality, listed in items.items():
         if model.media[modality].identity is IdentityForm.VISION_CHUNK:
             _check_all_or_none_named(modality, listed)
@@ -70,9 +72,21 @@ def identities_of(
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:
                 identity = replace(identity, value=f"{request.lora.name}:{identity.value}")
-            _check_same_size(identity, first_of.setdefault(identity.value, item), item)
+            if not model.hashing.pages:  # SGLang keeps no processed items by that name
+                _check_same_size(identity, first_of.setdefault(identity.value, item), item)
         found.append(identity)
     return tuple(found)
+
+
+def _by_mm_hashes(
+    model: ResolvedModel, entries: Sequence[Any], placeholders: Sequence[PlaceholderRange]
+) -> tuple[Identity | None, ...]:
+    """The engine ignores a list that has not one entry for each item."""
+    read = model.engine.read_mm_hash
+    if read is None or len(entries) != len(placeholders):
+        return (None,) * len(placeholders)
+    forms = [model.media[placed.modality].identity for placed in placeholders]
+    return tuple(map(read, entries, forms))
 
 
 def _check_all_or_none_named(modality: Modality, items: Sequence[Item]) -> None:

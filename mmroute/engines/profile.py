@@ -136,9 +136,13 @@ class EngineProfile:
         longest_context: of a model.
         hashing: the defaults of its block hashes.
         adds_special_tokens: to the text of a prompt.
+        check_cache_salt: refuses what its API does.
         with_defaults: puts the engine's settings into a request.
         processor_kwargs: what reaches the processor.
         only_checked_families: whether families are refused that were not checked on it.
+        renders: whether its server has the render routes that ``mmroute serve`` speaks.
+        read_mm_hash: what it calls an image by an entry of the request's `mm_hashes`; None where
+            it does not read them.
         limits: the most items of a modality in one prompt, where it is not `max_items`.
         media_domains: hosts of links that it follows; empty for all.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
@@ -163,13 +167,21 @@ class EngineProfile:
     longest_context: LongestContext
     hashing: Hashing
     adds_special_tokens: AddsSpecialTokens
+    check_cache_salt: Callable[[object], None]
     with_defaults: WithDefaults
     processor_kwargs: ProcessorKwargs
     only_checked_families: bool = False
+    renders: bool = True
+    read_mm_hash: Callable[[object, IdentityForm], Identity | None] | None = None
     limits: Mapping[Modality, int] = field(default_factory=dict)
     media_domains: frozenset[str] = frozenset()
     lora_in_identities: bool = False
     processor_cache_off: bool = False
+
+    @property
+    def backend(self) -> str:
+        """The name by which `mmroute.engines.find_engine` gives this version."""
+        return f"{self.name}=={self.version}"
 
     def most(self, modality: Modality) -> int:
         """Items of a modality in one prompt; more are refused."""

@@ -60,7 +60,7 @@ class RunningEngine:
     @property
     def backend(self) -> str:
         """The name by which `find_engine` gives the profile; empty if there is none."""
-        return "" if self.profile is None else f"{self.engine}=={self.profile.version}"
+        return "" if self.profile is None else self.profile.backend
 
     def warning(self, matched: EngineProfile) -> str:
         """Why the answers of a profile may not be this engine's; empty if they are.

@@ -50,6 +50,8 @@ class Hashing:
             whatever the algorithm.
         pages: whether the engine hashes pages of `mmroute.hashing.wide_pad_value_ids` (SGLang)
             and not blocks.
+        unnamed_in: engines whose prefix cache tells images of this model apart by their features,
+            whatever the caller calls them.
         refused: why no hash can be told; empty if they can.
         model_id: the engine's model string, which identities of content cover; empty where it
             does not enter because a server answers.
@@ -62,6 +64,7 @@ class Hashing:
     keys: KeyForm = KeyForm.TAGGED
     random_root: bool = False
     pages: bool = False
+    unnamed_in: frozenset[str] = frozenset()
     refused: str = ""
     model_id: str = ""
     guessed: bool = False

@@ -108,9 +108,11 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     if complete and not whole:
         raise _unreadable("it ends before its picture does, or its parts are out of order")
     width, height = image.size
+    upright = (height, width) if turned else (width, height)
     return ImageHeader(
-        stored=(width, height),
-        upright=(height, width) if turned else (width, height),
+        # Pillow turns a TIFF picture while it reads it, whatever the engine does afterwards.
+        stored=upright if image.format == "TIFF" else (width, height),
+        upright=upright,
         converted=image.mode != "RGB" or transparent,
         mode=image.mode,
     )

@@ -171,7 +171,7 @@ class _Resolver:
             family=self.family,
             engine=engine,
             hashing=configured_hashing(
-                engine.hashing,
+                dataclasses.replace(engine.hashing, unnamed_in=self.family.unnamed_in),
                 self.settings,
                 hybrid=self.family.hybrid,
                 model_id=model_id or self.files.name,

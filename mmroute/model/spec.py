@@ -257,6 +257,13 @@ class FamilySpec(_Strict):
     """The installed package that ships it; what a file says here does not count."""
 
     @property
+    def unnamed_in(self) -> frozenset[str]:
+        """Engines whose prefix cache knows images by their features, whatever a request says."""
+        images = {name: laid.get("image", {}) for name, laid in self.engine.items()}
+        form = IdentityForm.FEATURES
+        return frozenset(name for name, image in images.items() if image.get("identity") == form)
+
+    @property
     def media(self) -> Mapping[Modality, MediaSpec]:
         """The modalities that the engine takes for this family."""
         given = {

@@ -24,7 +24,7 @@ from mmroute.remote.model_list import served_models
 from mmroute.remote.requests import chat_request, prompt_request
 from mmroute.remote.responses import read_response
 from mmroute.remote.settings import Remote
-from mmroute.request import Request, RequestFields
+from mmroute.request import Request, RequestFields, check_cache_salt
 from mmroute.routing import Routing
 
 __all__ = ["RemoteNormalizer", "connect"]
@@ -102,6 +102,7 @@ class RemoteNormalizer:
         """The token IDs of one request; see `normalize`."""
         try:
             request.check()
+            check_cache_salt(request.cache_salt)
             if request.messages is not None:
                 render = chat_request(self.model, request)
             else:

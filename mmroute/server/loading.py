@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mmroute.engines import EngineSettings
+from mmroute.engines import EngineSettings, find_engine
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.health.self_check import check_model
@@ -104,6 +104,12 @@ def load(
     Raises:
         ModelError: it cannot be loaded, or is not healthy.
     """
+    if not find_engine(source.backend).renders:
+        raise ModelError(
+            Reason.UNKNOWN_BACKEND,
+            f"the routes of mmroute serve are vLLM's, and {source.backend} has none of them; "
+            f"`mmroute tokens MODEL --backend {source.backend}` answers requests line by line",
+        )
     began = time.perf_counter()
     normalizer = Normalizer.from_pretrained(
         source.model,

@@ -18,7 +18,7 @@ TOO_NEW = ("vllm", "0.34.0")
         ("vllm", "0.33.0+cu130", Evidence.PROVED),
         ("vllm", "0.31.0", Evidence.PROVED),
         ("vllm", "0.33.1", Evidence.READ),
-        ("vllm", "0.24.0", Evidence.READ),
+        ("vllm", "0.20.0", Evidence.READ),
         ("sglang", "0.5.23", Evidence.PROVED),
         ("sglang", "0.5.22", Evidence.UNKNOWN),
         (*TOO_OLD, Evidence.UNKNOWN),

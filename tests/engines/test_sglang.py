@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_helpers import process
 from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
@@ -98,3 +99,54 @@ def test_qwen3_vl_has_no_page_hashes_whatever_the_caller_names_its_images(tmp_pa
         routing.page_hashes(PAGE)
     with pytest.raises(InexactError, match="only the size is known"):
         routing.image_hashes()
+
+
+TWO: dict[str, Any] = {
+    "prompt": "<|vision_start|><|image_pad|><|vision_end|>" * 2,
+    "images": [{"width": 64, "height": 48}, {"width": 90, "height": 60}],
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["00000000deadbeef", "FF"], ["00000000deadbeef", "00000000000000ff"]),
+        (["0x1f", " 1a "], ["000000000000001f", "000000000000001a"]),
+        (["ab" * 16, "7" * 17], ["ab" * 8, "7" * 16]),
+        (["aa", "aa"], ["00000000000000aa"] * 2),
+        (["aa", "no digits"], ["00000000000000aa", None]),
+        (["aa", 7], ["00000000000000aa", None]),
+        (["aa"], [None, None]),
+    ],
+)
+def test_mm_hashes_are_read_as_the_engine_does(
+    tmp_path: Path, given: list[Any], kept: list[str | None]
+) -> None:
+    normalizer = load("small-qwen2.5-vl", tmp_path)
+    routing = normalizer.answer(request_of({**TWO, "mm_hashes": given}))
+    assert [None if i is None else i.value for i in routing.image_identities] == kept
+    if None in kept:
+        with pytest.raises(InexactError, match="mm_hashes"):
+            routing.page_hashes(PAGE)
+    else:
+        named = [{**size, "uuid": name} for size, name in zip(TWO["images"], kept, strict=True)]
+        by_uuid = normalizer.answer(request_of({**TWO, "images": named}))
+        assert routing.page_hashes(PAGE) == by_uuid.page_hashes(PAGE)
+
+
+def test_any_text_is_a_cache_salt_and_an_empty_one_is_none(tmp_path: Path) -> None:
+    normalizer = load("small-qwen2.5-vl", tmp_path)
+    plain, empty, odd = (
+        normalizer.normalize(prompt="Hello there, " * 9, cache_salt=salt).page_hashes(PAGE)
+        for salt in (None, "", "a/b@c")
+    )
+    assert plain == empty != odd
+
+
+@pytest.mark.process
+def test_no_server_speaks_vllm_s_protocol_for_it(tmp_path: Path) -> None:
+    model = write_model(SMALL_MODELS["small-qwen2.5-vl"](), tmp_path / "model")
+    options = (str(model), "--backend", "sglang", "--uds", str(tmp_path / "socket"))
+    with process(*options, log=tmp_path / "log") as server:
+        assert server.wait(60) == 1
+    assert "the routes of mmroute serve are vLLM's" in (tmp_path / "log").read_text()

@@ -57,6 +57,13 @@ def test_an_orientation_swaps_the_sides_where_the_engine_applies_it(orientation:
     assert read_image(data, upright=False).size == ImageSize(86, 24)
 
 
+@pytest.mark.parametrize("name", ["tiff", "tiff-exif-6", "tiff-xmp-6"])
+def test_a_tiff_picture_is_upright_for_every_engine(name: str) -> None:
+    picture = Image.open(io.BytesIO(FILES[name]))
+    picture.load()  # turns it
+    assert read_image(FILES[name], upright=False).size == ImageSize(*picture.size)
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_file_is_refused(name: str) -> None:
     with pytest.raises(InexactError) as caught:

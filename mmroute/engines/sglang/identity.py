@@ -13,9 +13,26 @@ from typing import Any, Final
 from mmroute.hashing.pad_values import image_hash
 from mmroute.items import Identity, IdentityForm, IdentitySource, Item
 
-__all__ = ["item_identity"]
+__all__ = ["identity_of_hash", "item_identity"]
 
+_LAST_64_BITS: Final = (1 << 64) - 1
 _HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
+
+
+def identity_of_hash(entry: object, form: IdentityForm) -> Identity | None:
+    """What an entry of ``mm_hashes`` makes of an image; None if the engine does not read it.
+
+    Args:
+        entry: of a request.
+        form: what the engine hashes for the model.
+    """
+    try:
+        number = int(entry, 16)  # type: ignore[call-overload]  # as the engine reads it
+    except (TypeError, ValueError):
+        return None
+    if form is IdentityForm.FEATURES:
+        return None
+    return Identity(f"{number & _LAST_64_BITS:016x}", IdentitySource.UUID)
 
 
 def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | None:

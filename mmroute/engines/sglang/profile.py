@@ -11,10 +11,11 @@ from typing import Final
 from mmroute.chat import ParsedChat
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.sglang.chat import adds_special_tokens, load_chat
-from mmroute.engines.sglang.identity import item_identity
+from mmroute.engines.sglang.identity import identity_of_hash, item_identity
 from mmroute.engines.vllm.context import longest_context
+from mmroute.errors import invalid, shown
 from mmroute.hashing import Hashing
-from mmroute.items import Modality
+from mmroute.items import Modality, check_text
 from mmroute.request import Request
 
 __all__ = ["SGLANG"]
@@ -26,6 +27,14 @@ def _parse_chat(request: Request) -> ParsedChat:
     from mmroute.engines.sglang.messages import parse_messages  # pydantic
 
     return parse_messages(request)
+
+
+def _check_cache_salt(salt: object) -> None:
+    if salt is None:
+        return
+    if not isinstance(salt, str):
+        raise invalid(f"cache_salt must be a text, found {shown(salt)}")
+    check_text("cache_salt", salt)
 
 
 SGLANG: Final = EngineProfile(
@@ -47,7 +56,10 @@ SGLANG: Final = EngineProfile(
     longest_context=longest_context,
     hashing=Hashing(block_size=None, pages=True),
     adds_special_tokens=adds_special_tokens,
+    check_cache_salt=_check_cache_salt,
     with_defaults=lambda request, _settings: request,
     processor_kwargs=lambda _defaults, _given: {},  # those of a request change nothing
     only_checked_families=True,
+    renders=False,
+    read_mm_hash=identity_of_hash,
 )

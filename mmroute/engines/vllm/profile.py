@@ -16,6 +16,7 @@ from mmroute.engines.vllm.identity import item_identity
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.hashing import Hashing
 from mmroute.items import Modality
+from mmroute.request import check_cache_salt
 
 __all__ = ["VLLM"]
 
@@ -38,6 +39,7 @@ VLLM: Final = EngineProfile(
     longest_context=longest_context,
     hashing=Hashing(algorithm="sha256", block_size=16),
     adds_special_tokens=lambda _tokenizer, request, *, with_items: request.add_special_tokens,  # noqa: ARG005 - vLLM asks the request alone
+    check_cache_salt=check_cache_salt,
     with_defaults=with_defaults,
     processor_kwargs=processor_kwargs,
 )

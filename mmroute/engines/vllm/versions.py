@@ -48,16 +48,21 @@ _V0_26: Final = replace(
     _V0_28,
     version="0.26.0",
     era="0.24 to 0.26",
-    proved=frozenset(),
+    proved=frozenset({"0.24.0", "0.25.1", "0.26.0"}),
     identify=partial(unframed_identity, covers_conversion=False),
 )
 _V0_23: Final = replace(
-    _V0_26, version="0.23.0", era="0.19 to 0.23", applies_exif_orientation=False
+    _V0_26,
+    version="0.23.0",
+    era="0.19 to 0.23",
+    proved=frozenset({"0.23.0"}),
+    applies_exif_orientation=False,
 )
 _V0_18: Final = replace(
     _V0_23,
     version="0.18.0",
     era="0.16 to 0.18",
+    proved=frozenset(),
     hashing=replace(_V0_23.hashing, keys=KeyForm.IDENTITIES),
 )
 _V0_15: Final = replace(
