@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +24,7 @@ from mmroute.model.configured import (
     configured_hashing,
     overriding,
 )
-from mmroute.model.files import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
+from mmroute.model.files import EMBEDDED_MODEL, FieldRef, JsonValue, ModelFiles, find_model
 from mmroute.model.resolved import MediaRules, Origin, ResolvedModel
 from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup, match_family
 from mmroute.placement import Placement
@@ -215,6 +215,7 @@ class _Resolver:
             present, value = self.files.lookup(ref)
             if present:
                 self._note(name, value, str(ref))
+                self._agree(f"{ref} is {value!r}", value, lookup.equals)
                 return self._named(name, value, lookup)
         model_type = self.files.object("config.json").get("model_type")
         default: JsonValue = lookup.default_for(model_type)
@@ -291,15 +292,17 @@ class _Resolver:
             encoded = tokenizer.encode(text, add_special_tokens=False).tolist()
             if encoded != [token_id]:
                 raise self._split(name, text, tokenizer)
-        for ref in lookup.equals:
+        self._agree(f"{name} is {token_id} ({text!r}) in the tokenizer", token_id, lookup.equals)
+        return token_id
+
+    def _agree(self, found: str, value: JsonValue, places: Iterable[FieldRef]) -> None:
+        for ref in places:
             present, other = self.files.lookup(ref)
-            if present and other != token_id:
+            if present and other != value:
                 raise ModelError(
                     Reason.CONTRADICTORY_CONFIG,
-                    f"{self.files.name}: {name} is {token_id} ({text!r}) in the tokenizer, "
-                    f"but {ref} says {other!r}.",
+                    f"{self.files.name}: {found}, but {ref} says {other!r}.",
                 )
-        return token_id
 
     def _agreeing(self, lookup: TokenLookup) -> str:
         present = [str(ref) for ref in lookup.equals if self.files.lookup(ref)[0]]

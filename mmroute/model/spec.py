@@ -75,6 +75,8 @@ class Lookup(_Strict):
     note: str = ""
     names: Mapping[str, Any] = Field(default_factory=dict)
     """What each text that may stand there, or in a list there, means; empty if it means itself."""
+    equals: tuple[_Ref, ...] = ()
+    """Places that, where present, must hold the same."""
 
     def default_for(self, model_type: JsonValue) -> Any:
         """The default for a model of this type."""

@@ -207,6 +207,7 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
         elif lookup.default is not None:
             yield from _default_problems(f"{place}.default", lookup.default, kind)
     refs = {f"{place}.from": lookup.sources for place, (lookup, _) in lookups.items()}
+    refs |= {f"{place}.equals": lookup.equals for place, (lookup, _) in lookups.items()}
     refs |= {f"tokens.{name}.equals": token.equals for name, token in spec.tokens.items()}
     refs |= {"vocab_size.from": spec.vocab_size.sources, "match": tuple(spec.match)}
     for place, sources in refs.items():

@@ -1,0 +1,89 @@
+"""Compute the tokens of many sizes with transformers' own processors, which need torch.
+
+Run it where vLLM is installed, from the repository's root:
+
+    python tests/generators/generate_counts.py
+
+``tests/geometry/test_processor_counts.py`` compares them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+sys.path[:0] = [str(path) for path in (HERE, TESTS / "helpers")]
+COUNTS = TESTS / "geometry" / "processor_counts.jsonl"
+# Of the other families the processor is vLLM's, or code in the repository of the model, or vLLM
+# gives it values of config.json that it does not read itself.
+OWN_PROCESSORS = (
+    "small-idefics3", "small-smolvlm", "small-granite4-vision", "small-lfm2-vl", "small-hunyuan-vl",
+    "small-minicpm-v-4.6", "small-muse-glimmer", "small-glm-4.1v", "small-qwen3.5", "small-gemma-4",
+    "small-gemma-3n", "small-internvl", "small-llama-4", "small-command-a-vision",
+    "small-qwen3-omni", "small-qwen2.5-omni", "small-paddleocr-vl",
+)  # fmt: skip
+SIZES = 120
+LONGEST = 1800
+
+
+def sizes(seed: str) -> Iterator[tuple[int, int]]:
+    """Sides of any order of magnitude, each as likely as the others."""
+    draw = random.Random(seed)
+    for _ in range(SIZES):
+        width, height = (round(LONGEST ** draw.random()) for _ in range(2))
+        yield width, height
+
+
+def counts(model: str) -> list[list[int | None]]:
+    """Width, height and feature positions; None where the processor refuses the image."""
+    from cases import FAMILY_PLACEHOLDERS
+    from PIL import Image
+    from small_families import FAMILY_MODELS
+    from small_models import write_model
+    from transformers import AutoProcessor
+
+    files = FAMILY_MODELS[model]()
+    fill = feature_id(files["config.json"])
+    with tempfile.TemporaryDirectory() as directory:
+        write_model(files, Path(directory))
+        processor: Any = AutoProcessor.from_pretrained(directory)
+        found: list[list[int | None]] = []
+        for width, height in sizes(model):
+            image = Image.new("RGB", (width, height))
+            try:
+                ids = processor(text=[FAMILY_PLACEHOLDERS[model]], images=[image])["input_ids"][0]
+            except ValueError:
+                found.append([width, height, None])
+            except RuntimeError:
+                continue  # tiles and thumbnail of two lengths, which it cannot stack; vLLM can
+            else:
+                found.append([width, height, list(ids).count(fill)])
+    return found
+
+
+def feature_id(config: dict[str, Any]) -> int:
+    """The token of a feature position."""
+    config = config.get("thinker_config", config)
+    names = ("image_token_id", "image_token_index")
+    return next(config[name] for name in names if name in config)
+
+
+def main() -> None:
+    """Write all counts."""
+    lines = [json.dumps({"kind": "meta", "transformers": version("transformers")})]
+    for model in OWN_PROCESSORS:
+        lines.append(json.dumps({"model": model, "counts": counts(model)}))
+        print(model, flush=True)
+    COUNTS.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

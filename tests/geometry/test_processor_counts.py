@@ -1,0 +1,49 @@
+"""The second oracle, for families whose processor needs torch: its counts were recorded.
+
+``tests/generators/generate_counts.py`` asks each processor of transformers for random sizes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_families import FAMILY_MODELS
+from small_models import write_model
+
+from mmroute import ImageSize, Normalizer
+from mmroute.errors import InexactError
+from mmroute.items import Modality
+
+LINES = Path(__file__).with_name("processor_counts.jsonl").read_text().splitlines()
+META, *MODELS = map(json.loads, LINES)
+
+
+@pytest.mark.parametrize("recorded", MODELS, ids=lambda recorded: recorded["model"])
+def test_features_of_random_sizes(recorded: dict[str, Any], tmp_path: Path) -> None:
+    name, counts = recorded["model"], recorded["counts"]
+    path = write_model(FAMILY_MODELS[name](), tmp_path / name)
+    model = Normalizer.from_pretrained(str(path)).model
+    assert META["transformers"] in model.family.checked.get("transformers", ())
+    geometry: Any = model.media[Modality.IMAGE].geometry
+    wrong = []
+    for width, height, expected in counts:
+        try:
+            (replacement,) = geometry.replacements([ImageSize(width, height)], model.context(0))
+            found = replacement.num_embeds
+        except InexactError:
+            found = None
+        if found != expected:
+            wrong.append((width, height, expected, found))
+    assert len(counts) > 100
+    assert not wrong
+
+
+def test_the_counts_differ() -> None:
+    """Sizes that all have one count would prove little."""
+    assert len(MODELS) > 15
+    for recorded in MODELS:
+        found = {count for _, _, count in recorded["counts"]}
+        assert (len(found) > 2) == (recorded["model"] != "small-gemma-3n")
