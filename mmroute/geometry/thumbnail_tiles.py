@@ -84,6 +84,8 @@ class ThumbnailTiles:
     @property
     def max_embeds(self) -> int:
         """The engine plans with an image that is not cut."""
+        if self.tile_size % self.patch_size:
+            raise ValueError(f"tiles must be of a multiple of {self.patch_size} pixels")
         side = int(math.sqrt(self.max_image_tokens * self._unit**2))
         return sum(self._counts(ImageSize(side, side)))
 

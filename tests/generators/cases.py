@@ -53,6 +53,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-nemotron-nano-vl": "<image>",
     "small-nemotron-omni": "<image>",
     "small-dots-ocr": "<|imgpad|>",
+    "small-mistral-large-3": "[IMG]",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,

@@ -73,7 +73,7 @@ def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> 
         )
     files = {**SMALL_MODELS, **FAMILY_MODELS}[model]()
     write_model(files, directory)
-    if files["config.json"]["model_type"] == "phi3_v":
+    if files.get("config.json", {}).get("model_type") == "phi3_v":
         add_phi3v_code(directory, Path(arguments.phi3v_code))
     engine = Engine(directory, model_id=f"org/{model}")
     return engine, fingerprint(files)

@@ -73,7 +73,7 @@ def feature_id(config: dict[str, Any]) -> int:
     """The token of a feature position."""
     config = config.get("thinker_config", config)
     names = ("image_token_id", "image_token_index")
-    return next(config[name] for name in names if name in config)
+    return next(int(config[name]) for name in names if name in config)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ value shows here.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -246,11 +247,94 @@ def _paddleocr() -> Files:
     }
 
 
+# In the order of mistral-common's tokenizers of version 13.
+_TEKKEN_SPECIAL: Final = (
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]",
+    "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
+    "[TOOL_CONTENT]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]",
+)  # fmt: skip
+_TEKKEN_WORDS: Final = (" t", "he", "in", " the", " i", "\n\n", "an", "image", "er", " a")
+
+
+def _mistral_large_3() -> Files:
+    """Mistral's own format: latent attention and experts, and vision as Pixtral has it."""
+    pieces = [bytes([byte]) for byte in range(256)] + [word.encode() for word in _TEKKEN_WORDS]
+    size = len(_TEKKEN_SPECIAL) + len(pieces)
+    return {
+        "params.json": {
+            "dim": 64,
+            "n_layers": 2,
+            "head_dim": 16,
+            "hidden_dim": 128,
+            "n_heads": 4,
+            "n_kv_heads": 4,
+            "rope_theta": 10000,
+            "norm_eps": 1e-6,
+            "vocab_size": size,
+            "max_position_embeddings": 9000,
+            "q_lora_rank": 32,
+            "qk_rope_head_dim": 16,
+            "qk_nope_head_dim": 16,
+            "kv_lora_rank": 32,
+            "v_head_dim": 16,
+            "llama_4_scaling": {"original_max_position_embeddings": 4096, "beta": 0.1},
+            "moe": {
+                "expert_hidden_dim": 64,
+                "first_k_dense_replace": 1,
+                "num_expert_groups": 1,
+                "num_expert_groups_per_tok": 1,
+                "num_experts": 4,
+                "num_experts_per_tok": 2,
+                "num_shared_experts": 1,
+                "route_every_n": 1,
+                "routed_scale": 1.0,
+            },
+            "vision_encoder": {
+                "add_pre_mm_projector_layer_norm": True,
+                "hidden_size": 64,
+                "image_break_token_id": 12,
+                "image_end_token_id": 13,
+                "image_size": 700,
+                "image_token_id": 10,
+                "intermediate_size": 128,
+                "max_image_size": 700,
+                "mm_projector_id": "patch_merge",
+                "num_attention_heads": 4,
+                "num_channels": 3,
+                "num_hidden_layers": 2,
+                "patch_size": 14,
+                "rope_theta": 10000.0,
+                "spatial_merge_size": 2,
+            },
+        },
+        "tekken.json": {
+            "config": {
+                "pattern": r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+",
+                "num_vocab_tokens": len(pieces),
+                "default_vocab_size": size,
+                "default_num_special_tokens": len(_TEKKEN_SPECIAL),
+                "version": "v13",
+            },
+            "vocab": [
+                {"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None}
+                for rank, piece in enumerate(pieces)
+            ],
+            "special_tokens": [
+                {"rank": rank, "token_str": text, "is_control": True}
+                for rank, text in enumerate(_TEKKEN_SPECIAL)
+            ],
+            "image": {"image_patch_size": 14, "max_image_size": 700, "spatial_merge_size": 2},
+        },
+    }
+
+
 NATIVE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-qwen3-omni": _qwen3_omni,
     "small-qwen2.5-omni": _qwen2_5_omni,
     "small-kimi-k2.5": _kimi_k25,
     "small-kimi-k3": _kimi_k3,
     "small-paddleocr-vl": _paddleocr,
+    "small-mistral-large-3": _mistral_large_3,
 }
 """Name -> its files."""

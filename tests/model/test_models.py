@@ -74,7 +74,6 @@ _AUDIO = "takes audio only, which vectors in the repository do not hold"
 WITHOUT_SMALL_MODEL: Final = {
     "glm-5.3-flash": "vLLM refuses its configuration on a CPU",
     "llava-next-video": "takes videos only, which vectors in the repository do not hold",
-    "pixtral-mistral": "the embedded model is of this family",
     "qwen2-audio": _AUDIO,
     "qwen3-asr": _AUDIO,
     "text-mistral": "its tokenizer is a file of mistral-common: see test_text_models.py",

@@ -15,6 +15,22 @@ from mmroute.model.architectures import register
 from mmroute.model.resolve import resolve_model
 from mmroute.specs.architectures import State, architectures
 
+# The covered ones among the classes of vLLM 0.33.0 that are `IsHybrid`.
+HYBRID = {
+    "Glm5NextForConditionalGeneration", "KimiK3ForConditionalGeneration",
+    "Lfm2VlForConditionalGeneration", "MiniCPMV4_6ForConditionalGeneration",
+    "MiniCPMV4_7ForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3",
+    "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "NemotronH_Super_Omni_Reasoning_V3",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+}  # fmt: skip
+
+
+def test_hybrid_models_are_those_of_the_engine() -> None:
+    """Of no others has the engine a block size that the router need not be told."""
+    for one in architectures():
+        for spec in one.families:
+            assert spec.hybrid == (one.name in HYBRID), one.name
+
 
 def test_every_architecture_is_listed_once() -> None:
     """vLLM 0.33.0 registers 127."""
