@@ -140,12 +140,32 @@ def _items(
         if url is not None and is_data_url(url):
             yield _read(part, url, request, engine)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
-            yield _read(part, fetcher.fetch(url), request, engine)
+            yield _fetched(part, url, fetcher, engine)
         else:
             item = next(waiting, None)
             if item is None:
                 raise _missing(part, followed=fetcher is not None)
             yield item if part.uuid is None else with_uuid(item, part.uuid)
+
+
+def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, engine: EngineProfile) -> Item:
+    """The item behind a link. Of videos and audio only the header is fetched, where that is enough.
+
+    The identity of a video without a uuid takes the whole file.
+    """
+    accept = f"{part.modality}/*"
+    match part.modality:
+        case Modality.IMAGE:
+            upright = engine.applies_exif_orientation
+            return read_image(fetcher.fetch(url), uuid=part.uuid, upright=upright)
+        case Modality.VIDEO:
+            from mmroute.videos.reading import video_in  # rarely needed
+
+            return video_in(fetcher.open(url, whole=part.uuid is None, accept=accept), part.uuid)
+        case Modality.AUDIO:
+            from mmroute.audios.reading import audio_in
+
+            return audio_in(fetcher.open(url, whole=False, accept=accept), part.uuid)
 
 
 def _read(part: MediaPart, source: MediaSource, request: Request, engine: EngineProfile) -> Item:

@@ -11,7 +11,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.items import AudioLength, checked_uuid
 
-__all__ = ["read_audio", "read_audio_header"]
+__all__ = ["audio_in", "read_audio", "read_audio_header"]
 
 _MAX_BYTES: Final = 25 << 20  # of a file, by the engine's default
 
@@ -31,14 +31,22 @@ def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
             that is none; `invalid_request` if the source or the uuid is none.
         OSError: the path cannot be opened.
     """
-    uuid = checked_uuid(uuid)
-    data = read_source(source)
-    if len(data) > _MAX_BYTES:
+    return audio_in(io.BytesIO(read_source(source)), checked_uuid(uuid))
+
+
+def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
+    """The audio in an open file.
+
+    Raises:
+        InexactError: `audio_not_predictable`, `item_refused`; what reading the file raises.
+    """
+    size = file.seek(0, io.SEEK_END)
+    if size > _MAX_BYTES:
         raise InexactError(
             Reason.ITEM_REFUSED,
-            f"the engine takes audio files of at most {_MAX_BYTES} bytes, found {len(data)}",
+            f"the engine takes audio files of at most {_MAX_BYTES} bytes, found {size}",
         )
-    header = read_audio_header(io.BytesIO(data))
+    header = read_audio_header(file)
     return AudioLength(header.num_samples, header.sampling_rate, uuid, header.channels)
 
 

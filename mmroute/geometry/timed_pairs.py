@@ -30,7 +30,6 @@ from mmroute.items import VideoSize
 __all__ = ["TimedPairs"]
 
 _PAIR: Final = 2
-_LIMITS: Final = frozenset({"min_pixels", "max_pixels"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +81,11 @@ class TimedPairs(SampledVideos):
         names = ["size"]
         if self._samples_again:
             names += ["min_pixels", "max_pixels", "fps", "num_frames"]
-        scoped = overrides.processor.get("videos_kwargs") or {}
-        given = read_scoped_kwargs(
-            overrides.processor, "videos_kwargs", *names, *(_LIMITS & scoped.keys())
-        )
+        given = read_scoped_kwargs(overrides.processor, "videos_kwargs", *names)
         lowest, highest = pixel_limits(
             given,
             {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
-            keeps_partial_size=True,
+            keeps_partial_size=self._samples_again,
         )
         fps, num_frames = self._asked(given)
         return replace(

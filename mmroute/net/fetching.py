@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import ipaddress
 import re
 import socket
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import BinaryIO, Final, NamedTuple, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore
@@ -19,6 +20,7 @@ import httpcore
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.net.deadlines import DeadlineStream, left_until
 from mmroute.net.links import ImageLinks
+from mmroute.net.ranges import FIRST_PART, RangeFile
 
 __all__ = ["LinkFetcher"]
 
@@ -30,11 +32,31 @@ _SCHEMES: Final = frozenset({"http", "https"})
 _OK: Final = 200
 _PARTIAL: Final = 206
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_CONTENT_RANGE: Final = re.compile(rb"bytes 0-(\d+)/(\d+)")
+_CONTENT_RANGE: Final = re.compile(rb"bytes (\d+)-(\d+)/(\d+)")
 # All that is routed in public; and what in it leads to another address, told or not.
 _PUBLIC_V6: Final = ipaddress.ip_network("2000::/3")
 _RELAYS: Final = tuple(map(ipaddress.ip_network, ("2001::/32", "2002::/16", "192.88.99.0/24")))
+_MAX_PARTS: Final = 16
 _MAX_WAITING: Final = 32  # resolutions that nobody waits for any more
+
+
+class _Answer(NamedTuple):
+    """What a server sent of a file.
+
+    Attributes:
+        data: the bytes.
+        size: of the whole file, in bytes.
+        tag: the server's own name for this state of it.
+    """
+
+    data: bytes
+    size: int
+    tag: bytes | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether that is all of it."""
+        return len(self.data) == self.size
 
 
 class LinkFetcher:
@@ -64,13 +86,58 @@ class LinkFetcher:
                 fetched from; `image_link_failed` if the server does not answer with a file in
                 time, or with too large a one.
         """
+        answer = self._fetch(url, "image/*")
+        if not answer.whole:
+            raise _failed(url, "the server sent a part of the file, or it is too large")
+        return answer.data
+
+    def open(self, url: str, *, whole: bool, accept: str) -> BinaryIO:
+        """The file behind a link, to be read in parts where the server gives them.
+
+        Args:
+            url: of scheme http or https.
+            whole: fetch all of it if it is not too large.
+            accept: the type of file to ask for, such as ``video/*``.
+
+        Returns:
+            `io.BytesIO` if all of it was fetched.
+
+        Raises:
+            InexactError: what `fetch` raises; reading the file raises it, too.
+        """
+        first = self._fetch(url, accept, 0, FIRST_PART)
+        if first.whole:
+            return io.BytesIO(first.data)
+
+        parts = iter(range(_MAX_PARTS))
+
+        def part(start: int, end: int) -> bytes:
+            if next(parts, None) is None:
+                raise _failed(url, f"its header takes more than {_MAX_PARTS} parts of the file")
+            answer = self._fetch(url, accept, start, end)
+            if (answer.size, answer.tag, len(answer.data)) != (first.size, first.tag, end - start):
+                raise _failed(url, "the server sent another file, or less of it than was asked for")
+            return answer.data
+
+        if whole and first.size - len(first.data) < self._left:
+            return io.BytesIO(first.data + part(len(first.data), first.size))
+        return cast("BinaryIO", RangeFile(first.data, first.size, part))
+
+    def _fetch(self, url: str, accept: str, start: int = 0, end: int | None = None) -> _Answer:
+        """What a server sends of a file when it is asked for the bytes from start up to end.
+
+        Without an end the whole is wanted, and nothing is read if that is too large.
+        """
         networks = tuple(map(ipaddress.ip_network, self._links.networks))
         backend = _CheckedBackend(networks, self._deadline)
         try:
             with httpcore.ConnectionPool(
                 ssl_context=_ssl_context(), network_backend=backend, max_connections=1
             ) as pool:
-                return self._follow(pool, url)
+                # With an answer to this the server says how large the file is before it sends it.
+                last = (end or self._left) - 1
+                headers = [("Accept", accept), ("Range", f"bytes={start}-{last}")]
+                return self._follow(pool, url, headers, start, whole=end is None)
         except (httpcore.TimeoutException, TimeoutError) as error:
             raise _failed(
                 url, f"no whole answer within {self._links.timeout} seconds (`timeout`)"
@@ -78,17 +145,40 @@ class LinkFetcher:
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
             raise _failed(url, f"{type(error).__name__}: {error}") from error
 
-    def _follow(self, pool: httpcore.ConnectionPool, url: str) -> bytes:
+    def _follow(
+        self,
+        pool: httpcore.ConnectionPool,
+        url: str,
+        asked: list[tuple[str, str]],
+        start: int,
+        *,
+        whole: bool,
+    ) -> _Answer:
         at = url
         for _ in range(_MAX_REDIRECTS + 1):
             target, headers = self._request(at)
-            with pool.stream("GET", target, headers=headers) as response:
+            with pool.stream("GET", target, headers=[*headers, *asked]) as response:
                 location = _header(response, b"location")
                 if response.status not in _REDIRECTS or location is None:
-                    _check_answer(url, response)
-                    return b"".join(self._limited(url, response))
+                    return self._answer(url, response, start, whole=whole)
                 at = urljoin(at, location.decode("latin-1"))
         raise _failed(url, f"more than {_MAX_REDIRECTS} redirects")
+
+    def _answer(self, url: str, response: httpcore.Response, start: int, *, whole: bool) -> _Answer:
+        if response.status not in (_OK, _PARTIAL) or (start and response.status == _OK):
+            raise _failed(url, f"the server answered with status {response.status}")
+        if _header(response, b"content-encoding") not in (None, b"identity"):
+            raise _failed(url, "the server compressed the file, which it was asked not to")
+        tag, size = _header(response, b"etag"), None
+        if response.status == _PARTIAL:
+            sent = _CONTENT_RANGE.fullmatch(_header(response, b"content-range") or b"")
+            if sent is None or int(sent[1]) != start:
+                raise _failed(url, "the server sent another part of the file than it was asked for")
+            size = int(sent[3])
+            if whole and int(sent[2]) + 1 != size:
+                return _Answer(b"", size, tag)
+        data = b"".join(self._limited(url, response))
+        return _Answer(data, len(data) if size is None else size, tag)
 
     def _request(self, url: str) -> tuple[httpcore.URL, list[tuple[str, str]]]:
         parts = _parts(url)
@@ -106,10 +196,7 @@ class LinkFetcher:
         return target, [
             ("Host", parts.netloc),
             ("User-Agent", "mmroute"),
-            ("Accept", "image/*"),
             ("Accept-Encoding", "identity"),
-            # With an answer to this the server says how large the file is before it sends it.
-            ("Range", f"bytes=0-{self._left - 1}"),
         ]
 
     def _limited(self, url: str, response: httpcore.Response) -> Iterator[bytes]:
@@ -118,7 +205,7 @@ class LinkFetcher:
             if self._left <= 0:
                 raise _failed(
                     url,
-                    f"the images of the request have {self._links.max_bytes} bytes or more "
+                    f"the files of the request have {self._links.max_bytes} bytes or more "
                     "(`max_bytes`)",
                 )
             yield chunk
@@ -141,17 +228,6 @@ def _parts(url: str) -> SplitResult:
 def _allowed(parts: SplitResult, links: ImageLinks) -> bool:
     host = (parts.hostname or "").rstrip(".")
     return any(fnmatchcase(host, pattern.lower()) for pattern in links.hosts)
-
-
-def _check_answer(url: str, response: httpcore.Response) -> None:
-    if response.status not in (_OK, _PARTIAL):
-        raise _failed(url, f"the server answered with status {response.status}")
-    if _header(response, b"content-encoding") not in (None, b"identity"):
-        raise _failed(url, "the server compressed the file, which it was asked not to")
-    if response.status == _PARTIAL:
-        sent = _CONTENT_RANGE.fullmatch(_header(response, b"content-range") or b"")
-        if sent is None or int(sent[1]) + 1 != int(sent[2]):
-            raise _failed(url, "the server sent a part of the file, or it is too large")
 
 
 class _CheckedBackend(httpcore.NetworkBackend):
@@ -253,5 +329,5 @@ def _refused(url: str, why: str) -> InexactError:
 
 def _failed(url: str, why: str) -> InexactError:
     return InexactError(
-        Reason.IMAGE_LINK_FAILED, f"the image at {shown(url)} was not fetched: {why}"
+        Reason.IMAGE_LINK_FAILED, f"the file at {shown(url)} was not fetched: {why}"
     )

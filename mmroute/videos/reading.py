@@ -7,13 +7,13 @@ from typing import BinaryIO, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
-from mmroute.items import VideoFile, VideoSize, checked_uuid
+from mmroute.items import Video, VideoFile, VideoSize, checked_uuid
 from mmroute.videos.gif import SIGNATURES, read_gif
 from mmroute.videos.header import VideoHeader, not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
 
-__all__ = ["DEFAULT_FRAMES", "read_video", "read_video_header"]
+__all__ = ["DEFAULT_FRAMES", "read_video", "read_video_header", "video_in"]
 
 _FRAME_LIST: Final = "data:video/jpeg;base64,"
 DEFAULT_FRAMES: Final = 32  # of a list that the engine reads
@@ -51,8 +51,21 @@ def read_video(
         if len(data) < _HEAD:
             raise InexactError(Reason.ITEM_UNREADABLE, f"a video of {len(data)} bytes is none")
         header = read_video_header(io.BytesIO(data))
-    size = VideoSize(header.width, header.height, header.num_frames, header.fps, uuid, listed)
-    return VideoFile(size, data)
+    return VideoFile(_size(header, uuid, listed=listed), data)
+
+
+def video_in(file: BinaryIO, uuid: str | None) -> Video:
+    """The video in an open file, with its bytes if `io.BytesIO` holds them.
+
+    Raises:
+        InexactError: `video_not_predictable`; what reading the file raises.
+    """
+    size = _size(read_video_header(file), uuid)
+    return VideoFile(size, file.getvalue()) if isinstance(file, io.BytesIO) else size
+
+
+def _size(header: VideoHeader, uuid: str | None, *, listed: bool = False) -> VideoSize:
+    return VideoSize(header.width, header.height, header.num_frames, header.fps, uuid, listed)
 
 
 def read_video_header(file: BinaryIO) -> VideoHeader:

@@ -16,11 +16,27 @@ from typing import Any, ClassVar
 
 import pytest
 from image_cases import data_url, image_files
+from media_files import media_files
 
 from mmroute import ImageLinks, ImageSize, InexactError, Normalizer, Reason
 from mmroute.net.fetching import LinkFetcher
+from mmroute.videos.reading import read_video, video_in
 
 FILES = image_files()
+WAV = media_files("audios")["wav-PCM_16"].data
+VIDEO = media_files("videos")["plain"].data
+
+
+def with_room(video: bytes, room: int) -> bytes:
+    """An MP4 file of one chunk with as many bytes more between its head and its frames."""
+    at = video.index(b"mdat") - 4
+    moved = bytearray(video[:at] + room.to_bytes(4) + b"free" + bytes(room - 8) + video[at:])
+    chunk = moved.index(b"stco") + 12
+    moved[chunk : chunk + 4] = (int.from_bytes(moved[chunk : chunk + 4]) + room).to_bytes(4)
+    return bytes(moved)
+
+
+MEDIA = {"small": VIDEO, "large": with_room(VIDEO, 5_000_000), "sound": WAV}
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 
@@ -28,6 +44,8 @@ class _Site(http.server.BaseHTTPRequestHandler):
     """A server that does what the path says."""
 
     seen: ClassVar[list[tuple[str, str | None]]] = []
+    sent: ClassVar[int] = 0
+    tag: ClassVar[int] = 0
 
     def do_GET(self) -> None:
         type(self).seen.append((self.path, self.headers["Range"]))
@@ -45,6 +63,18 @@ class _Site(http.server.BaseHTTPRequestHandler):
         size = len(FILES[name])
         half = FILES[name][: size // 2]
         self._answer(206, half, ("Content-Range", f"bytes 0-{len(half) - 1}/{size}"))
+
+    def send_parts(self, name: str) -> None:
+        data = MEDIA[name]
+        first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        part = data[first : last + 1]
+        where = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+        self._answer(206, part, ("Content-Range", where), ("ETag", f'"{self.tag}"'))
+        type(self).sent += len(part)
+        type(self).tag += self.path.endswith("changing")
+
+    def send_media(self, name: str) -> None:
+        self._answer(200, MEDIA[name])
 
     def send_wrongrange(self, name: str) -> None:
         self._answer(206, FILES[name], ("Content-Range", "bytes 5-9/10"))
@@ -390,3 +420,53 @@ def test_nothing_is_fetched_for_a_request_that_is_refused_anyway(
     routing = following.normalize(messages=[{"role": "user", "content": [link] * 1000}])
     assert routing.reason is Reason.TOO_MANY_IMAGES
     assert not _Site.seen
+
+
+def linked(site: str, path: str, uuid: str | None = None, **options: Any) -> Any:
+    """The video behind a link, and how many bytes the server sent of it."""
+    links = ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK, **options)
+    before = _Site.sent
+    file = LinkFetcher(links).open(f"http://{site}/{path}", whole=uuid is None, accept="video/*")
+    return video_in(file, uuid), _Site.sent - before
+
+
+@pytest.mark.process
+def test_with_a_uuid_only_the_header_of_a_video_is_fetched(site: str) -> None:
+    expected = read_video(MEDIA["large"], uuid="clip")
+    video, sent = linked(site, "parts/large", "clip")
+    assert video == expected.size
+    assert sent < 600_000
+    assert linked(site, "media/large", "clip")[0] == expected  # no parts from this server
+
+
+@pytest.mark.process
+def test_without_a_uuid_the_whole_video_is_fetched_for_its_identity(site: str) -> None:
+    assert linked(site, "parts/large")[0] == read_video(MEDIA["large"])
+    assert linked(site, "parts/small", "clip")[0] == read_video(MEDIA["small"], uuid="clip")
+
+
+@pytest.mark.process
+def test_of_a_video_that_is_too_large_the_header_is_fetched(site: str) -> None:
+    video, sent = linked(site, "parts/large", max_bytes=1 << 20)
+    assert video == read_video(MEDIA["large"]).size
+    assert sent < 600_000
+    with pytest.raises(InexactError, match="max_bytes") as caught:
+        linked(site, "media/large", max_bytes=1 << 20)
+    assert caught.value.reason is Reason.IMAGE_LINK_FAILED
+
+
+@pytest.mark.process
+def test_parts_of_different_files_are_not_put_together(site: str) -> None:
+    with pytest.raises(InexactError, match="another file") as caught:
+        linked(site, "parts/large;changing", "clip")
+    assert caught.value.reason is Reason.IMAGE_LINK_FAILED
+
+
+@pytest.mark.process
+def test_media_behind_links_are_items(site: str, normalizer: Callable[[str], Normalizer]) -> None:
+    model = normalizer("small-qwen2.5-vl").model
+    following = Normalizer(model, ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK))
+    part = {"type": "video_url", "video_url": {"url": f"http://{site}/parts/large"}, "uuid": "clip"}
+    text = {"type": "text", "text": "<|video_pad|>"}  # which the small template does not write
+    routing = following.normalize(messages=[{"role": "user", "content": [part, text]}])
+    assert [str(identity) for identity in routing.image_identities] == ["clip"]

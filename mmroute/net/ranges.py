@@ -1,0 +1,68 @@
+"""A file behind a link, of which only the parts that are read are fetched."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["FIRST_PART", "RangeFile"]
+
+FIRST_PART: Final = 1 << 18
+"""Bytes that are fetched at first."""
+
+
+class RangeFile(io.RawIOBase):
+    """A seekable file that holds one part of what is behind a link, and fetches others.
+
+    Args:
+        first: its first bytes.
+        size: of the whole, in bytes.
+        fetch: gives the bytes from an offset up to another one.
+    """
+
+    def __init__(self, first: bytes, size: int, fetch: Callable[[int, int], bytes]) -> None:
+        self._part = first
+        self._start = 0
+        self._size = size
+        self._fetch = fetch
+        self._at = 0
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See `io.IOBase`."""
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(begin + offset, 0)
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes, fewer only at the end of the file.
+
+        Raises:
+            InexactError: what fetching raises.
+        """
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        if not (self._start <= self._at and end <= self._start + len(self._part)):
+            self._hold(end)
+        data = self._part[self._at - self._start : end - self._start]
+        self._at = end
+        return data
+
+    def _hold(self, end: int) -> None:
+        """Fetch what is missing up to an offset, and more if the file is read on from its part."""
+        behind = self._start + len(self._part)
+        if self._start <= self._at <= behind:
+            until = min(max(end, behind + len(self._part)), self._size)
+            self._part += self._fetch(behind, until)
+        else:
+            until = min(max(end, self._at + FIRST_PART), self._size)
+            self._part, self._start = self._fetch(self._at, until), self._at
