@@ -1,7 +1,7 @@
 """Tokens in, text out: the body to forward to an engine, so that it need not tokenize again.
 
 Each function makes the body for one route of one engine of an exact `Routing` and the client's own
-OpenAI request. Pictures travel as the client sent them; mmroute has none. What a route cannot
+OpenAI request. Media travel as the client sent them; mmroute has none. What a route cannot
 carry is a ValueError: forward the client's request as it came then.
 
 Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
@@ -12,12 +12,15 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out`` (``protocol.py`
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, shown
+from mmroute.images.data_url import is_data_url
 from mmroute.items import Modality
 from mmroute.request import Request
 from mmroute.routing import Routing
@@ -30,6 +33,7 @@ __all__ = [
     "vllm_chat",
     "vllm_generate",
     "vllm_generate_cached",
+    "with_uuids",
 ]
 
 OutputMode = Literal["tokens", "text", "derender"]
@@ -43,8 +47,32 @@ _SAME_IN_VLLM: Final = (
     "kv_transfer_params", "ec_transfer_params",
 )  # fmt: skip
 _SAME_IN_SGLANG: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
+# Type of a part that may hold a file -> the key under which it does.
+_CARRIERS: Final[Mapping[str, str]] = {
+    "image_url": "url", "video_url": "url", "audio_url": "url", "input_audio": "data",
+}  # fmt: skip
 # They change how the engine reads or counts images, and generate routes have no place for them.
 _OF_THE_PROCESSOR: Final = ("mm_processor_kwargs", "media_io_kwargs")
+
+
+def with_uuids(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The request with a name for each image, video and audio that it holds as a data URL.
+
+    The name is a hash of the file's base64, so one file has one name. Route this request, and
+    forward it or a body made of it: then router and engine tell items apart by the same names,
+    where the engine would otherwise hash what it decodes, such as the samples of audio. Parts with
+    a uuid, and links, stay as they are.
+
+    Args:
+        request: the client's, with ``messages``.
+    """
+    messages = [
+        {**message, "content": [_with_uuid(part) for part in message["content"]]}
+        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
+        else message
+        for message in request.get("messages") or ()
+    ]
+    return {**request, "messages": messages}
 
 
 def vllm_generate(
@@ -55,7 +83,7 @@ def vllm_generate(
     output_mode: OutputMode = "tokens",
     parse_context: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """For vLLM's ``/inference/v1/generate``: images go along as ``content_parts``.
+    """For vLLM's ``/inference/v1/generate``: media go along as ``content_parts``.
 
     The engine fetches, decodes and counts them, so the prompt it gets is the one *before*
     expansion; it makes `Routing.token_ids` of it.
@@ -71,7 +99,7 @@ def vllm_generate(
 
     Raises:
         InexactError: the routing is inexact.
-        ValueError: an image of which the request holds neither link nor uuid; a field that the
+        ValueError: an item of which the request holds neither link nor uuid; a field that the
             route has no place for.
     """
     body = {
@@ -79,7 +107,7 @@ def vllm_generate(
         **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
     }
     _check_processor(request)
-    if parts := _image_parts(routing, request):
+    if parts := _media_parts(routing, request):
         body["content_parts"] = [_content_part(part) for part in parts]
     return body
 
@@ -107,13 +135,18 @@ def vllm_generate_cached(
         "token_ids": routing.token_ids.tolist(),
         **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
     }
-    if _image_parts(routing, request):
+    if _media_parts(routing, request):
         _check_ranges(routing)
-        ranges = [{"offset": p.offset, "length": p.length} for p in routing.placeholders]
+        hashes: dict[str, list[str]] = {}
+        ranges: dict[str, list[dict[str, int]]] = {}
+        for placed, identity in routing.identified():
+            hashes.setdefault(placed.modality.value, []).append(identity.value)
+            where = {"offset": placed.offset, "length": placed.length}
+            ranges.setdefault(placed.modality.value, []).append(where)
         body["features"] = {
-            "mm_hashes": {"image": [identity.value for _, identity in routing.identified()]},
-            "mm_placeholders": {"image": ranges},
-            "kwargs_data": {"image": [None] * len(ranges)},
+            "mm_hashes": hashes,
+            "mm_placeholders": ranges,
+            "kwargs_data": {modality: [None] * len(named) for modality, named in hashes.items()},
         }
     return body
 
@@ -162,7 +195,9 @@ def sglang_generate(
         "sampling_params": dict(sampling_params),
         **{name: request[name] for name in _SAME_IN_SGLANG if name in request},
     }
-    if parts := _image_parts(routing, request):
+    if parts := _media_parts(routing, request):
+        if any(part.modality is not Modality.IMAGE for part in parts):
+            raise ValueError("only images are forwarded to SGLang; forward the request as it came")
         _check_fill(routing)
         if "sglang" in routing.hashing.unnamed_in:
             raise ValueError(
@@ -241,13 +276,13 @@ def _check_ranges(routing: Routing) -> None:
     for number, placed in enumerate(routing.placeholders, 1):
         if placed.offset < end:
             raise ValueError(
-                f"the range of image {number} overlaps the one before it; vLLM refuses such "
-                "features: forward the images (vllm_generate)"
+                f"the range of item {number} overlaps the one before it; vLLM refuses such "
+                "features: forward the media (vllm_generate)"
             )
         if placed.embed_runs is not None or not placed.embeds_known:
             raise ValueError(
-                f"not every position of image {number} is known to be a feature, and vLLM's "
-                "features cannot say which: forward the images (vllm_generate)"
+                f"not every position of item {number} is known to be a feature, and vLLM's "
+                "features cannot say which: forward the media (vllm_generate)"
             )
         end = placed.offset + placed.length
 
@@ -263,30 +298,45 @@ def _check_fill(routing: Routing) -> None:
 
 def _text_ids(routing: Routing, request: Mapping[str, Any], with_images: str) -> list[int]:
     token_ids: list[int] = routing.token_ids.tolist()
-    if _image_parts(routing, request):
+    if _media_parts(routing, request):
         raise ValueError(f"{with_images}; forward it as it came, or to its generate route")
     return token_ids
 
 
-def _image_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[MediaPart]:
-    """The parts of the messages that stand for an image, in order; completions have none."""
-    parts: Sequence[MediaPart] = ()
+def _media_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[MediaPart]:
+    """The parts of the messages that stand for an item, by modality; completions have none."""
+    media: Mapping[Modality, Sequence[MediaPart]] = {}
     if "messages" in request:
-        chat = parse_chat(Request(messages=request["messages"]))
-        parts = chat.media.get(Modality.IMAGE, ())
-    if len(parts) != len(routing.placeholders):
+        media = parse_chat(Request(messages=request["messages"])).media
+    asked = {modality: len(parts) for modality, parts in media.items()}
+    if asked != Counter(placed.modality for placed in routing.placeholders):
         raise ValueError(
-            f"the request has {len(parts)} images, and the routing {len(routing.placeholders)}: "
-            "it is another request's"
+            f"the request has {sum(asked.values())} items, and the routing "
+            f"{len(routing.placeholders)}, or of other modalities: it is another request's"
         )
-    return parts
+    return [part for parts in media.values() for part in parts]
 
 
 def _content_part(part: MediaPart) -> dict[str, Any]:
-    url, uuid = part.url, part.uuid
+    url, uuid, kind = part.url, part.uuid, f"{part.modality}_url"
     if url is None and uuid is None:
         raise ValueError(
-            'an image part has neither a link nor a uuid; forward images as {"type": "image_url"} '
-            "parts, with a data URL or a link the engine can follow"
+            f"a part of type {part.modality} has neither a link nor a uuid; forward items as "
+            f'{{"type": "{kind}"}} parts, with a data URL or a link the engine can follow'
         )
-    return {"type": "image_url", "url": url, **({} if uuid is None else {"uuid": uuid})}
+    return {"type": kind, "url": url, **({} if uuid is None else {"uuid": uuid})}
+
+
+def _with_uuid(part: Any) -> Any:
+    if not isinstance(part, Mapping) or part.get("uuid") is not None:
+        return part
+    kind, carrier = next(
+        ((k, part[k]) for k in _CARRIERS if part.get("type") == k in part), ("", 0)
+    )
+    given = carrier.get(_CARRIERS[kind]) if isinstance(carrier, Mapping) else None
+    if not isinstance(given, str) or (kind != "input_audio" and not is_data_url(given)):
+        return part
+    # One name for images and videos of one file would mix them up in the engine's cache.
+    modality = kind.removeprefix("input_").removesuffix("_url")
+    content = given if kind == "input_audio" else given.partition(",")[2]
+    return {**part, "uuid": f"{modality}-{hashlib.sha256(content.encode()).hexdigest()}"}

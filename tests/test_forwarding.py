@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 import paths
 import pytest
 from comparison import read_vectors
+from media_files import media_files
 from server_helpers import CHAT, COMPLETION, HI, error_of, serving
 from small_models import SMALL_MODELS, fingerprint
 
@@ -282,3 +284,45 @@ def test_the_unexpanded_prompt_stays_with_a_routing(normalizer: Load) -> None:
     assert not routing.unexpanded_token_ids.flags.writeable
     with pytest.raises(InexactError):
         _ = Routing(reason=Reason.EMPTY_PROMPT).unexpanded_token_ids
+
+
+def media_chat(*parts: dict[str, Any]) -> dict[str, Any]:
+    text = {"type": "text", "text": "<|video_pad|>"}  # which the small template does not write
+    return {"messages": [{"role": "user", "content": [*parts, text]}]}
+
+
+def carried(data: bytes, kind: str) -> dict[str, Any]:
+    encoded = base64.b64encode(data).decode()
+    if kind == "input_audio":
+        return {"type": kind, kind: {"data": encoded, "format": "wav"}}
+    return {"type": kind, kind: {"url": f"data:x/y;base64,{encoded}"}}
+
+
+def test_videos_are_forwarded_by_their_modality(normalizer: Load) -> None:
+    video = carried(media_files("videos")["plain"].data, "video_url") | {"uuid": "clip"}
+    request = media_chat(video)
+    routing = normalizer("small-qwen2.5-vl").normalize(messages=request["messages"])
+    body = forwarding.vllm_generate(routing, request, sampling_params=SAMPLING)
+    url = video["video_url"]["url"]
+    assert body["content_parts"] == [{"type": "video_url", "url": url, "uuid": "clip"}]
+    cached = forwarding.vllm_generate_cached(routing, request, sampling_params=SAMPLING)
+    assert cached["features"]["mm_hashes"] == {"video": ["clip"]}
+    assert cached["features"]["kwargs_data"] == {"video": [None]}
+    with pytest.raises(ValueError, match="another request"):
+        forwarding.vllm_generate(routing, {"messages": HI}, sampling_params=SAMPLING)
+
+
+def test_files_get_one_name_each_and_modality() -> None:
+    wav, mp4 = media_files("audios")["wav-PCM_16"].data, media_files("videos")["plain"].data
+    parts = [
+        carried(wav, "input_audio"), carried(wav, "audio_url"), carried(mp4, "video_url"),
+        carried(mp4, "image_url"), carried(mp4, "video_url") | {"uuid": "mine"},
+        {"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}},
+    ]  # fmt: skip
+    request = media_chat(*parts)
+    *named, _ = forwarding.with_uuids(request)["messages"][0]["content"]
+    first, second, video, image, mine, link = [part.get("uuid") for part in named]
+    assert first == second != video != image
+    assert (mine, link) == ("mine", None)
+    assert "uuid" not in request["messages"][0]["content"][0]
+    assert forwarding.with_uuids(forwarding.with_uuids(request)) == forwarding.with_uuids(request)
