@@ -17,7 +17,7 @@ from small_models import SMALL_MODELS, Files, write_model
 from mmroute import Normalizer
 
 # How long one example takes depends on what else the machine does.
-hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("mmroute")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from comparison import read_vectors
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import EngineSettings, Normalizer
+from mmroute.fast_paths import FastPaths
 from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.resolve import resolve_model
+from mmroute.model.resolved import ResolvedModel
 
 
 def own_fingerprint(name: str) -> str:
@@ -24,13 +27,26 @@ def own_fingerprint(name: str) -> str:
 
 
 def load_as_served(directory: Path, meta: Mapping[str, Any]) -> Normalizer:
-    """A model, served with the settings that the answers of a vector file were computed with."""
+    """A model, served with the settings that the answers of a vector file were computed with.
+
+    The reference encodes: what is faster has tests of its own.
+    """
     environment = meta.get("backend_env", {})
-    settings = EngineSettings.from_args(" ".join(f"{k}={v}" for k, v in environment.items()))
-    model = resolve_model(str(directory), model_id=meta.get("model_id"), engine_settings=settings)
+    line = " ".join(f"{name}={value}" for name, value in environment.items())
+    model = _resolved(directory, meta.get("model_id"), line)
     batched = meta.get("backend_args", {}).get("max_num_batched_tokens", 0)
     cache = max(model.engine.min_encoder_cache, batched)
     return Normalizer(replace(model, engine=replace(model.engine, min_encoder_cache=cache)))
+
+
+@lru_cache(maxsize=1)  # the vector files of one model are run one after the other
+def _resolved(directory: Path, model_id: str | None, command_line: str) -> ResolvedModel:
+    return resolve_model(
+        str(directory),
+        model_id=model_id,
+        fast_paths=FastPaths(encoder="tokenizers"),
+        engine_settings=EngineSettings.from_args(command_line),
+    )
 
 
 def matrix(results: dict[Path, dict[str, dict[str, str]]]) -> str:

@@ -23,7 +23,10 @@ from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import Normalizer
+from mmroute.health.self_check import check_model
 from mmroute.model.files import EMBEDDED_MODEL
+
+pytestmark = pytest.mark.conformance
 
 MATRIX = ROOT / "docs" / "conformance.md"
 OWN_VECTORS = sorted(VECTORS.glob("*.jsonl"))
@@ -123,12 +126,9 @@ def _real_vectors(variable: str) -> list[Path]:
 
 SMALL_VECTORS = _real_vectors("MMROUTE_SMALL_VECTORS")
 TEXT_VECTORS = _real_vectors("MMROUTE_TEXT_VECTORS")
-REAL_VECTORS = [
-    *_real_vectors("MMROUTE_VECTORS"),
-    *_real_vectors("MMROUTE_IMAGE_VECTORS"),
-    *SMALL_VECTORS,
-    *TEXT_VECTORS,
-]
+LARGE_VECTORS = [*_real_vectors("MMROUTE_VECTORS"), *_real_vectors("MMROUTE_IMAGE_VECTORS")]
+LARGE_VECTORS.sort(key=lambda path: path.stem)  # those of one model follow each other
+REAL_VECTORS = [*LARGE_VECTORS, *SMALL_VECTORS, *TEXT_VECTORS]
 # The engine answers these: one by what its processor cache holds, where images share a budget;
 # one without its image, which it drops in silence.
 REFUSED_HERE = {
@@ -137,7 +137,7 @@ REFUSED_HERE = {
 }
 
 
-def directory_of(path: Path, tmp_path: Path) -> Path:
+def directory_of(path: Path, scratch: Path) -> Path:
     """The model directory that a file of real vectors is of."""
     variable = "MMROUTE_SMALL_MODELS" if path in SMALL_VECTORS else "MMROUTE_MODELS"
     if path in TEXT_VECTORS:
@@ -146,19 +146,25 @@ def directory_of(path: Path, tmp_path: Path) -> Path:
     assert models is not None, f"vectors of real models need {variable}"
     directory = models / path.stem
     assert directory.is_dir(), directory
-    return with_links(directory, tmp_path)
+    return with_links(directory, scratch)
 
 
 if REAL_VECTORS:
+
+    @pytest.fixture(scope="module")
+    def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("links")
 
     @pytest.mark.models
     @pytest.mark.parametrize(
         "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
     )
-    def test_real_vectors(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        directory = directory_of(path, tmp_path)
+    def test_real_vectors(path: Path, scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """vLLM's answers; and the model is healthy, which is asked here since it is loaded."""
         meta, cases = read_vectors(path)
-        model = load_as_served(directory, meta)
+        model = load_as_served(directory_of(path, scratch), meta)
+        report = check_model(model.model)
+        assert report.healthy, report.failures
         wrong = {c["id"]: d for c in cases if (d := wrong_parts(model, c))}
         for case_id, reason in REFUSED_HERE.get(path.stem, {}).items():
             assert wrong.pop(case_id)["exact"].startswith(f"inexact ({reason}:")

@@ -16,9 +16,13 @@ from typing import Any
 
 import pytest
 
-from mmroute import Normalizer, Reason, Routing
+from mmroute import Reason, Routing
+from mmroute.fast_paths import FastPaths
+from mmroute.model.resolve import resolve_model
 from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
+
+pytestmark = pytest.mark.conformance
 
 NOT_PREDICTABLE = {Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE}
 UNKNOWN = {"minimax-m3@no-cache"}  # a setting that is not read here
@@ -84,7 +88,8 @@ if FILES:
         root = os.environ.get("MMROUTE_MEDIA_ROOT")
         assert root is not None, "vectors of videos and audio need MMROUTE_MEDIA_ROOT"
         directory = Path(root) / meta["model_dir"]
-        model = Normalizer.from_pretrained(directory, model_id=meta["model_id"]).model
+        reference = FastPaths(encoder="tokenizers")
+        model = resolve_model(str(directory), model_id=meta["model_id"], fast_paths=reference)
         wrong = {}
         for case in cases:
             fields = {name: value for name, value in case.items() if name not in ("tags", "expect")}

@@ -24,6 +24,8 @@ from mmroute import Normalizer, Routing
 from mmroute.hashing import hash_blocks
 from mmroute.request_lines import RequestLine
 
+pytestmark = pytest.mark.conformance
+
 REPEATS = 4
 WORKERS = 4
 BAR = (REPEATS - 1) / REPEATS

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import VECTORS, real_models
+from paths import VECTORS
 from small_models import SMALL_MODELS, Files, write_model
 from small_text_families import TEXT_FAMILIES
 
@@ -49,17 +49,6 @@ def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) 
         "files", "versions", "encoder", "block_hashes", "model_id", "special_tokens", "text",
         "requests", "vectors",
     ]  # fmt: skip
-
-
-if (ROOT := real_models()) is not None:
-
-    @pytest.mark.models
-    @pytest.mark.parametrize("path", [p for p in sorted(ROOT.iterdir()) if p.is_dir()])
-    def test_real_models_are_healthy_or_not_loaded(path: Path) -> None:
-        report = load_and_check(path)
-        # A family or a tokenizer that is not read exactly is refused, with its reason.
-        refused = ("load: unknown_family", "load: tokenizer_unverified")
-        assert report.healthy or report.failures.startswith(refused), report.failures
 
 
 def test_the_report_as_json(

@@ -29,6 +29,8 @@ def with_links(directory: Path, scratch: Path) -> Path:
     if not linked.is_file() or linked.stat().st_size > _LONGEST_LINK:
         return directory
     copy = scratch / directory.name
+    if copy.is_dir():
+        return copy
     copy.mkdir()
     for file in directory.iterdir():
         (copy / file.name).symlink_to(file)

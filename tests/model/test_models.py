@@ -17,43 +17,11 @@ from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason, SpecError
 from mmroute.engines import engine_names
-from mmroute.items import Modality
 from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import known_families, load_spec, match_family
 
-SUPPORTED = {
-    "gemma-3-4b-it": "gemma-3",
-    "llava-1.5-7b-hf": "llava-1.5",
-    "llava-next-video-7b-32k-hf-finetune": "llava-next-video",
-    "llava-onevision-qwen2-0.5b-ov-hf": "llava-onevision",
-    "llava-v1.6-mistral-7b-hf": "llava-next",
-    "mistral-small-3.1-24b-instruct-2503": "mistral3",
-    "phi-3-vision-128k-instruct": "phi-3-vision",
-    "phi-3.5-vision-instruct": "phi-3-vision",
-    "pixtral-12b-2409": "pixtral-mistral",
-    "pixtral-12b-hf": "pixtral-hf",
-    "qwen2-vl-2b-instruct": "qwen2-vl",
-    "qwen2.5-vl-3b-instruct": "qwen2.5-vl",
-    "qwen2.5-vl-7b-instruct": "qwen2.5-vl",
-    "qwen3-vl-2b-instruct": "qwen3-vl",
-    "qwen3-vl-4b-instruct": "qwen3-vl",
-    "qwen3-vl-8b-instruct": "qwen3-vl",
-}
-
 if (MODELS := real_models()) is not None:
-
-    @pytest.mark.models
-    @pytest.mark.parametrize("name", SUPPORTED)
-    def test_real_model_resolves(name: str) -> None:
-        assert MODELS is not None
-        model = resolve_model(str(MODELS / name))
-        assert model.family.family == SUPPORTED[name]
-        origins = {o.name: o for o in model.origins}
-        assert all(o.source for o in model.origins)
-        assert "bos" in origins
-        if Modality.IMAGE in model.media:
-            assert {"image_token_id", "geometry", "placement"} <= origins.keys()
 
     @pytest.mark.models
     @pytest.mark.parametrize(
@@ -88,6 +56,14 @@ def test_every_family_has_a_small_model_or_says_why_not(tmp_path: Path) -> None:
     for name, files in {**SMALL_MODELS, **FAMILY_MODELS}.items():
         small.add(match_family(find_model(str(write_model(files(), tmp_path / name)))).family)
     assert {spec.family for spec in known_families()} - small == set(WITHOUT_SMALL_MODEL)
+
+
+@pytest.mark.parametrize("name", [*SMALL_MODELS, EMBEDDED_MODEL])
+def test_every_value_has_a_place(name: str, normalizer: Callable[[str], Normalizer]) -> None:
+    model = normalizer(name).model
+    origins = {o.name: o for o in model.origins}
+    assert all(o.source for o in model.origins)
+    assert {"bos", "image_token_id", "geometry", "placement"} <= origins.keys()
 
 
 def test_values_are_named_with_their_places(small_model: Callable[[str], Path]) -> None:

@@ -437,6 +437,7 @@ def is_thin(image: dict[str, int]) -> bool:
     return sides[0] * 200 < sides[1]
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", DIFFERING)
 def test_processors_differ_from_the_engine_where_they_are_known_to(
     small_model: Callable[[str], Path], name: str

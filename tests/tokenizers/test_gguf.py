@@ -34,6 +34,7 @@ def test_the_corpus_is_the_one_that_llama_cpp_was_asked_about(files: dict[str, P
     assert files.keys() == EXPECTED["ids"].keys()
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", EXPECTED["ids"])
 def test_the_ids_are_those_of_llama_cpp(name: str, files: dict[str, Path]) -> None:
     tokenizer = load_tokenizer(files[name])

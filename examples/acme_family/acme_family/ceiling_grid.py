@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mmroute import ImageSize
-from mmroute.geometry import Overrides, Replacement, RequestContext
+from mmroute.geometry import Overrides
+from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_ignored
-from mmroute.geometry.replacement import fill
 
 __all__ = ["CeilingGrid"]
 
 
 @dataclass(frozen=True, slots=True)
-class CeilingGrid:
+class CeilingGrid(FilledImages):
     """Counts squares, rounding both sides up.
 
     Attributes:
-        image_token_id: the fill.
         square: side of a square, in pixels.
         max_side: the longest side that the engine takes, in pixels.
     """
 
-    image_token_id: int
     square: int
     max_side: int
 
@@ -36,13 +33,6 @@ class CeilingGrid:
         """The same: no option of a request changes the count."""
         check_ignored(overrides.processor)
         return self
-
-    def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
-    ) -> Iterator[Replacement]:
-        """One run of image tokens for each image."""
-        del context  # the count depends on nothing else
-        return (fill(self.image_token_id, self.count(image)) for image in items)
 
     def count(self, image: ImageSize) -> int:
         """The number of image tokens.
