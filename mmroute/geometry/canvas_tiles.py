@@ -39,6 +39,9 @@ __all__ = ["CanvasTiles", "best_canvas"]
 class CanvasTiles:
     """Builds tiles with a separator behind each, a global tile, and what is around them.
 
+    Two rows of two tiles (t: the features of a tile, g: those of the global one) are
+    ``start t tile_x t tile_y t tile_x t tile_y image g end``; one alone is ``start image g end``.
+
     Attributes:
         image_token_id: what stands before the global tile.
         patch_token_id: a feature position.

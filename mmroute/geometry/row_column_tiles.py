@@ -120,7 +120,11 @@ class RowColumnTiles:
         return height, width
 
     def _text(self, rows: int, columns: int) -> str:
-        """The replacement with one image token for each tile."""
+        """The replacement with one image token for each tile.
+
+        One row of two tiles is ``<fake><row_1_col_1><image><fake><row_1_col_2><image>``, an empty
+        line, and ``<fake><global><image><fake>``.
+        """
         whole = f"{self.fake}{self.whole}{self.image}{self.fake}"
         if not rows:
             return whole

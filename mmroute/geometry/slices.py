@@ -153,7 +153,11 @@ class Slices:
         return area // (self.patch_size**2 * (16 if self.downsample == "16x" else 4))
 
     def _text(self, number: int, rows: int, columns: int) -> str:
-        """The replacement with one image token for the whole image and each slice."""
+        """The replacement with one image token for the whole image and each slice.
+
+        The first image, cut into a row of two slices, is ``<id>0</id><image>IMAGE</image>`` and
+        twice ``<slice>IMAGE</slice>``; a line break stands between two rows.
+        """
         whole = f"{self.image_start}{self.image}{self.image_end}"
         part = f"{self.slice_start}{self.image}{self.slice_end}"
         slices = "\n".join([part * columns] * rows)

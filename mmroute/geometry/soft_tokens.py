@@ -43,6 +43,9 @@ _PAN_AND_SCAN: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
 class SoftTokens:
     """Builds the replacement of an image and its crops.
 
+    An image (f: its features) is ``blank_line start f end blank_line``; with two crops it is
+    ``before_crops start f end before_first_crop start f end between_crops start f end blank_line``.
+
     Attributes:
         image_token_id: a feature position.
         start_token_id: what opens an image.

@@ -186,7 +186,11 @@ class ThumbnailTiles:
         return rows * columns
 
     def _text(self, columns: int, rows: int) -> str:
-        """The replacement with one image token for each tile."""
+        """The replacement with one image token for each tile.
+
+        Two tiles are ``START<row_1_col_1>IMAGE<row_1_col_2>IMAGE<thumbnail>IMAGE END``, an image
+        that is not cut ``START IMAGE END``, both without spaces.
+        """
         tags = [
             self.tile.format(row=row, col=column)
             for row in range(1, rows + 1)

@@ -29,6 +29,8 @@ __all__ = ["TileLines", "least_enlarged_grid"]
 class TileLines:
     """Builds a line of features for each tile, and one more for the whole image of several.
 
+    Two tiles (t: the features of a line) are ``start t break t break t break end``.
+
     Attributes:
         image_token_id: a feature position.
         start_token_id: what opens an image.

@@ -26,6 +26,8 @@ _UNKNOWN_FPS: Final = 24
 class TimedFrames(SampledVideos):
     """Builds the replacement of a video from its frames.
 
+    Two frames (f: the features of one) are ``first_time before f after next_time before f after``.
+
     Attributes:
         fill: the token of a feature position, as a text of one token.
         before: token IDs before the features of a frame.

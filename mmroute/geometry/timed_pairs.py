@@ -36,6 +36,9 @@ _PAIR: Final = 2
 class TimedPairs(SampledVideos):
     """Builds the replacement of a video from pairs of frames.
 
+    Two pairs (f: the features of one) are ``opening time before f after time before f after
+    closing``; where the time does not come first, it stands behind each ``after``.
+
     Attributes:
         fill: the token of a feature position, as a text of one token.
         opening: token IDs before all pairs.

@@ -50,6 +50,9 @@ _MOST_PIXELS: Final = 4096
 class WindowCrops:
     """Builds framed windows, a line break after each row but the last, and the framed image.
 
+    Two rows of one window (w: its features, i: those of the image) are ``patch_start w patch_end
+    newline patch_start w patch_end start i end``.
+
     Attributes:
         image_token_id: a feature position.
         start_token_id: what opens the image.

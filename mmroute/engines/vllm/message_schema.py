@@ -36,7 +36,6 @@ _ITEMS: Final = frozenset({"image", "video", "audio", "video_url", "audio_url", 
 # Roles whose message type in the OpenAI schema checks every content part.
 _STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
-_CHECKED_TEXT: Final = frozenset({"text", "refusal", "thinking"})
 # With one of these only the assistant's own type fits, and it checks every part.
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})

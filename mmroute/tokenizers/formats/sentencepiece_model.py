@@ -25,6 +25,7 @@ from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 __all__ = ["SentencePieceCodec", "load_sentencepiece", "processor"]
 
 _CONFIG: Final = "tokenizer_config.json"
+_SHOWN: Final = 3  # tokens of a note: enough to recognise them
 # A second normalizer_spec with add_dummy_prefix false: messages that occur twice are merged.
 _NO_PREFIX: Final = b"\x1a\x02\x18\x00"
 _NOTE: Final = (
@@ -197,10 +198,10 @@ def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[
         added[token.content] = AddedToken(token_id, token.special, token.lstrip, token.rstrip)
     notes = []
     if replaced:  # InternLM2 does so with pieces that its model keeps free, but they are not marked
-        tokens = ", ".join(f"{text!r} of {piece!r}" for text, piece in replaced[:3])
+        tokens = ", ".join(f"{text!r} of {piece!r}" for text, piece in replaced[:_SHOWN])
         notes.append(
             f"{len(replaced)} tokens of the configuration have the IDs of other pieces ({tokens}"
-            f"{', …' if len(replaced) > 3 else ''}): such a piece in a text is read as the token"  # noqa: PLR2004 - enough to recognise them
+            f"{', …' * (len(replaced) > _SHOWN)}): such a piece in a text is read as the token"
         )
     for text in special.texts:
         if text in added:
