@@ -76,7 +76,7 @@ def probes(model: ResolvedModel) -> Iterator[Probe]:
         images = _SIZES[:count]
         yield Probe(f"chat with {name}", _chat(count), images)
         # A tokenizer that renders images itself finds none in text.
-        if spec.chat_text is not None:
+        if spec.chat_text is not None and not spec.only_in_chats:
             placed = (spec.chat_text.replace("{n}", str(n)) for n in range(1, count + 1))
             yield Probe(f"prompt with {name}", {"prompt": f"{''.join(placed)}{_QUESTION}"}, images)
 
@@ -146,9 +146,11 @@ def _wrong(model: ResolvedModel, images: Sequence[ImageSize], routing: Routing) 
             return f"image {placed.item + 1} {wrong}"
         end = placed.offset + placed.length
         features[placed.offset : end] |= _is_embed(placed)
-    image_token_id = token_ids_of_spec(model).get("image")
-    if image_token_id is not None and not np.array_equal(features, ids == image_token_id):
-        found, wanted = int((ids == image_token_id).sum()), int(features.sum())
+    known = set(token_ids_of_spec(model).values())
+    fills = set(ids[features].tolist())
+    filled = np.isin(ids, list(fills & known))
+    if known and not np.array_equal(features, filled):
+        found, wanted = int(filled.sum()), int(features.sum())
         return f"has {found} image tokens, and {wanted} positions for features, not the same ones"
     return None
 
