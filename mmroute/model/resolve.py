@@ -399,8 +399,13 @@ class _Resolver:
             return adapter.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
-            name = str(first["loc"][0]) if first["loc"] else spec.geometry
             wanted = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+            if not first["loc"]:
+                raise ModelError(
+                    Reason.INVALID_CONFIG_FIELD,
+                    f"{self.files.name}: {spec.geometry} needs {wanted}, found {shown(values)}.",
+                ) from error
+            name = str(first["loc"][0])
             raise self._invalid(name, values.get(name), wanted) from error
 
     def _placement(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:

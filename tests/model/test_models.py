@@ -133,6 +133,18 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         "small-qwen2.5-vl", edit("config.json", image_token_id=3),
         Reason.CONTRADICTORY_CONFIG, "config.json:image_token_id",
     ),
+    "resolutions of two kinds": (
+        "small-llava-next", edit("preprocessor_config.json", image_grid_pinpoints=[[336, 336]]),
+        Reason.CONTRADICTORY_CONFIG, "preprocessor_config.json:image_grid_pinpoints",
+    ),
+    "resolutions below a tile": (
+        "small-llava-next",
+        lambda files: [
+            files[name].update(image_grid_pinpoints=[[1, 1]])
+            for name in ("config.json", "preprocessor_config.json")
+        ],
+        Reason.INVALID_CONFIG_FIELD, "anyres needs resolutions of at least",
+    ),
     "image token is split": (
         "small-qwen2-vl", edit("tokenizer_config.json", added_tokens_decoder={}),
         Reason.SPECIAL_TOKEN_SPLIT, "<|image_pad|>",
