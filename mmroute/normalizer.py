@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from mmroute.batch import normalize_many
@@ -160,6 +160,51 @@ class Normalizer:
             HashReuse(fast_paths.hash_cache_bytes) if fast_paths.hash_cache_bytes else None,
             _loaded_with={**source, "links": links},
         )
+
+    def matching(
+        self,
+        backend: str,
+        *,
+        model_id: str | None = None,
+        engine_settings: EngineSettings | None = None,
+    ) -> Normalizer:
+        """The same model for other workers, as in a fleet of several engines or versions.
+
+        It is the `profile` of `Routing.block_hashes` and `Routing.page_hashes`: images are read
+        once, and the prompt is made anew only where these workers may hold another one. That is so
+        for another engine, for settings that change prompts, and for pictures that one engine
+        turns upright and the other does not.
+
+        Args:
+            backend: the engine whose behaviour is matched, such as ``vllm==0.28``.
+            model_id: the engine's own model string; default: that of the settings, else this one's.
+            engine_settings: the options it was started with.
+
+        Raises:
+            ModelError: as `from_pretrained`.
+        """
+        from mmroute.model.resolve import with_same_prompts  # jinja2, pydantic
+
+        settings = engine_settings or EngineSettings()
+        changed = {"backend": backend, "model_id": model_id, "engine_settings": engine_settings}
+        source = {**(self._loaded_with or {}), **changed}
+        other = with_same_prompts(self.model, backend, model_id, settings)
+        if other is None:
+            return _load(source)
+        return replace(self, model=other, _loaded_with=source)
+
+    def answer_again(self, routing: Routing) -> Routing:
+        """The answer to the request of a routing, as the workers of this normalizer hold it.
+
+        Args:
+            routing: exact, made by a normalizer of the same model in this process.
+
+        Raises:
+            ValueError: it was made by another process, or by a server.
+        """
+        from mmroute.mixed_fleet import answer_again  # rarely needed
+
+        return answer_again(routing, self.model, links=self.links, hash_reuse=self.hash_reuse)
 
     def normalize(self, **fields: Unpack[RequestFields]) -> Routing:
         """The token IDs of one request. Nothing a client put into it raises.

@@ -26,7 +26,15 @@ from mmroute.request_items import check_decoded, given_items, items_of_parts
 from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
 
-__all__ = ["Prepared", "answer", "expand", "geometry_of", "prepare", "text_prefix"]
+__all__ = [
+    "Prepared",
+    "answer",
+    "expand",
+    "frames_of",
+    "geometry_of",
+    "prepare",
+    "text_prefix",
+]
 
 _Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 _IMAGES: Final = frozenset({Modality.IMAGE})
@@ -61,7 +69,7 @@ def answer(
             prepared.request,
             prepared.items,
             expansion.placeholders,
-            lambda video: _frames(prepared.geometries, video),
+            lambda video: frames_of(prepared.geometries, video),
         )
         if watch is not None:
             watch.lap(Stage.IDENTIFY)
@@ -80,6 +88,7 @@ def answer(
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _reuse=hash_reuse,
+        asked=(model, request, prepared),
     )
 
 
@@ -129,7 +138,7 @@ def prepare(
         return Prepared(request, ids, items, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
     if not items.keys() <= _IMAGES:  # images alone were added up when they were read
-        check_decoded(items, model.engine, lambda video: len(_frames(geometries, video).indices))
+        check_decoded(items, model.engine, lambda video: len(frames_of(geometries, video).indices))
     insertions = _insertions(model, geometries, items, len(ids))
     if watch is not None:
         watch.lap(Stage.COUNT)
@@ -328,6 +337,7 @@ def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
     )
 
 
-def _frames(geometries: _Geometries, video: VideoSize) -> Frames:
+def frames_of(geometries: _Geometries, video: VideoSize) -> Frames:
+    """The frames of a video that the engine decodes."""
     geometry: VideoGeometry = geometries[Modality.VIDEO]  # type: ignore[assignment]  # of a video
     return geometry.frames(video)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeAlias, cast
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -22,10 +23,14 @@ from mmroute.items import (
 from mmroute.request import Lora, Request, RequestFields
 from mmroute.routing import Routing
 
+if TYPE_CHECKING:
+    from mmroute.normalizer import Normalizer
+
 __all__ = [
     "Answer",
     "RequestLine",
     "answer_line",
+    "answer_line_for_each",
     "blocks_answer",
     "json_object",
     "request_of",
@@ -137,12 +142,42 @@ def answer_line(
         found = value.get("id")
         line_id = found if isinstance(found, str) or type(found) is int else None
         routing = answer_of(request_of(value))
+    except InexactError as inexact:
+        routing = Routing(reason=inexact.reason, message=str(inexact))
+    return {"id": line_id, **_answered(routing, answer)}
+
+
+def answer_line_for_each(
+    line: str | bytes, fleet: Mapping[str, Normalizer], answer: Answer
+) -> dict[str, Any]:
+    """The answers to one line for several kinds of workers, by their names.
+
+    Args:
+        line: a JSON object.
+        fleet: normalizers of one model.
+        answer: what an exact answer says of its routing.
+    """
+
+    def answer_of(request: Request) -> Routing:
+        routings = (normalizer.answer(request) for normalizer in fleet.values())
+        first = next(routings)
+        return first if first.exact else next(filter(attrgetter("exact"), routings), first)
+
+    def answer_all(routing: Routing) -> dict[str, Any]:
+        each = {name: normalizer.answer_again(routing) for name, normalizer in fleet.items()}
+        return {"backends": {name: _answered(found, answer) for name, found in each.items()}}
+
+    return answer_line(line, answer_of, answer_all)
+
+
+def _answered(routing: Routing, answer: Answer) -> dict[str, Any]:
+    try:
         if routing.reason is None:
-            return {"id": line_id, "exact": True, **answer(routing)}
+            return {"exact": True, **answer(routing)}
         reason, message = routing.reason, routing.message
     except InexactError as inexact:
         reason, message = inexact.reason, str(inexact)
-    return {"id": line_id, "exact": False, "reason": reason.value, "message": message}
+    return {"exact": False, "reason": reason.value, "message": message}
 
 
 def tokens_answer(routing: Routing) -> dict[str, Any]:

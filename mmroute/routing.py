@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from mmroute.errors import InexactError, ModelIdWarning, Reason
 from mmroute.geometry import TokenIds
@@ -32,9 +32,13 @@ from mmroute.hashing.reuse import HashReuse
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.items import Identity, IdentitySource, Modality
 from mmroute.placement import PlaceholderRange
-from mmroute.request import Lora
+from mmroute.request import Lora, Request
 
-__all__ = ["PlacedItem", "Routing"]
+if TYPE_CHECKING:
+    from mmroute.model.resolved import ResolvedModel
+    from mmroute.pipeline import Prepared
+
+__all__ = ["PlacedItem", "Profile", "Routing"]
 
 
 _DEFAULT_HASHING: Final = Hashing()
@@ -52,6 +56,13 @@ class PlacedItem(NamedTuple):
     identity: Identity | None
 
 
+class Profile(Protocol):
+    """Some workers of a model; `mmroute.Normalizer` is one."""
+
+    def answer_again(self, routing: Routing, /) -> Routing:
+        """The answer to the request of a routing, as these workers hold it."""
+
+
 @dataclass(slots=True, eq=False)
 class Routing:
     """The answer to one request: exact token IDs, or the reason why there are none.
@@ -67,6 +78,8 @@ class Routing:
         reason: None if exact.
         message: what was found, and what to do; empty if exact.
         hashing: what block hashes depend on beside it, by the engine's settings and defaults.
+        asked: what it was made of, for `profile` of its hashes; None if another process or a
+            server made it.
     """
 
     placeholders: tuple[PlaceholderRange, ...] = ()
@@ -79,6 +92,7 @@ class Routing:
     _token_ids: TokenIds | None = field(default=None, repr=False)
     _unexpanded: TokenIds | None = field(default=None, repr=False)
     _reuse: HashReuse | None = field(default=None, repr=False)
+    asked: tuple[ResolvedModel, Request, Prepared] | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: all but the cache of the normalizer it came from."""
@@ -148,6 +162,7 @@ class Routing:
         block_size: int | None = None,
         seed: str | None = None,
         previous: BlockHashes | None = None,
+        profile: Profile | None = None,
     ) -> BlockHashes:
         """The hashes vLLM computes for the full blocks of this prompt, and publishes.
 
@@ -160,6 +175,8 @@ class Routing:
             previous: hashes of an earlier prompt of the same conversation. Blocks at the
                 beginning that are the same in both are not hashed again. None: the
                 normalizer's own cache is asked for one (`FastPaths.hash_cache_bytes`).
+            profile: of which workers; None for those whose normalizer made the routing. See
+                `Normalizer.matching`.
 
         Raises:
             InexactError: the request is inexact; `image_identity_unknown` if only the size is
@@ -168,6 +185,10 @@ class Routing:
             ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
                 positive integer.
         """
+        if profile is not None:
+            return profile.answer_again(self).block_hashes(
+                algorithm, block_size=block_size, seed=seed, previous=previous
+            )
         defaults = self.hashing
         algorithm = defaults.algorithm if algorithm is None else algorithm
         seed = defaults.seed if seed is None else seed
@@ -198,17 +219,20 @@ class Routing:
             previous=previous,
         )
 
-    def page_hashes(self, page_size: int) -> PageHashes:
+    def page_hashes(self, page_size: int, *, profile: Profile | None = None) -> PageHashes:
         """The hashes SGLang computes for the full pages of this prompt, and publishes.
 
         Args:
             page_size: the server's ``--page-size``, in tokens.
+            profile: as for `block_hashes`.
 
         Raises:
             InexactError: the request is inexact, or has a LoRA adapter; `image_identity_unknown`
                 if the number by which the worker tells an image from others is not known.
             ValueError: `page_size` is no positive integer.
         """
+        if profile is not None:
+            return profile.answer_again(self).page_hashes(page_size)
         if self.lora is not None:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,

@@ -63,17 +63,23 @@ def add_command(
     return parser
 
 
-def model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says which model is meant."""
+def model_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add what says which model is meant, and what `engine_arguments` does."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
-    engine_arguments(parser)
+    engine_arguments(parser, several=several)
 
 
-def engine_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a model's engine was started."""
-    parser.add_argument(
-        "--backend", default=DEFAULT_BACKEND, help="engine to match (default: %(default)s)"
-    )
+def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add what says how a model's engine was started, or which of several."""
+    engine = f"engine to match, such as vllm==0.28 (default: {DEFAULT_BACKEND})"
+    if several:
+        parser.add_argument(
+            "--backend",
+            action="append",
+            help=f"{engine}; repeatable: each line is answered for every one, by its name",
+        )
+    else:
+        parser.add_argument("--backend", default=DEFAULT_BACKEND, help=engine)
     parser.add_argument(
         "--model-id",
         metavar="NAME",

@@ -31,7 +31,13 @@ from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
-from mmroute.request_lines import Answer, answer_line, blocks_answer, tokens_answer
+from mmroute.request_lines import (
+    Answer,
+    answer_line,
+    answer_line_for_each,
+    blocks_answer,
+    tokens_answer,
+)
 from mmroute.tokenizers.loading import load_tokenizer
 
 __all__ = ["add_blocks", "add_tokens"]
@@ -86,6 +92,9 @@ one answer per output line, in order:
   {"id": "a", "exact": true, "block_hashes": ["9f...", ...], "image_identities": ["ed...", ...],
    "image_identity_sources": ["content_hash", ...]}   ("uuid", "uuid_hash", "content_hash")
   {"id": "b", "exact": false, "reason": "image_identity_unknown", "message": "..."}
+with several --backend, under the name of each:
+  {"id": "a", "exact": true, "backends": {"vllm": {"exact": true, "block_hashes": [...], ...},
+   "vllm==0.28": {"exact": false, "reason": "...", "message": "..."}}}
 """
 _TEXT_EXAMPLE = """
 one text, shown as its tokens:
@@ -167,7 +176,7 @@ def add_blocks(commands: Commands) -> None:
         _blocks,
         epilog=_REQUESTS_HELP + _BLOCKS_ANSWERS + _EXIT_STATUS,
     )
-    model_arguments(blocks)
+    model_arguments(blocks, several=True)
     _request_arguments(blocks)
     blocks.add_argument(
         "--algorithm",
@@ -252,22 +261,19 @@ def _answer_requests(
     with contextlib.ExitStack() as files:
         try:
             requests = _requests(files, arguments.input)
-            normalizer = Normalizer.from_pretrained(
-                arguments.model,
-                backend=arguments.backend,
-                model_id=arguments.model_id,
-                revision=arguments.revision,
-                engine_settings=settings,
-                links=links,
-                fast_paths=FastPaths(encoder=arguments.encoder),
-            )
+            fleet = _fleet(arguments, settings, links)
             answers = _answers(files, arguments.output)
         except OSError as error:
             print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
             return EXIT_USAGE
+        if len(fleet) > 1:
+            answer_of = functools.partial(answer_line_for_each, fleet=fleet, answer=answer)
+        else:
+            (normalizer,) = fleet.values()
+            answer_of = functools.partial(answer_line, answer_of=normalizer.answer, answer=answer)
         inexact: Counter[str] = Counter()
         for number, line in _with_progress(requests):
-            found = answer_line(line, normalizer.answer, answer)
+            found = answer_of(line)
             if found["id"] is None:
                 found["line"] = number
             if not found["exact"]:
@@ -279,6 +285,30 @@ def _answer_requests(
     counted = ", ".join(f"{reason} {count}" for reason, count in inexact.most_common())
     print(f"mmroute: {inexact.total()} without an exact answer: {counted}", file=sys.stderr)
     return _EXIT_INEXACT if arguments.fail_on_inexact else 0
+
+
+def _fleet(
+    arguments: argparse.Namespace, settings: EngineSettings, links: ImageLinks | None
+) -> dict[str, Normalizer]:
+    """The normalizer of each backend, by its name."""
+    named = arguments.backend
+    names = dict.fromkeys([named] if isinstance(named, str) else named or [DEFAULT_BACKEND])
+    first, *others = names
+    normalizer = Normalizer.from_pretrained(
+        arguments.model,
+        backend=first,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+        engine_settings=settings,
+        links=links,
+        fast_paths=FastPaths(encoder=arguments.encoder),
+    )
+    fleet = {first: normalizer}
+    for name in others:
+        # The settings are vLLM's; other engines have none.
+        own = settings if name.startswith("vllm") else None
+        fleet[name] = normalizer.matching(name, model_id=arguments.model_id, engine_settings=own)
+    return fleet
 
 
 def _links(arguments: argparse.Namespace) -> ImageLinks | None:

@@ -19,6 +19,10 @@ __all__ = ["EngineSettings"]
 _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
              "max_decoded_bytes")  # fmt: skip
 
+_OF_HASHES: Final = ("model", "served_names", "block_size", "hash_block_size", "hash_algorithm",
+              "hash_seed", "identity_algorithm", "lora_in_identities", "loras", "hashes_refused",
+              "without_effect")  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -131,6 +135,12 @@ class EngineSettings:
             ModelError: as `from_args`.
         """
         return cls.from_args("", config=path)
+
+    def of_prompts(self) -> EngineSettings:
+        """Without what changes identities and block hashes alone."""
+        plain = EngineSettings()
+        same = {name: getattr(plain, name) for name in _OF_HASHES}
+        return replace(self, **same)
 
     def applied_to(self, engine: EngineProfile) -> EngineProfile:
         """The engine under these settings."""

@@ -32,7 +32,7 @@ from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.model import load_model_tokenizer
 
-__all__ = ["resolve_files", "resolve_model"]
+__all__ = ["resolve_files", "resolve_model", "with_same_prompts"]
 
 
 def resolve_model(
@@ -66,6 +66,40 @@ def resolve_model(
     family = match_family(files)
     given = model_id or (None if settings.offline else settings.model)
     return resolve_files(files, family, engine, given, fast_paths=fast_paths, settings=settings)
+
+
+def with_same_prompts(
+    model: ResolvedModel, backend: str, model_id: str | None, settings: EngineSettings
+) -> ResolvedModel | None:
+    """The model for other workers whose prompts are the same; None if they may differ.
+
+    Args:
+        model: that is loaded.
+        backend: name of an engine profile.
+        model_id: the engine's model string; default: that of the settings, else of `model`.
+        settings: what the engine was started with.
+
+    Raises:
+        ModelError: `unknown_backend`.
+    """
+    engine = find_engine(backend)
+    same = engine.load_chat is model.engine.load_chat
+    if not same or settings.of_prompts() != model.settings.of_prompts():
+        return None
+    given = model_id or (None if settings.offline else settings.model)
+    return dataclasses.replace(
+        model,
+        engine=settings.applied_to(engine),
+        settings=settings,
+        model_id=given or model.model_id,
+        hashing=configured_hashing(
+            dataclasses.replace(engine.hashing, unnamed_in=model.hashing.unnamed_in),
+            settings,
+            hybrid=model.family.hybrid,
+            model_id=given or model.model_id,
+            guessed=given is None and model.hashing.guessed,
+        ),
+    )
 
 
 def resolve_files(

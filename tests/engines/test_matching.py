@@ -1,0 +1,112 @@
+"""One normalization for workers of several engines, versions and model strings."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from image_cases import image_files
+
+from mmroute import EngineSettings, ImageSize, InexactError, Normalizer, Routing, read_image
+from mmroute.cli import main
+
+QWEN = "small-qwen2.5-vl"
+FILES = image_files()
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("vllm==0.32", {}),
+    ("vllm==0.28", {"model_id": "/models/qwen"}),
+    ("vllm==0.23", {}),
+    ("vllm==0.15", {}),
+    ("vllm", {"model_id": "another/name"}),
+    ("vllm", {"engine_settings": EngineSettings(model="third/name", block_size=32)}),
+    ("vllm", {"engine_settings": EngineSettings(content_format="string")}),
+    ("sglang", {}),
+]
+
+
+def asked(name: str) -> dict[str, Any]:
+    text = {"type": "text", "text": "What is this? " * 9}
+    image = {"type": "image", "uuid": "00000000deadbeef"} if name == "named" else {"type": "image"}
+    file = read_image(FILES["jpeg" if name == "named" else name])
+    return {"messages": [{"role": "user", "content": [image, text]}], "images": [file]}
+
+
+def hashes_of(routing: Routing, profile: Normalizer | None = None) -> list[str] | str:
+    pages = (profile.model.hashing if profile is not None else routing.hashing).pages
+    try:
+        if pages:
+            return routing.page_hashes(16, profile=profile).hex()
+        return routing.block_hashes(seed="0", profile=profile).hex()
+    except InexactError as inexact:
+        return inexact.reason
+
+
+@pytest.mark.parametrize("name", ["named", "jpeg", "png-rgba", "png-rgb-trns", "jpeg-exif-6"])
+@pytest.mark.parametrize(("backend", "more"), OTHERS)
+def test_hashes_are_those_of_a_normalizer_of_its_own(
+    small_model: Callable[[str], Path], backend: str, more: dict[str, Any], name: str
+) -> None:
+    model = small_model(QWEN)
+    first = Normalizer.from_pretrained(model, model_id="org/model")
+    routing = first.normalize(**asked(name))
+    default = {"model_id": "org/model"} if "engine_settings" not in more else {}
+    own = Normalizer.from_pretrained(model, backend=backend, **{**default, **more})
+    expected = hashes_of(own.normalize(**asked(name)))
+    assert hashes_of(routing, first.matching(backend, **more)) == expected
+
+
+@pytest.mark.parametrize(("name", "shared"), [("jpeg", True), ("jpeg-exif-6", False)])
+def test_the_prompt_is_computed_once_where_it_is_the_same(
+    small_model: Callable[[str], Path], name: str, *, shared: bool
+) -> None:
+    first = Normalizer.from_pretrained(small_model(QWEN))
+    routing = first.normalize(**asked(name))
+    upright = first.matching("vllm==0.28").answer_again(routing)
+    assert upright.token_ids is routing.token_ids
+    as_stored = first.matching("vllm==0.23").answer_again(routing)
+    assert (as_stored.token_ids is routing.token_ids) == shared
+    # A picture that is turned in one engine only has the tokens of another size there.
+    stored = {**asked(name), "images": [ImageSize(93, 31) if shared else ImageSize(86, 24)]}
+    assert as_stored.token_ids.tolist() == first.normalize(**stored).token_ids.tolist()
+
+
+def test_a_routing_of_another_process_knows_no_other_workers(
+    small_model: Callable[[str], Path],
+) -> None:
+    first = Normalizer.from_pretrained(small_model(QWEN))
+    copy = pickle.loads(pickle.dumps(first.normalize(**asked("named"))))
+    assert copy.block_hashes()
+    with pytest.raises(ValueError, match="another process"):
+        copy.block_hashes(profile=first.matching("vllm==0.28"))
+
+
+def test_a_line_is_answered_for_every_backend(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    prompt = "<|vision_start|><|image_pad|><|vision_end|>" + "What is this? " * 9
+    image = {"width": 64, "height": 48, "uuid": "00000000deadbeef"}
+    lines = [
+        {"id": "both", "prompt": prompt, "images": [image]},
+        {"id": "one", "prompt": prompt, "images": [{"width": 64, "height": 48}]},
+        {"id": "none", "prompt": prompt},
+    ]
+    requests, answers = tmp_path / "requests", tmp_path / "answers"
+    requests.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    options = ["--input", str(requests), "--output", str(answers), "--block-size", "16"]
+    model = str(small_model(QWEN))
+    names = ("vllm", "vllm==0.28", "sglang")
+    backends = [option for name in names for option in ("--backend", name)]
+    assert main(["blocks", model, *backends, "--hash-seed", "0", *options]) == 0
+    both, one, none = map(json.loads, answers.read_text().splitlines())
+    assert list(both["backends"]) == [*names]
+    for name in names:
+        assert main(["blocks", model, "--backend", name, "--hash-seed", "0", *options]) == 0
+        alone = json.loads(answers.read_text().splitlines()[0])
+        assert both["backends"][name] == {k: v for k, v in alone.items() if k != "id"}
+    unnamed = {"exact": False, "reason": "image_identity_unknown"}
+    assert all(found.items() >= unnamed.items() for found in one["backends"].values())
+    assert none["exact"]
