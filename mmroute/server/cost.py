@@ -32,6 +32,7 @@ _CHARACTERS_PER_PICTURE: Final = 512
 _CHARACTERS_PER_PROMPT: Final = 256
 _SLICE: Final = 1 << 20
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
+_NONE: Final[frozenset[str]] = frozenset()
 _DATA: Final = b";base64,"
 _DATA_URL: Final = b'"data:'
 _LONGEST_TYPE: Final = 128
@@ -107,8 +108,9 @@ def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
 
 
 def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
-    text = _characters((request.tools, request.chat_template_kwargs))
-    pictures = items = links = 0
+    text = pictures = items = links = 0
+    if request.tools or request.chat_template_kwargs:
+        text += _characters((request.tools, request.chat_template_kwargs))
     for message in request.messages:
         content = message.get("content")
         if isinstance(content, str):
@@ -116,25 +118,24 @@ def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
         if len(message) > _ROLE_AND_CONTENT:
             text += _characters(value for name, value in message.items() if name != "content")
         for part in content if isinstance(content, list) else ():
-            url = _url_of(part)
-            if url is None:
+            linked = _LINKED.intersection(part) if isinstance(part, dict) else _NONE
+            if not linked or len(part) > len(linked) + 1:
                 text += _characters((part,))
-            elif url[:5].lower() == "data:" and url.isascii():
-                pictures += len(url)
-                items += _CHARACTERS_PER_PICTURE
-            elif url[:5].lower() == "data:":
-                text += len(url)
-            else:
-                links += 1
+            for url in [_url(part[name]) for name in linked]:
+                if url[:5].lower() != "data:":
+                    links += bool(url)
+                elif url.isascii():
+                    pictures += len(url)
+                    items += _CHARACTERS_PER_PICTURE
+                else:
+                    text += len(url)
     return Cost(text, pictures, items, links)
 
 
-def _url_of(part: object) -> str | None:
-    """The link of a picture, video or sound, in any of the forms that are read."""
-    name = next(iter(_LINKED & part.keys()), "") if isinstance(part, dict) else ""
-    link = part.get(name) if isinstance(part, dict) else None
+def _url(link: object) -> str:
+    """Of a picture, video or sound, in any of the forms that are read."""
     url = link.get("url") if isinstance(link, dict) else link
-    return url if isinstance(url, str) else None
+    return url if isinstance(url, str) else ""
 
 
 def _of_prompts(prompt: str | list[Any] | None) -> Cost:
@@ -146,7 +147,7 @@ def _of_prompts(prompt: str | list[Any] | None) -> Cost:
 
 
 def _characters(values: Iterable[object]) -> int:
-    """Of all strings within, and one for each value."""
+    """Of all strings within but pictures, and one for each value."""
     total, pending = 0, list(values)
     while pending:
         value = pending.pop()
@@ -155,7 +156,7 @@ def _characters(values: Iterable[object]) -> int:
             total += len(value)
         elif isinstance(value, dict):
             pending += value
-            pending += value.values()
+            pending += [v for name, v in value.items() if name not in _LINKED]
         elif isinstance(value, list):
             pending += value
     return total

@@ -70,13 +70,13 @@ def result_of(
     inexact: Reason | None = None,
 ) -> HandlerResult:
     """A result with the numbers of the prompts it was made of."""
-    placed = [range_ for routing in routings for range_ in routing.placeholders]
+    lengths = [item.placeholder.length for routing in routings for item in routing.items]
     return HandlerResult(
         body,
         model=loaded.name,
-        tokens=sum(len(routing.token_ids) for routing in routings),
-        images=len(placed),
-        image_tokens=sum(range_.length for range_ in placed),
+        tokens=sum([len(routing.token_ids) for routing in routings]),
+        images=len(lengths),
+        image_tokens=sum(lengths),
         headers=headers or {},
         inexact=inexact,
     )

@@ -6,6 +6,7 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/render/serving.py``, ``renderers/par
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.engines.vllm.defaults import own_template_kwargs
@@ -230,13 +231,12 @@ def _are_ids(given: object) -> bool:
 
 
 def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
-    own = own_template_kwargs(
-        Request(
-            chat_template_kwargs=request.chat_template_kwargs or {},
-            reasoning_effort=request.reasoning_effort,
-            documents=request.documents,
+    own: Mapping[str, Any] = request.chat_template_kwargs or {}
+    effort, documents = request.reasoning_effort, request.documents
+    if effort is not None or documents is not None:
+        own = own_template_kwargs(
+            Request(chat_template_kwargs=own, reasoning_effort=effort, documents=documents)
         )
-    )
     kwargs = {
         # A default of vLLM's own, for every model.
         "cohere_format": "cmd4",

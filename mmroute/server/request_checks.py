@@ -21,6 +21,13 @@ _CONSTRAINTS: Final = ("json", "regex", "choice")
 _TOOL_CHOICES: Final = ("auto", "required")
 _MOST_PROMPTS: Final = 1024
 _COMPLETION_TOKENS: Final = 16
+# All other fields of a chat have a kind, and nothing else to check.
+_LOOKED_AT: Final = frozenset({
+    "add_generation_prompt", "continue_final_message", "tools", "tool_choice",
+    "structured_outputs", "logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids",
+    "use_beam_search", "stream", "stream_options", "response_format", "cache_salt",
+    "return_mm_kwargs",
+})  # fmt: skip
 
 
 def check_chat(body: dict[str, Any]) -> dict[str, Any]:
@@ -31,6 +38,8 @@ def check_chat(body: dict[str, Any]) -> dict[str, Any]:
     """
     listed = isinstance(body.get("messages", []), list | str | dict)
     require(listed, "`messages` must be a list.")
+    if _LOOKED_AT.isdisjoint(body):  # as most chats are
+        return body
     check_generation_prompt(body)
     _check_tools(body)
     constraints = _constraints(body, None)

@@ -33,6 +33,8 @@ from server_helpers import (
 from mmroute.net.links import ImageLinks
 from mmroute.pipeline import prepare
 from mmroute.server.app import create_app
+from mmroute.server.cost import check_body
+from mmroute.server.errors import ApiError
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
@@ -89,6 +91,26 @@ def test_a_link_is_followed_in_a_thread_however_it_is_spelled(
     with serving(models, ServerSettings(links=links)) as client:
         client.post(CHAT, content=raw, headers=JSON)
     assert threads == ["mmroute-links"]
+
+
+def test_a_link_beside_another_is_followed_in_a_thread(models: Models, threads: list[str]) -> None:
+    """Whatever the part says it is, and whichever of its links is read."""
+    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=0.2)
+    link, data = {"url": "http://127.0.0.1:9/a.png"}, {"url": png_url(8, 8)}
+    with serving(models, ServerSettings(links=links)) as client:
+        for kind, other in (("image_url", "video_url"), ("video_url", "image_url")):
+            part = {"type": "image_url", kind: link, other: data, "audio_url": data}
+            client.post(CHAT, json={"messages": [{"role": "user", "content": [part]}]})
+    assert set(threads) == {"mmroute-links"}
+
+
+def test_many_small_pieces_of_data_urls_are_found_in_time() -> None:
+    """Each of them costs a search; more than a few thousand are counted as text."""
+    raw = b'{"prompt": ["' + b'data:;base64,", "' * 500_000 + b'"]}'
+    began = time.thread_time()
+    with pytest.raises(ApiError, match="commas"):
+        check_body(raw, ServerSettings())
+    assert time.thread_time() - began < 2  # of the processor
 
 
 @pytest.mark.parametrize(
