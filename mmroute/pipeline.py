@@ -231,6 +231,9 @@ def _chat_ids(
 ) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
     chat = model.engine.parse_chat(request)
+    if model.family.drops_items:
+        chat = chat._replace(media={})
+        request = request._replace(images=(), videos=(), audios=())
     for modality, parts in chat.media.items():
         _rules(model, modality, len(parts))
     items = items_of_parts(chat.media, request, model.engine, links)

@@ -240,6 +240,8 @@ class FamilySpec(_Strict):
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
     chat: str = "template"
     """How the engine renders chats; see `mmroute.engines`."""
+    drops_items: bool = False
+    """Whether the engine leaves out the items of chats, and says nothing."""
     hybrid: bool = False
     """Whether layers with a state stand among those with attention: the engine then chooses the
     number of tokens under one block hash itself."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.errors import InexactError
+from mmroute.errors import InexactError, Reason
 from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
 from mmroute.parity.tokenizer_causes import telling_texts
+from mmroute.pipeline import answer
 from mmroute.request import Request
 
 __all__ = [
@@ -18,9 +19,9 @@ __all__ = [
     "WHITESPACE",
     "as_prompt",
     "conversations",
-    "has_template",
     "own_texts",
     "part",
+    "takes_chats",
     "user",
 ]
 
@@ -67,6 +68,7 @@ _CALL: Final[Mapping[str, Any]] = {
     "type": "function",
     "function": {"name": "lookup", "arguments": '{"q": "<ü>", "n": [1, 2.50]}'},
 }
+_WITHOUT_CHATS: Final = (Reason.CHAT_TEMPLATE_MISSING, Reason.CHAT_RENDERER_UNSUPPORTED)
 _MOST_SPECIAL: Final = 4
 _SIZES: Final = ((640, 480), (90, 230), (500, 300))
 
@@ -103,10 +105,10 @@ def conversations(model: ResolvedModel) -> Iterator[Case]:
     yield from _rendered(model)
 
 
-def has_template(model: ResolvedModel) -> bool:
+def takes_chats(model: ResolvedModel) -> bool:
     """Whether the model can be asked in chats at all."""
-    templates = model.chat.templates
-    return templates is None or bool(templates)
+    hello = Request(messages=[{"role": "user", "content": "Hi"}])
+    return answer(model, hello).reason not in _WITHOUT_CHATS
 
 
 def as_prompt(model: ResolvedModel, request: Mapping[str, Any]) -> _Request:

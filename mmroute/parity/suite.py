@@ -20,9 +20,9 @@ from mmroute.parity.conversations import (
     WHITESPACE,
     as_prompt,
     conversations,
-    has_template,
     own_texts,
     part,
+    takes_chats,
     user,
 )
 from mmroute.request_lines import request_of
@@ -63,7 +63,7 @@ def built_in_cases(model: ResolvedModel) -> list[Case]:
         )
         for found in boundary_sizes(rules.geometry, model.context(0))
     ]
-    if has_template(model):
+    if takes_chats(model):
         return sizes + cases
     return [_without_chat(model, case) for case in sizes + cases]
 
@@ -77,7 +77,7 @@ def _without_chat(model: ResolvedModel, case: Case) -> Case:
 def random_cases(model: ResolvedModel, count: int, seed: int = 0) -> Iterator[Case]:
     """Random conversations and sizes; the same ones for the same model and seed."""
     source = _Random(model, seed)
-    chats = has_template(model)
+    chats = takes_chats(model)
     for number in range(count):
         case = Case(f"random-{seed}-{number}", "random", source.request())
         yield case if chats else _without_chat(model, case)

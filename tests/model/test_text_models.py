@@ -15,7 +15,7 @@ from openai_harmony import load_harmony_encoding
 from paths import real_models
 from small_vocabularies import SPECIALS, byte_pairs, written
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import EngineSettings, ImageSize, Normalizer
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import known_families
@@ -228,6 +228,9 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
         "<|start|>assistant"
     )
     assert "Hm." not in text
+    shown = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Hi"}]}
+    routing = normalizer.normalize(messages=[shown], images=[ImageSize(9, 9)])
+    assert encoding.decode(routing.token_ids.tolist()).count("<|message|>Hi<|end|>") == 1
     refused = normalizer.normalize(messages=messages, reasoning_effort="none")
     assert refused.reason == Reason.INVALID_REQUEST
     assert normalizer.normalize(prompt_token_ids=[1, 2]).token_ids.tolist() == [1, 2]
