@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from mmroute.errors import invalid, shown
 
@@ -202,8 +202,7 @@ class IdentitySource(StrEnum):
     """What a server says of it; of what it was made, it does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The string by which an engine tells an item from others.
 
     Attributes:

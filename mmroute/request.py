@@ -155,8 +155,10 @@ class Request(NamedTuple):
         for name in _KWARGS:
             if (kwargs := getattr(self, name)) or type(kwargs) is not dict:
                 _check_object(name, kwargs)
-        _check_media_io(self.media_io_kwargs)
-        _check_lora(self.lora)
+        if self.media_io_kwargs or self.mm_hashes is not _NO_ITEMS or self.lora is not None:
+            _check_media_io(self.media_io_kwargs)
+            _check_list("mm_hashes", self.mm_hashes)
+            _check_lora(self.lora)
 
 
 class RequestFields(TypedDict, total=False):
@@ -205,6 +207,11 @@ def integers(name: str, values: object) -> list[int]:
 def _check_object(name: str, kwargs: object) -> None:
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise invalid(f"{name} must be an object, found {shown(kwargs)}")
+
+
+def _check_list(name: str, values: object) -> None:
+    if not isinstance(values, list | tuple):
+        raise invalid(f"{name} must be a list, found {shown(values)}")
 
 
 def _check_media_io(of_modalities: Mapping[str, object]) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-
-from mmroute.errors import InexactError, Reason, did_you_mean, invalid, problem, shown
+from mmroute.errors import InexactError, Reason, did_you_mean, invalid, shown
 from mmroute.hash_forms import BlockForm
 from mmroute.items import (
     AudioLength,
     ImageSize,
+    Item,
     Modality,
     VideoSize,
     audio_length,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "RequestLine",
     "answer_line",
     "answer_line_for_each",
     "blocks_answer",
@@ -50,76 +48,41 @@ _LORA_KEYS = frozenset({"lora_name", "lora_path"})
 _MISTYPED = 0.85
 
 
-def _image(value: object) -> ImageSize:
-    if not isinstance(value, Mapping):
-        raise ValueError("an image must be an object with width and height")
-    try:
-        return image_size(value.get("width"), value.get("height"), value.get("uuid"))
-    except InexactError as inexact:
-        raise ValueError(str(inexact)) from None
+def _image(value: Mapping[str, Any]) -> ImageSize:
+    return image_size(value.get("width"), value.get("height"), value.get("uuid"))
 
 
-def _video(value: object) -> VideoSize:
-    if not isinstance(value, Mapping):
-        raise ValueError("a video must be an object with width, height, num_frames and fps")
-    numbers = [value.get(name) for name in ("width", "height", "num_frames", "fps", "uuid")]
-    try:
-        return video_size(*numbers)
-    except InexactError as inexact:
-        raise ValueError(str(inexact)) from None
+def _video(value: Mapping[str, Any]) -> VideoSize:
+    return video_size(*map(value.get, ("width", "height", "num_frames", "fps", "uuid")))
 
 
-def _audio(value: object) -> AudioLength:
-    if not isinstance(value, Mapping):
-        raise ValueError("audio must be an object with num_samples and sampling_rate")
-    try:
-        return audio_length(value.get("num_samples"), value.get("sampling_rate"), value.get("uuid"))
-    except InexactError as inexact:
-        raise ValueError(str(inexact)) from None
+def _audio(value: Mapping[str, Any]) -> AudioLength:
+    return audio_length(value.get("num_samples"), value.get("sampling_rate"), value.get("uuid"))
 
 
-def _lora(value: object) -> Lora | None:
-    if value is None:
-        return None
+_ITEMS: Final[Mapping[str, Callable[[Mapping[str, Any]], Item]]] = {
+    "images": _image,
+    "videos": _video,
+    "audios": _audio,
+}
+
+
+def _items(name: str, values: object) -> list[Item]:
+    if not isinstance(values, list):
+        raise invalid(f"{name} must be a list of objects, found {shown(values)}")
+    for index, value in enumerate(values):
+        if not isinstance(value, Mapping):
+            raise invalid(f"{name}[{index}] must be an object, found {shown(value)}")
+    return [_ITEMS[name](value) for value in values]
+
+
+def _lora(value: object) -> Lora:
     if not isinstance(value, Mapping) or not value.keys() >= _LORA_KEYS:
-        raise ValueError(
-            'lora must be an object with "lora_name" and "lora_path", as vLLM has them'
-        )
+        raise invalid('lora must be an object with "lora_name" and "lora_path", as vLLM has them')
     number = value.get("lora_int_id", 1)
     if type(number) is not int or number < 1:
-        raise ValueError("lora_int_id must be a positive integer")
+        raise invalid("lora_int_id must be a positive integer")
     return Lora(value["lora_name"], value["lora_path"])
-
-
-class RequestLine(BaseModel):
-    """One line of ``mmroute tokens`` and ``mmroute blocks``. Unknown fields are ignored."""
-
-    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
-
-    id: str | int | None = None
-    messages: list[Any] | None = None
-    prompt: str | None = None
-    prompt_token_ids: list[Any] | None = None
-    images: list[Annotated[ImageSize, BeforeValidator(_image)]] | None = None
-    videos: list[Annotated[VideoSize, BeforeValidator(_video)]] | None = None
-    audios: list[Annotated[AudioLength, BeforeValidator(_audio)]] | None = None
-    add_special_tokens: bool = False
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[Any] | None = None
-    reasoning_effort: str | None = None
-    documents: list[Any] | None = None
-    mm_processor_kwargs: dict[str, Any] | None = None
-    media_io_kwargs: dict[str, Any] | None = None
-    mm_hashes: list[Any] | None = None
-    cache_salt: str | None = None
-    lora: Annotated[Lora | None, BeforeValidator(_lora)] = None
-
-    def request(self) -> Request:
-        """What the line asks, without its id."""
-        fields = {name: getattr(self, name) for name in self.model_fields_set - {"id"}}
-        return Request.of(cast("RequestFields", fields))
 
 
 Answer: TypeAlias = Callable[[Routing], dict[str, Any]]
@@ -140,7 +103,9 @@ def answer_line(
     try:
         value = json_object(line)
         found = value.get("id")
-        line_id = found if isinstance(found, str) or type(found) is int else None
+        if found is not None and not isinstance(found, str) and type(found) is not int:
+            raise invalid(f"id must be a text or an integer, found {shown(found)}")
+        line_id = found
         routing = answer_of(request_of(value))
     except InexactError as inexact:
         routing = Routing(reason=inexact.reason, message=str(inexact))
@@ -244,11 +209,16 @@ def request_of(value: Mapping[str, Any]) -> Request:
         raise invalid(
             f'{", ".join(misplaced)}: an adapter goes into "lora", which has its name and path'
         )
-    for name in value.keys() - RequestLine.model_fields.keys():
-        hint = did_you_mean(name, RequestLine.model_fields, cutoff=_MISTYPED)
+    for name in value.keys() - {"id", *Request._fields}:
+        hint = did_you_mean(name, Request._fields, cutoff=_MISTYPED)
         if hint:
             raise invalid(f"there is no field {shown(name)}{hint}")
-    try:
-        return RequestLine.model_validate(value).request()
-    except ValidationError as error:
-        raise invalid("; ".join(map(problem, error.errors()))) from error
+    fields: dict[str, Any] = {name: value[name] for name in Request._fields if name in value}
+    for name in _ITEMS:
+        if fields.get(name) is not None:
+            fields[name] = _items(name, fields[name])
+    if fields.get("lora") is not None:
+        fields["lora"] = _lora(fields["lora"])
+    request = Request.of(cast("RequestFields", fields))
+    request.check()
+    return request

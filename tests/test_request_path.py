@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,13 +15,23 @@ from hypothesis import strategies as st
 from image_cases import data_url, image_files
 from small_models import SMALL_MODELS
 
-from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing
+from mmroute import (
+    AudioLength,
+    ImageSize,
+    InexactError,
+    Normalizer,
+    Reason,
+    Request,
+    Routing,
+    VideoSize,
+)
 from mmroute.geometry import Replacement
 from mmroute.hash_forms import BlockForm
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
 from mmroute.placement.expansion import Insertion, find_sequence, splice
 from mmroute.placement.rendered import RenderedByTokenizer
+from mmroute.request import RequestFields
 from mmroute.request_lines import answer_line, blocks_answer, tokens_answer
 
 ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
@@ -162,6 +172,14 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
         {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"min_pixels": 1 << 62}},
         Reason.ITEM_TOO_LARGE,
     ),
+    "audio without a channel": (
+        {"prompt": "a", "audios": [AudioLength(16000, 16000, channels=0)]},
+        Reason.INVALID_REQUEST,
+    ),
+    "a frame list that is a number": (
+        {"prompt": "a", "videos": [VideoSize(8, 8, 2, 1.0, frame_list=1)]},  # type: ignore[arg-type]  # what a caller may do
+        Reason.INVALID_REQUEST,
+    ),
     "images that are objects": (
         {"messages": ASK, "images": [{"width": 1, "height": 1}]},
         Reason.INVALID_REQUEST,
@@ -236,6 +254,13 @@ def test_bad_requests_are_answered_with_a_reason(
     routing = normalizer("small-qwen2.5-vl").normalize(**request)
     assert routing.reason is reason, routing.message
     assert len(routing.message) > 15
+
+
+def test_arguments_of_normalize_are_the_fields_of_a_request() -> None:
+    fields, arguments = get_type_hints(Request), get_type_hints(RequestFields)
+    assert fields.keys() == arguments.keys()
+    for name, kind in fields.items():
+        assert arguments[name] in (kind, kind | None), name
 
 
 def test_a_prompt_may_leave_one_token_for_the_answer(

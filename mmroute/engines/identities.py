@@ -71,7 +71,7 @@ def identities_of(
         )
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:
-                identity = replace(identity, value=f"{request.lora.name}:{identity.value}")
+                identity = identity._replace(value=f"{request.lora.name}:{identity.value}")
             if not model.hashing.pages:  # SGLang keeps no processed items by that name
                 _check_same_size(identity, first_of.setdefault(identity.value, item), item)
         found.append(identity)

@@ -19,13 +19,13 @@ from mmroute.engines.running import running_engine
 from mmroute.errors import Reason, problem
 from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, refused
-from mmroute.request_lines import RequestLine
+from mmroute.request import Request
 
 __all__ = ["VectorsOracle"]
 
 _Count = Annotated[int, Field(ge=0)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
-_REQUEST_FIELDS = RequestLine.model_fields.keys() - {"id"}
+_REQUEST_FIELDS = frozenset(Request._fields)
 
 
 class _Line(BaseModel):
