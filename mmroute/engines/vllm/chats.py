@@ -147,12 +147,8 @@ def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
         ids: list[int] = replacement.token_ids.tolist()
         return ids
 
-    if Modality.IMAGE in media:
-        encoder.answer_images_with(tokens_of)
-    if Modality.AUDIO in media:
-        encoder.answer_audio_with(tokens_of)
     # Images were compared with `LLM.chat`, audio with the server.
-    return MistralChat(encoder, takes_kwargs=Modality.IMAGE in media)
+    return MistralChat(encoder.with_items(media, tokens_of), takes_kwargs=Modality.IMAGE in media)
 
 
 _HARMONY: Final = "harmony"

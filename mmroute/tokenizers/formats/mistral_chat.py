@@ -7,7 +7,8 @@ the rest, and neither pixels nor samples are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,7 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.items import AudioLength, ImageSize
+from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.model.files import what_stands_instead
 
 __all__ = ["MistralChatEncoder"]
@@ -99,16 +100,23 @@ class MistralChatEncoder:
         tokenizer: Tokenizer = self.backend.instruct_tokenizer.tokenizer
         return tokenizer
 
-    def answer_images_with(self, tokens_of: Callable[[ImageSize], list[int]]) -> None:
-        """Give the chat encoder its image tokens; once, while the model is loaded."""
-        self.backend.instruct_tokenizer.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else
+    def with_items(
+        self, media: Collection[Modality], tokens_of: Callable[[ImageSize | AudioLength], list[int]]
+    ) -> MistralChatEncoder:
+        """The same encoder, for chats with items of these modalities.
 
-    def answer_audio_with(self, tokens_of: Callable[[AudioLength], list[int]]) -> None:
-        """Likewise its audio tokens, which follow one that begins them."""
-        instruct = self.backend.instruct_tokenizer
-        if instruct.audio_encoder is not None:
+        Args:
+            media: images, audio or both.
+            tokens_of: the tokens of an item; those of audio follow one that begins them.
+        """
+        backend = copy(self.backend)
+        instruct = backend.instruct_tokenizer = copy(backend.instruct_tokenizer)
+        if Modality.IMAGE in media:
+            instruct.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else
+        if Modality.AUDIO in media and instruct.audio_encoder is not None:
             begin = instruct.audio_encoder.begin_audio_token
             instruct.audio_encoder = _CountedAudioEncoder(begin, tokens_of)  # type: ignore[assignment]  # as above
+        return MistralChatEncoder(backend)
 
     @staticmethod
     def audio_part(audio: AudioLength, *, inline: bool) -> dict[str, Any]:
