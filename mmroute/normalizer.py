@@ -13,7 +13,6 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, shown
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
-from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.pipeline import answer
 from mmroute.request import Request, RequestFields
@@ -21,6 +20,7 @@ from mmroute.routing import Routing
 from mmroute.stages import Stopwatch
 
 if TYPE_CHECKING:
+    from mmroute.model.resolved import ResolvedModel
     from mmroute.remote.normalizer import RemoteNormalizer
     from mmroute.remote.settings import Remote
 

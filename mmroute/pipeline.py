@@ -7,24 +7,26 @@ looked up here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mmroute.engines.identities import identities_of
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.geometry import AnyGeometry, TokenIds
-from mmroute.geometry.frame_sampling import Frames
-from mmroute.geometry.replacement import VideoGeometry
-from mmroute.hashing.reuse import HashReuse
 from mmroute.items import Items, Modality, VideoSize
-from mmroute.model.resolved import MediaRules, ResolvedModel
-from mmroute.net.links import ImageLinks
 from mmroute.placement import Expansion, Insertion
 from mmroute.request import Request, integers
 from mmroute.request_items import check_decoded, given_items, items_of_parts
 from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
+
+if TYPE_CHECKING:
+    from mmroute.geometry.frame_sampling import Frames
+    from mmroute.geometry.replacement import VideoGeometry
+    from mmroute.hashing.reuse import HashReuse
+    from mmroute.model.resolved import MediaRules, ResolvedModel
+    from mmroute.net.links import ImageLinks
 
 __all__ = [
     "Prepared",

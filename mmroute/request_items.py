@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from mmroute.chat.conversation import MediaPart
-from mmroute.engines.profile import EngineProfile
 from mmroute.errors import InexactError, Reason, invalid, shown
 from mmroute.images.data_url import MediaSource, is_data_url
 from mmroute.images.reading import read_image
@@ -22,10 +21,11 @@ from mmroute.items import (
     VideoFile,
     VideoSize,
 )
-from mmroute.net.links import ImageLinks
 
 if TYPE_CHECKING:
+    from mmroute.engines.profile import EngineProfile
     from mmroute.net.fetching import LinkFetcher
+    from mmroute.net.links import ImageLinks
     from mmroute.request import Request
 
 __all__ = ["check_decoded", "given_items", "items_of_parts", "left_over", "with_uuid"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.template import ChatTemplate
 from mmroute.geometry import TokenIds
 from mmroute.items import Items
 from mmroute.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.chat.template import ChatTemplate
 
 __all__ = ["Chat"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.cli.common import Commands, add_command, engine_settings, model_arguments, print_table
-from mmroute.engines import find_engine
+from mmroute.engines.known import find_engine
 from mmroute.errors import InexactError
 from mmroute.health.self_check import Check, HealthReport, load_and_check
 from mmroute.model.files import find_model

@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from mmroute.cli.common import Commands, add_command, engine_settings, model_arguments, print_table
-from mmroute.model.architectures import register
-from mmroute.model.spec import FamilySpec, known_families
-from mmroute.model.spec_files import OWN_PACKAGE
+from mmroute.engines.vllm.architectures import register
+from mmroute.model.families import known_families
+from mmroute.model.spec import OWN_PACKAGE, FamilySpec
 from mmroute.normalizer import Normalizer
 from mmroute.specs.architectures import Architecture, architectures
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -139,6 +139,8 @@ class EngineProfile:
         check_cache_salt: refuses what its API does.
         with_defaults: puts the engine's settings into a request.
         processor_kwargs: what reaches the processor.
+        why_refused: why models of some architectures are not covered, and what to do instead;
+            empty where nothing is known of them.
         only_checked_families: whether families are refused that were not checked on it.
         renders: whether its server has the render routes that ``mmroute serve`` speaks.
         read_mm_hash: what it calls an image by an entry of the request's `mm_hashes`; None where
@@ -170,6 +172,7 @@ class EngineProfile:
     check_cache_salt: Callable[[object], None]
     with_defaults: WithDefaults
     processor_kwargs: ProcessorKwargs
+    why_refused: Callable[[Sequence[object]], str]
     only_checked_families: bool = False
     renders: bool = True
     read_mm_hash: Callable[[object, IdentityForm], Identity | None] | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mmroute.engines import EngineSettings
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.hashing import Algorithm
 from mmroute.hashing.chain import compiled

@@ -18,6 +18,7 @@ from mmroute.items import Modality
 from mmroute.model.spec import FamilySpec
 
 __all__ = [
+    "check_covered",
     "check_template_kwargs",
     "check_tokenizer_mode",
     "configured_chat",
@@ -36,6 +37,27 @@ _NOT_DEFAULTS: Final = frozenset({
 })  # fmt: skip
 # A text with one of these is a template; any other names a file.
 _OF_TEMPLATES: Final = frozenset("{}\n")
+
+
+def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSettings) -> None:
+    """Refuse a family that was not checked on the engine, and settings that the engine has not.
+
+    Raises:
+        ModelError: `unknown_family`, `unsupported_engine_setting`.
+    """
+    if not engine.only_checked_families:
+        return
+    if settings != EngineSettings():
+        raise ModelError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"settings of an engine are read from vLLM's options; {engine.name} has others.",
+        )
+    if engine.name not in family.checked:
+        why = family.refused or "it was not checked on it"
+        raise ModelError(
+            Reason.UNKNOWN_FAMILY,
+            f"The family {family.family} is not covered for {engine.name}: {why}.",
+        )
 
 
 def check_tokenizer_mode(settings: EngineSettings, family: FamilySpec) -> None:

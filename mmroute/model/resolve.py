@@ -9,13 +9,16 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmroute.engines import EngineProfile, EngineSettings, find_engine
+from mmroute.engines.known import find_engine
+from mmroute.engines.profile import EngineProfile
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, shown
 from mmroute.fast_paths import FastPaths
 from mmroute.geometry import AnyGeometry
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import Modality
 from mmroute.model.configured import (
+    check_covered,
     check_template_kwargs,
     check_tokenizer_mode,
     configured_chat,
@@ -24,9 +27,10 @@ from mmroute.model.configured import (
     configured_hashing,
     overriding,
 )
+from mmroute.model.families import match_family
 from mmroute.model.files import EMBEDDED_MODEL, FieldRef, JsonValue, ModelFiles, find_model
 from mmroute.model.resolved import MediaRules, Origin, ResolvedModel
-from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup, match_family
+from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup
 from mmroute.placement import Placement
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
@@ -63,7 +67,7 @@ def resolve_model(
     settings = engine_settings or EngineSettings()
     engine = find_engine(backend)
     files = find_model(model, revision=revision or settings.revision, token=token)
-    family = match_family(files)
+    family = match_family(files, engine.why_refused)
     given = model_id or (None if settings.offline else settings.model)
     return resolve_files(files, family, engine, given, fast_paths=fast_paths, settings=settings)
 
@@ -125,28 +129,10 @@ def resolve_files(
         ModelError: with the reason, the file and field, and the remedy.
     """
     family = family.for_engine(engine.name)
-    _check_covered(family, engine, settings)
     settings = settings or EngineSettings()
+    check_covered(family, engine, settings)
     engine = settings.applied_to(engine)
     return _Resolver(files, family, engine, fast_paths or FastPaths(), settings).resolve(model_id)
-
-
-def _check_covered(
-    family: FamilySpec, engine: EngineProfile, settings: EngineSettings | None
-) -> None:
-    if not engine.only_checked_families:
-        return
-    if settings not in (None, EngineSettings()):
-        raise ModelError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            f"settings of an engine are read from vLLM's options; {engine.name} has others.",
-        )
-    if engine.name not in family.checked:
-        why = family.refused or "it was not checked on it"
-        raise ModelError(
-            Reason.UNKNOWN_FAMILY,
-            f"The family {family.family} is not covered for {engine.name}: {why}.",
-        )
 
 
 class _Resolver:

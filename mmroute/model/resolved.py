@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mmroute.chat import Chat
-from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.geometry import AnyGeometry, Overrides, RequestContext, TokenIds
 from mmroute.hashing import Hashing
 from mmroute.items import IdentityForm, Modality
-from mmroute.placement import Placement
-from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
+    from mmroute.chat import Chat
+    from mmroute.engines.profile import EngineProfile
     from mmroute.model.files import JsonValue
     from mmroute.model.spec import FamilySpec
+    from mmroute.placement import Placement
+    from mmroute.tokenizers import Tokenizer
 
 __all__ = ["MediaRules", "Origin", "ResolvedModel"]
 

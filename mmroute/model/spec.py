@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,26 +18,25 @@ from pydantic import (
     model_validator,
 )
 
-from mmroute.errors import ModelError, Reason, SpecError, did_you_mean, problem
+from mmroute.errors import SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import IdentityForm, Modality
-from mmroute.model.architectures import register
 from mmroute.model.files import FieldRef, JsonValue, ModelFiles
-from mmroute.model.spec_files import OWN_PACKAGE, spec_files
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
 
 __all__ = [
+    "OWN_PACKAGE",
     "FamilySpec",
     "Lookup",
     "MediaSpec",
     "TokenLookup",
-    "known_families",
     "load_spec",
-    "match_family",
     "media_problems",
 ]
+
+OWN_PACKAGE: Final = "mmroute"
 
 _Ref = Annotated[
     FieldRef,
@@ -339,74 +337,3 @@ def load_spec(text: str, origin: str) -> FamilySpec:
         raise SpecError(f"{origin} is not TOML: {error}") from error
     except ValidationError as error:
         raise SpecError(f"{origin}: {'; '.join(map(problem, error.errors()))}") from error
-
-
-@cache
-def known_families() -> tuple[FamilySpec, ...]:
-    """All family specs: the shipped ones, then those of installed packages.
-
-    Raises:
-        SpecError: one is malformed, or two have one name.
-    """
-    specs: dict[str, FamilySpec] = {}
-    for package, file in spec_files():
-        spec = load_spec(file.read_text(encoding="utf-8"), file.name)
-        if spec.family in specs:
-            raise SpecError(f"{file.name}: a family {spec.family!r} is already known")
-        specs[spec.family] = spec.model_copy(update={"package": package})
-    return tuple(specs.values())
-
-
-def match_family(files: ModelFiles) -> FamilySpec:
-    """The one family spec that matches a model.
-
-    Raises:
-        ModelError: `unknown_family`, or
-            `contradictory_config`.
-        SpecError: two match.
-    """
-    vocabularies = files.names(("tekken.json", "tokenizer.model.v*"))
-    if files.has("config.json") and files.has("params.json") and vocabularies:
-        raise ModelError(
-            Reason.CONTRADICTORY_CONFIG,
-            f"{files.name} has both config.json and params.json with {vocabularies[0]}. The engine "
-            "chooses between the two formats by the weights that lie beside them, and their token "
-            "IDs differ. Give a directory with the files of one format only.",
-        )
-    found = [spec for spec in known_families() if spec.matches(files)]
-    matching = [s for s in found if not any(files.lookup(ref)[0] for ref in s.without)]
-    if found and not matching:
-        named = ", ".join(str(ref) for ref in found[0].without if files.lookup(ref)[0])
-        raise ModelError(
-            Reason.CONTRADICTORY_CONFIG,
-            f"{files.name} is of the family {found[0].family} by what it matches, but has {named}. "
-            "Give the configuration of one model.",
-        )
-    if len(matching) > 1:
-        names = ", ".join(spec.family for spec in matching)
-        raise SpecError(f"{files.name} is matched by more than one family spec: {names}")
-    if matching:
-        return matching[0]
-    raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files))
-
-
-def _unknown(files: ModelFiles) -> str:
-    config = files.object("config.json")
-    if not config and not files.has("params.json"):
-        has = ", ".join(files.names()) or "none of the files a model needs"
-        return (
-            f"{files.name} has neither config.json nor params.json, so its family cannot be told "
-            f"(found: {has}). Add the model's configuration files."
-        )
-    kind, named = config.get("model_type"), config.get("architectures")
-    found = f"model_type {kind!r}, architectures {named!r}"
-    refusal = register().refusal(named if isinstance(named, list) else [])
-    if refusal is not None:
-        return (
-            f"{files.name} is of a family that is not covered ({found}): {refusal.why}; "
-            f"{refusal.remedy}."
-        )
-    return (
-        f"No family spec matches {files.name}: {found}. `mmroute families` lists what is "
-        "supported; CONTRIBUTING.md says how to add a family."
-    )

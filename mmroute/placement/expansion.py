@@ -8,14 +8,16 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import EmbedRuns, Replacement, TokenIds
 from mmroute.items import Modality
-from mmroute.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from mmroute.tokenizers import Tokenizer
 
 __all__ = [
     "Expansion",

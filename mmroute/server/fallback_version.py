@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from mmroute.engines import EngineProfile
+from mmroute.engines.profile import EngineProfile
 from mmroute.errors import InexactError
 from mmroute.net.transport import Transport
 from mmroute.remote.engine_version import ask_engine

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mmroute.engines import EngineSettings, find_engine
+from mmroute.engines.known import find_engine
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.health.self_check import check_model

@@ -14,7 +14,8 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
 
-from mmroute.engines import EngineProfile, find_engine
+from mmroute.engines.known import find_engine
+from mmroute.engines.profile import EngineProfile
 from mmroute.errors import MmrouteError
 from mmroute.fast_paths import FastPaths
 from mmroute.net.links import ImageLinks

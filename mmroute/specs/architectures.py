@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from mmroute.model.architectures import Refusal, register
+from mmroute.engines.vllm.architectures import Refusal, register
+from mmroute.model.families import known_families
 from mmroute.model.files import FieldRef
-from mmroute.model.spec import FamilySpec, known_families
+from mmroute.model.spec import FamilySpec
 
 __all__ = ["Architecture", "State", "architectures"]
 

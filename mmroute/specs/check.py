@@ -14,15 +14,16 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from mmroute.engines import find_engine
+from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, shown
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import Modality
+from mmroute.model.families import known_families, match_family
 from mmroute.model.files import MODEL_FILES, FieldRef, ModelFiles, find_model
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
-from mmroute.model.spec import FamilySpec, Lookup, known_families, match_family, media_problems
+from mmroute.model.spec import FamilySpec, Lookup, media_problems
 
 __all__ = ["SpecProblem", "SpecReport", "check_spec"]
 

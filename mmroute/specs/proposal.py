@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.engines import EngineProfile, find_engine
+from mmroute.engines.known import find_engine
+from mmroute.engines.profile import EngineProfile
 from mmroute.errors import MmrouteError, Reason, shown
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.items import Modality
+from mmroute.model.families import spec_files
 from mmroute.model.files import FieldRef, ModelFiles
 from mmroute.model.resolve import resolve_files
 from mmroute.model.spec import load_spec
-from mmroute.model.spec_files import spec_files
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.comparison import our_outcome
 from mmroute.specs.toml_text import toml_text

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.errors import ModelError, Reason, did_you_mean
+from mmroute.model.families import match_family
 from mmroute.model.files import (
     TOKENIZER_CONFIGURATION,
     TOKENIZER_FILES,
     ModelFiles,
     find_model,
 )
-from mmroute.model.spec import FamilySpec, match_family
+from mmroute.model.spec import FamilySpec
 from mmroute.tokenizers.codec import Codec, Loaded
 from mmroute.tokenizers.detection import FileKind, kind_of_file
 from mmroute.tokenizers.facade import LoadedTokenizer

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
-from mmroute.engines import find_engine
+from mmroute.engines.known import find_engine
 from mmroute.geometry import Overrides
 from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from mmroute.model.architectures import register
+from mmroute.engines.vllm.architectures import register
+from mmroute.model.families import known_families
 from mmroute.model.files import FieldRef
-from mmroute.model.spec import FamilySpec, known_families
+from mmroute.model.spec import FamilySpec
 from mmroute.specs.architectures import Architecture, architectures
 from mmroute.tokenizers.engine_classes import FILE, MODEL_TYPES, engine_class
 from mmroute.tokenizers.pipelines import PIPELINES

@@ -16,10 +16,11 @@ from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason, SpecError
-from mmroute.engines import engine_names
+from mmroute.engines.known import engine_names
+from mmroute.model.families import known_families, match_family
 from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.resolve import resolve_model
-from mmroute.model.spec import known_families, load_spec, match_family
+from mmroute.model.spec import load_spec
 
 if (MODELS := real_models()) is not None:
 

@@ -17,8 +17,8 @@ from small_vocabularies import SPECIALS, byte_pairs, written
 
 from mmroute import EngineSettings, ImageSize, Normalizer
 from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.model.families import known_families
 from mmroute.model.resolve import resolve_model
-from mmroute.model.spec import known_families
 from mmroute.tokenizers.engine_classes import engine_class
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

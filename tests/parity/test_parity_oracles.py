@@ -15,8 +15,8 @@ from PIL import Image
 from scripted_server import ScriptedServer
 
 from mmroute.errors import ModelError, Reason
+from mmroute.model.families import known_families
 from mmroute.model.files import find_model
-from mmroute.model.spec import known_families
 from mmroute.net.transport import Transport
 from mmroute.parity.cases import Case, Oracle, UndecidedError
 from mmroute.parity.oracles import OracleError, find_oracle

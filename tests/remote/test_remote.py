@@ -29,7 +29,7 @@ from server_cases import png_url
 from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Lora, ModelError, Normalizer, Reason, Remote, Routing
-from mmroute.engines import find_engine
+from mmroute.engines.known import find_engine
 from mmroute.errors import EngineVersionWarning
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.forwarding import vllm_generate, vllm_generate_cached

@@ -10,8 +10,8 @@ import pytest
 from generate_families import PAGE, TEXT_PAGE, page, text_page
 
 from mmroute.cli import main
+from mmroute.engines.vllm.architectures import register
 from mmroute.errors import ModelError, Reason
-from mmroute.model.architectures import register
 from mmroute.model.resolve import resolve_model
 from mmroute.specs.architectures import State, architectures
 

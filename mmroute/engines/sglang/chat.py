@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mmroute.model.resolved import MediaRules
     from mmroute.model.spec import FamilySpec
 
-__all__ = ["SglangChat", "adds_special_tokens", "load_chat"]
+__all__ = ["SglangChat", "load_chat"]
 
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 # Parameters of apply_chat_template, which a request must not set a second time.
@@ -62,12 +62,6 @@ def load_chat(
             "nothing of images; chats with such a template are not covered for SGLang.",
         )
     return SglangChat(template, tokenizer, tokenizer.template_tokens)
-
-
-def adds_special_tokens(tokenizer: Tokenizer, request: Request, *, with_items: bool) -> bool:
-    """Whether the engine puts special tokens around the text of a prompt, whatever is asked."""
-    bos = tokenizer.template_tokens.get("bos_token")
-    return not (with_items and bos and str(request.prompt).startswith(bos))
 
 
 @dataclass(frozen=True, slots=True)

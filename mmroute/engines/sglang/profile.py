@@ -6,17 +6,19 @@ them: messages, templates, special tokens, orientation, and what its prefix cach
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.chat import ParsedChat
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.sglang.chat import adds_special_tokens, load_chat
 from mmroute.engines.sglang.identity import identity_of_hash, item_identity
 from mmroute.engines.vllm.context import longest_context
 from mmroute.errors import invalid, shown
 from mmroute.hashing import Hashing
 from mmroute.items import Modality, check_text
 from mmroute.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.chat import Chat, ParsedChat
+    from mmroute.tokenizers import Tokenizer
 
 __all__ = ["SGLANG"]
 
@@ -37,6 +39,18 @@ def _check_cache_salt(salt: object) -> None:
     check_text("cache_salt", salt)
 
 
+def _load_chat(*of_model: Any) -> Chat:
+    from mmroute.engines.sglang.chat import load_chat  # jinja2
+
+    return load_chat(*of_model)
+
+
+def _adds_special_tokens(tokenizer: Tokenizer, request: Request, *, with_items: bool) -> bool:
+    """Whether the engine puts special tokens around the text of a prompt, whatever is asked."""
+    bos = tokenizer.template_tokens.get("bos_token")
+    return not (with_items and bos and str(request.prompt).startswith(bos))
+
+
 SGLANG: Final = EngineProfile(
     "sglang",
     "0.5.23",
@@ -51,13 +65,14 @@ SGLANG: Final = EngineProfile(
     min_encoder_cache=_NO_LIMIT,
     applies_exif_orientation=False,
     parse_chat=_parse_chat,
-    load_chat=load_chat,
+    load_chat=_load_chat,
     identify=item_identity,
     longest_context=longest_context,
     hashing=Hashing(block_size=None, pages=True),
-    adds_special_tokens=adds_special_tokens,
+    adds_special_tokens=_adds_special_tokens,
     check_cache_salt=_check_cache_salt,
     with_defaults=lambda request, _settings: request,
+    why_refused=lambda _architectures: "",
     processor_kwargs=lambda _defaults, _given: {},  # those of a request change nothing
     only_checked_families=True,
     renders=False,

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, shown
 from mmroute.geometry import Overrides
-from mmroute.geometry.frame_sampling import Frames
 from mmroute.items import (
     Identity,
     IdentityForm,
@@ -26,6 +25,9 @@ from mmroute.items import (
     VideoFile,
     check_text,
 )
+
+if TYPE_CHECKING:
+    from mmroute.geometry.frame_sampling import Frames
 
 __all__ = ["item_identity"]
 

@@ -6,10 +6,10 @@ VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES), and the smallest batch of tokens of its sc
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.vllm.chats import load_chat
 from mmroute.engines.vllm.context import longest_context
 from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.identity import item_identity
@@ -18,7 +18,24 @@ from mmroute.hashing import Hashing
 from mmroute.items import Modality
 from mmroute.request import check_cache_salt
 
+if TYPE_CHECKING:
+    from mmroute.chat import Chat
+
 __all__ = ["VLLM"]
+
+
+def _load_chat(*of_model: Any) -> Chat:
+    from mmroute.engines.vllm.chats import load_chat  # jinja2
+
+    return load_chat(*of_model)
+
+
+def _why_refused(architectures: Sequence[object]) -> str:
+    from mmroute.engines.vllm.architectures import register  # pydantic
+
+    refusal = register().refusal(architectures)
+    return "" if refusal is None else f"{refusal.why}; {refusal.remedy}"
+
 
 VLLM: Final = EngineProfile(
     "vllm",
@@ -34,7 +51,7 @@ VLLM: Final = EngineProfile(
     min_encoder_cache=2048,
     applies_exif_orientation=True,
     parse_chat=parse_chat,
-    load_chat=load_chat,
+    load_chat=_load_chat,
     identify=item_identity,
     longest_context=longest_context,
     hashing=Hashing(algorithm="sha256", block_size=16),
@@ -42,4 +59,5 @@ VLLM: Final = EngineProfile(
     check_cache_salt=check_cache_salt,
     with_defaults=with_defaults,
     processor_kwargs=processor_kwargs,
+    why_refused=_why_refused,
 )

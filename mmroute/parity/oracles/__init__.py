@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, did_you_mean, nearest
+from mmroute.model.families import match_family
 from mmroute.model.files import ModelFiles, find_model
-from mmroute.model.spec import match_family
 from mmroute.parity.cases import Oracle
 from mmroute.parity.oracles.common import OracleError
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mmroute.engines import engine_names
+from mmroute.engines.known import engine_names
 from mmroute.engines.running import running_engine
 from mmroute.errors import Reason, problem
 from mmroute.parity.cases import Case, Outcome, UndecidedError

@@ -11,11 +11,10 @@ from tokenizers import processors
 
 from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
-from mmroute.model.files import JsonValue
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
-from mmroute.tokenizers.pieces import Pieces, joins_pieces
+from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["HfTokenizer", "pieces_of", "put_around"]
+__all__ = ["HfTokenizer", "put_around"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class HfTokenizer:
         bos_token_id: see `Tokenizer`.
         named_tokens: see `Tokenizer`.
         template_tokens: see `Tokenizer`.
-        pieces: see `Tokenizer`.
+        joins_pieces: whether its decoder joins the texts of single tokens.
         verbatim: texts by ID that are not given to the decoder.
     """
 
@@ -37,11 +36,12 @@ class HfTokenizer:
     bos_token_id: int | None = None
     named_tokens: tuple[str, ...] = ()
     template_tokens: Mapping[str, str] = field(default_factory=dict)
-    pieces: Pieces | None = None
+    joins_pieces: bool = False
     verbatim: Mapping[int, str] = field(default_factory=dict)
     vocab_size: int = field(init=False)
     max_chars_per_token: int = field(init=False)
     special_tokens: Mapping[str, int] = field(init=False)
+    pieces: Pieces | None = field(init=False)
     reads_special_tokens: bool = field(default=True, init=False)
     chat_encoder: None = field(default=None, init=False)
     _special_ids: frozenset[int] = field(init=False, repr=False)
@@ -50,18 +50,25 @@ class HfTokenizer:
         vocabulary = self.backend.get_vocab(with_added_tokens=True)
         added = self.backend.get_added_tokens_decoder()
         special = {token.content: i for i, token in sorted(added.items()) if token.special}
-        object.__setattr__(self, "vocab_size", max(vocabulary.values(), default=-1) + 1)
+        largest = max(vocabulary.values(), default=-1)
+        pieces = Pieces(self.backend.decode, largest) if self.joins_pieces else None
+        object.__setattr__(self, "vocab_size", largest + 1)
+        object.__setattr__(self, "pieces", pieces)
         object.__setattr__(self, "max_chars_per_token", max(map(len, vocabulary), default=0))
         object.__setattr__(self, "special_tokens", special)
         object.__setattr__(self, "_special_ids", frozenset(special.values()))
 
     @classmethod
     def of(
-        cls, backend: tokenizers.Tokenizer, verbatim: Mapping[int, str] | None = None
+        cls,
+        backend: tokenizers.Tokenizer,
+        verbatim: Mapping[int, str] | None = None,
+        *,
+        joins_pieces: bool = False,
     ) -> HfTokenizer:
         """With the reference itself as the encoder."""
         encoder = ReferenceEncoder(backend, "the only one for this format")
-        return cls(backend, encoder, verbatim=verbatim or {})
+        return cls(backend, encoder, joins_pieces=joins_pieces, verbatim=verbatim or {})
 
     @property
     def max_token_id(self) -> int:
@@ -101,14 +108,6 @@ class HfTokenizer:
             text, add_special_tokens=add_special_tokens
         ).offsets
         return found
-
-
-def pieces_of(backend: tokenizers.Tokenizer, decoder: JsonValue) -> Pieces | None:
-    """The texts of single tokens, if the `decoder` of its tokenizer.json joins such."""
-    if not joins_pieces(decoder):
-        return None
-    largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
-    return Pieces(backend.decode, largest)
 
 
 def put_around(backend: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:

@@ -15,8 +15,9 @@ from mmroute.model.files import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.engine_classes import FILE, engine_class
-from mmroute.tokenizers.formats.fast import HfTokenizer, pieces_of
+from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
+from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = ["builds", "load_hf_model", "load_tokenizer_json"]
@@ -199,7 +200,7 @@ def _build(
         bos_token_id=backend.token_to_id(bos) if bos is not None else None,
         named_tokens=special.texts,
         template_tokens=special.names,
-        pieces=pieces_of(backend, declared.get("decoder")),
+        joins_pieces=joins_pieces(declared.get("decoder")),
     )
 
 

@@ -14,8 +14,9 @@ from tokenizers import models
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.model.files import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.fast import HfTokenizer, pieces_of, put_around
+from mmroute.tokenizers.formats.fast import HfTokenizer, put_around
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
+from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 __all__ = ["load_vocab_and_merges"]
@@ -65,8 +66,8 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
         put_around(backend, bos, eos)
     if declared is None:
         notes.append("no tokenizer_class says how text is split: GPT-2's rule is used")
-    pieces = pieces_of(backend, _DECODER)
-    return Loaded("vocab.json", HfTokenizer.of(backend), tuple(notes), pieces=pieces)
+    tokenizer = HfTokenizer.of(backend, joins_pieces=joins_pieces(_DECODER))
+    return Loaded("vocab.json", tokenizer, tuple(notes), pieces=tokenizer.pieces)
 
 
 def _vocabulary(files: ModelFiles) -> Any:

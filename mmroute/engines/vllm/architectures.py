@@ -1,4 +1,4 @@
-"""Every multimodal architecture of an engine: covered by a family spec, or refused, and why."""
+"""Every multimodal architecture of vLLM: covered by a family spec, or refused, and why."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class Register(BaseModel):
 @cache
 def register() -> Register:
     """The architectures of vLLM."""
-    file = importlib.resources.files("mmroute") / "engines" / "vllm" / "architectures.toml"
+    file = importlib.resources.files("mmroute.engines.vllm") / "architectures.toml"
     return Register.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))

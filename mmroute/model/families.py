@@ -1,0 +1,123 @@
+"""The family specs there are, in this package and installed ones, and the one of a model."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+from mmroute.errors import ModelError, Reason, SpecError
+from mmroute.model.files import ModelFiles
+from mmroute.model.spec import OWN_PACKAGE, FamilySpec, load_spec
+
+__all__ = ["ENTRY_POINTS", "known_families", "match_family", "spec_files"]
+
+ENTRY_POINTS: Final = "mmroute.specs"
+"""Entry point group of other packages' specs: each names a package that holds ``*.toml``."""
+
+
+def spec_files() -> Iterator[tuple[str, Traversable]]:
+    """The files of all family specs: the shipped ones, then those of installed packages.
+
+    Yields:
+        The name of the package, and the file.
+
+    Raises:
+        SpecError: an installed package does not hold what it says.
+    """
+    packaged = importlib.resources.files("mmroute") / "model_specs"
+    # In a source checkout the specs stand beside the package, and a wheel takes them in.
+    root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
+    yield from ((OWN_PACKAGE, file) for file in _toml_files(root))
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        owner = point.dist.name if point.dist else "an installed package"
+        try:
+            files = _toml_files(importlib.resources.files(point.value))
+        except (ImportError, OSError, TypeError) as error:
+            raise SpecError(
+                f"{owner}: the entry point {point.name!r} of {ENTRY_POINTS} must name a package "
+                f"that holds *.toml files, found {point.value!r}: {error}"
+            ) from error
+        yield from ((owner, file) for file in files)
+
+
+def _toml_files(root: Traversable) -> list[Traversable]:
+    files = (file for file in root.iterdir() if file.name.endswith(".toml"))
+    return sorted(files, key=lambda file: file.name)
+
+
+@cache
+def known_families() -> tuple[FamilySpec, ...]:
+    """All family specs: the shipped ones, then those of installed packages.
+
+    Raises:
+        SpecError: one is malformed, or two have one name.
+    """
+    specs: dict[str, FamilySpec] = {}
+    for package, file in spec_files():
+        spec = load_spec(file.read_text(encoding="utf-8"), file.name)
+        if spec.family in specs:
+            raise SpecError(f"{file.name}: a family {spec.family!r} is already known")
+        specs[spec.family] = spec.model_copy(update={"package": package})
+    return tuple(specs.values())
+
+
+def match_family(
+    files: ModelFiles, why_refused: Callable[[Sequence[object]], str] = lambda _: ""
+) -> FamilySpec:
+    """The one family spec that matches a model.
+
+    Args:
+        files: of the model.
+        why_refused: see `mmroute.engines.EngineProfile`.
+
+    Raises:
+        ModelError: `unknown_family`, or `contradictory_config`.
+        SpecError: two match.
+    """
+    vocabularies = files.names(("tekken.json", "tokenizer.model.v*"))
+    if files.has("config.json") and files.has("params.json") and vocabularies:
+        raise ModelError(
+            Reason.CONTRADICTORY_CONFIG,
+            f"{files.name} has both config.json and params.json with {vocabularies[0]}. The engine "
+            "chooses between the two formats by the weights that lie beside them, and their token "
+            "IDs differ. Give a directory with the files of one format only.",
+        )
+    found = [spec for spec in known_families() if spec.matches(files)]
+    matching = [s for s in found if not any(files.lookup(ref)[0] for ref in s.without)]
+    if found and not matching:
+        named = ", ".join(str(ref) for ref in found[0].without if files.lookup(ref)[0])
+        raise ModelError(
+            Reason.CONTRADICTORY_CONFIG,
+            f"{files.name} is of the family {found[0].family} by what it matches, but has {named}. "
+            "Give the configuration of one model.",
+        )
+    if len(matching) > 1:
+        names = ", ".join(spec.family for spec in matching)
+        raise SpecError(f"{files.name} is matched by more than one family spec: {names}")
+    if matching:
+        return matching[0]
+    raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files, why_refused))
+
+
+def _unknown(files: ModelFiles, why_refused: Callable[[Sequence[object]], str]) -> str:
+    config = files.object("config.json")
+    if not config and not files.has("params.json"):
+        has = ", ".join(files.names()) or "none of the files a model needs"
+        return (
+            f"{files.name} has neither config.json nor params.json, so its family cannot be told "
+            f"(found: {has}). Add the model's configuration files."
+        )
+    kind, named = config.get("model_type"), config.get("architectures")
+    found = f"model_type {kind!r}, architectures {named!r}"
+    why = why_refused(named if isinstance(named, list) else [])
+    if why:
+        return f"{files.name} is of a family that is not covered ({found}): {why}."
+    return (
+        f"No family spec matches {files.name}: {found}. `mmroute families` lists what is "
+        "supported; CONTRIBUTING.md says how to add a family."
+    )
