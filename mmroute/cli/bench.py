@@ -26,6 +26,7 @@ from mmroute.cli.common import (
 )
 from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.hashing import Algorithm
+from mmroute.items import Modality
 from mmroute.normalizer import Normalizer
 
 __all__ = ["add_bench"]
@@ -63,7 +64,10 @@ def add_bench(commands: Commands) -> None:
         "--input", metavar="FILE", type=Path, help="requests of your own, as for `mmroute tokens`"
     )
     which.add_argument(
-        "--mix", metavar="NAME", choices=[*MIXES], help="only this one (default: all of them)"
+        "--mix",
+        metavar="NAME",
+        choices=[*MIXES],
+        help="only this one (default: all that the model takes)",
     )
     bench.add_argument(
         "--repeat",
@@ -195,7 +199,8 @@ def _mixes(arguments: argparse.Namespace, reference: Normalizer) -> Iterator[Mix
     elif arguments.mix is not None:
         yield MIXES[arguments.mix]
     else:
-        yield from MIXES.values()
+        takes_images = Modality.IMAGE in reference.model.media
+        yield from (m for m in MIXES.values() if takes_images or "images" not in m.request(0))
 
 
 def _startup(arguments: argparse.Namespace) -> Startup:

@@ -24,7 +24,7 @@ __all__ = ["Check", "HealthReport", "ModelCheck", "check_model", "load_and_check
 _REPEATS: Final = 2
 # Every letter and digit: a vocabulary with a hole loses some.
 _TEXT: Final = "The five boxing wizards (1234567890) jump quickly: so what?"
-_OF_MISTRAL_FORMAT: Final = frozenset({"params.json", "tekken.json"})
+_OF_MISTRAL_FORMAT: Final = ("params.json", "tekken.json", "tokenizer.model.v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
         files = _files(model)
         # A directory may hold the tokenizer of the other format as well; it is not read.
         mistral = model.family.tokenizer.has_chat_encoder
-        names = [name for name in files.names() if (name in _OF_MISTRAL_FORMAT) == mistral]
+        names = [name for name in files.names() if name.startswith(_OF_MISTRAL_FORMAT) == mistral]
         found = {name: _sha256(files.path(name)) for name in sorted(names)}
     except (OSError, ModelError) as error:
         return Check("files", ok=False, detail=f"cannot be read again: {error}"), {}

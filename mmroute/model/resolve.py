@@ -34,6 +34,8 @@ from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup
 from mmroute.placement import Placement
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
+from mmroute.tokenizers.engine_classes import FILE
+from mmroute.tokenizers.formats.tokenizer_json import built_class
 from mmroute.tokenizers.model import load_model_tokenizer
 
 __all__ = ["resolve_files", "resolve_model", "with_same_prompts"]
@@ -228,7 +230,14 @@ class _Resolver:
         self._note("bos", rule, "what the tokenizer puts around an empty text; chats get none")
 
     def _tokenizer(self) -> Tokenizer:
-        return load_model_tokenizer(self.files, self.family.tokenizer, self.fast_paths)
+        spec = self.family.tokenizer
+        tokenizer = load_model_tokenizer(self.files, spec, self.fast_paths)
+        if not spec.has_chat_encoder:
+            built = built_class(self.files, spec.pipelines)
+            what = "tokenizer.json as it is written" if built == FILE else f"built as {built}"
+            by = "family spec" if spec.pipelines else "config.json:model_type"
+            self._note("tokenizer", what, f"{by} and tokenizer_config.json:tokenizer_class")
+        return tokenizer
 
     def _find(self, name: str, lookup: Lookup) -> JsonValue:
         for ref in map(self.files.effective, lookup.sources):

@@ -17,6 +17,7 @@ from small_vocabularies import SPECIALS, byte_pairs, written
 
 from mmroute import EngineSettings, ImageSize, Normalizer
 from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.health.self_check import check_model
 from mmroute.model.families import known_families
 from mmroute.model.resolve import resolve_model
 from mmroute.tokenizers.engine_classes import engine_class
@@ -66,6 +67,8 @@ def test_a_text_model_has_the_ids_of_transformers(tmp_path: Path) -> None:
     normalizer = Normalizer.from_pretrained(write(tmp_path))
     reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert normalizer.model.family.family == "text"
+    (built,) = [o.value for o in normalizer.model.origins if o.name == "tokenizer"]
+    assert built == "built as GPT2Tokenizer"
     for text in ("Hello the world", "<|im_start|> 12 \u00e9\n\n"):
         routing = normalizer.normalize(prompt=text, add_special_tokens=True)
         assert routing.token_ids.tolist() == reference.encode(text)
@@ -274,6 +277,7 @@ def test_mistral_format_without_images(vocabulary: str, name: str, tmp_path: Pat
     assert chat.token_ids.tolist() == right.tolist()
     refused = normalizer.normalize(messages=HELLO, chat_template_kwargs={"a": 1})
     assert refused.reason == Reason.INVALID_REQUEST
+    assert check_model(model).fingerprints.keys() == {"params.json", name}
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError) as caught:
         resolve_model(str(tmp_path))

@@ -20,7 +20,7 @@ from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_specia
 from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
-__all__ = ["builds", "load_hf_model", "load_tokenizer_json"]
+__all__ = ["builds", "built_class", "load_hf_model", "load_tokenizer_json"]
 
 _FORMAT: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
@@ -47,7 +47,7 @@ def load_hf_model(
             `special_token_split`, `fast_encoder_unavailable`.
     """
     _check_not_another_format(files)
-    return _build(files, PIPELINES.get(_pipeline(files, pipelines)), fast_paths)
+    return _build(files, PIPELINES.get(built_class(files, pipelines)), fast_paths)
 
 
 def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Loaded:
@@ -62,7 +62,7 @@ def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Load
     """
     notes = []
     try:
-        pipeline = PIPELINES.get(_pipeline(files, pipelines))
+        pipeline = PIPELINES.get(built_class(files, pipelines))
     except ModelError as error:
         if error.reason != Reason.TOKENIZER_UNVERIFIED:
             raise
@@ -89,8 +89,12 @@ def _check_not_another_format(files: ModelFiles) -> None:
         )
 
 
-def _pipeline(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
+def built_class(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
     """The class whose pipeline the engine runs, or `FILE`.
+
+    Args:
+        files: the model.
+        pipelines: as in `load_hf_model`.
 
     Raises:
         ModelError: `tokenizer_unverified` where that is not known.
@@ -145,7 +149,7 @@ def builds(
     Yields:
         How the tokenizer would be built, and what builds it, which may raise a `ModelError`.
     """
-    chosen = PIPELINES.get(_pipeline(files, pipelines))
+    chosen = PIPELINES.get(built_class(files, pipelines))
     model_type, declared = files.object("config.json").get("model_type"), _declared_class(files)
     engines = engine_class(model_type if isinstance(model_type, str) else None, declared)
     yield "as now", partial(_build, files, chosen, _REFERENCE)
