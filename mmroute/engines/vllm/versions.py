@@ -55,7 +55,7 @@ _V0_23: Final = replace(
     _V0_26,
     version="0.23.0",
     era="0.19 to 0.23",
-    proved=frozenset({"0.23.0"}),
+    proved=frozenset({"0.22.1", "0.23.0"}),
     applies_exif_orientation=False,
 )
 _V0_18: Final = replace(
