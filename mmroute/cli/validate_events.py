@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError
 from mmroute.model.resolve import resolve_model
@@ -71,8 +72,12 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
     """
     model = _resolved(arguments, ())
     path = Path(arguments.events)
+    running: RunningEngine | None = None
     if path.is_file() or arguments.against is not None:
-        announced = read_recording(path) if path.is_file() else _sent(arguments, cases, model)
+        if path.is_file():
+            announced = read_recording(path)
+        else:
+            running, announced = _sent(arguments, cases, model)
         if arguments.record is not None:
             write_recording(arguments.record, announced)
 
@@ -93,18 +98,24 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
         oracle=f"events of {arguments.events}",
         findings=findings,
         tokenizer=model.tokenizer,
+        engine="" if running is None else str(running),
+        warning="" if running is None else running.warning(model.engine),
         proposal=_proposed(arguments, findings, compare),
     )
 
 
-def _sent(arguments: argparse.Namespace, cases: _Cases, model: ResolvedModel) -> list[Announced]:
+def _sent(
+    arguments: argparse.Namespace, cases: _Cases, model: ResolvedModel
+) -> tuple[RunningEngine, list[Announced]]:
+    """The engine that is asked, and what it announces of the requests."""
     from mmroute.parity.events.live import announced_by  # pyzmq, an extra
     from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
 
     oracle = HttpOracle(
         arguments.against, served_model=arguments.served_model, api_key=arguments.api_key
     )
-    return list(announced_by(arguments.events, cases(arguments, model), oracle.generate))
+    sent = announced_by(arguments.events, cases(arguments, model), oracle.generate)
+    return oracle.running, list(sent)
 
 
 def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> ResolvedModel:

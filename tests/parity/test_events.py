@@ -251,6 +251,7 @@ def test_requests_are_sent_and_their_events_compared(tmp_path: Path, model: str)
     kept = tmp_path / "kept.jsonl"
     with ScriptedServer() as server:
         server.routes["/v1/chat/completions"] = (200, announce)
+        server.routes["/version"] = (200, {"version": "0.34.0"})
         result = run(
             "validate", model, "--model-id", MODEL, "--events", f"tcp://127.0.0.1:{port}",
             "--against", server.url, "--cases", str(cases), "--record", str(kept),
@@ -258,6 +259,8 @@ def test_requests_are_sent_and_their_events_compared(tmp_path: Path, model: str)
     context.destroy(linger=0)
     assert [body["max_tokens"] for body in sent] == [1, 1]
     assert "wrong, seed: 2" in result.stdout, result.stdout + result.stderr
+    assert "vllm 0.34.0: unknown" in result.stdout.splitlines()[1]
+    assert "warning: vllm 0.34.0: unknown" in result.stderr
     assert "proposed: PYTHONHASHSEED=3; with these 2 of 2 would be equal" in result.stdout
     again = run("validate", model, "--model-id", MODEL, "--events", str(kept))
     assert "wrong, seed: 2" in again.stdout
