@@ -313,7 +313,7 @@ def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None
     Raises:
         InexactError: `invalid_request` for anything but a sequence of such items.
     """
-    if not isinstance(items, Sequence):
+    if type(items) is not list and not isinstance(items, Sequence):
         raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {type(items).__name__}")
     for index, item in enumerate(items):
         if type(item) is ImageSize is kinds[0] and item.uuid is None:

@@ -55,6 +55,7 @@ def identities_of(
         if model.media[modality].identity is IdentityForm.VISION_CHUNK:
             _check_all_or_none_named(modality, listed)
     waiting = {modality: iter(listed) for modality, listed in items.items()}
+    overrides = {modality: request.overrides_of(modality) for modality in items}
     first_of: dict[str, Item] = {}
     found: list[Identity | None] = []
     for placed in placeholders:
@@ -64,7 +65,7 @@ def identities_of(
             continue
         identity = model.engine.identify(
             item,
-            overrides=request.overrides_of(placed.modality),
+            overrides=overrides[placed.modality],
             frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
             model_id=model.model_id,
             form=model.media[placed.modality].identity,

@@ -51,7 +51,9 @@ def check_chat(request: Request) -> list[dict[str, Any]]:
         InexactError: `invalid_request`.
     """
     messages: object = request.messages
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+    if type(messages) is not list and (  # which spares a request two slow questions
+        isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence)
+    ):
         raise invalid(f"messages must be a list, found {type(messages).__name__}")
     if not messages:
         raise invalid("messages must not be empty")
@@ -87,7 +89,7 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     if _is_plain(message):
         return message
     where = f"messages[{index}]"
-    if not isinstance(message, Mapping):
+    if type(message) is not dict and not isinstance(message, Mapping):
         raise invalid(f"{where} must be an object, found {type(message).__name__}")
     checked = dict(message)
     role = checked.get("role")
@@ -170,7 +172,7 @@ def _is_well_formed(part: object) -> bool:
     One part that does makes the schema accept the whole message as it is; then each part is
     read leniently. If none does, the message is refused.
     """
-    if not isinstance(part, Mapping) or _has_breakpoint(part):
+    if (type(part) is not dict and not isinstance(part, Mapping)) or _has_breakpoint(part):
         return False
     match kind := part.get("type"):
         case "text" | "refusal" | "thinking" if isinstance(part.get(TEXT_FIELD[kind]), str):
