@@ -20,6 +20,7 @@ __all__ = [
     "invalid",
     "nearest",
     "problem",
+    "quoted",
     "shown",
 ]
 
@@ -217,16 +218,19 @@ _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 3
 
 
-def shown(value: object) -> str:
-    """A value for an error message: recognisable, and short whatever a client sent.
+def quoted(value: object) -> str:
+    """A value as an error message quotes it: recognisable, and short whatever a client sent.
 
-    >>> shown("x" * 1000)[:8], len(shown("x" * 1000))
+    >>> quoted("x" * 1000)[:8], len(quoted("x" * 1000))
     ("'xxxxxxx", 80)
     """
     try:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
         return f"a {type(value).__name__}"
+
+
+shown = quoted  # the old name
 
 
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
@@ -251,4 +255,4 @@ def problem(error: Any) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if not error["loc"]:
         return message
-    return f"{'.'.join(map(str, error['loc']))}: {message} (found {shown(error['input'])})"
+    return f"{'.'.join(map(str, error['loc']))}: {message} (found {quoted(error['input'])})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from mmroute.errors import did_you_mean, shown
+from mmroute.errors import did_you_mean, quoted
 
 __all__ = ["REFERENCE_ONLY", "EncoderChoice", "EncoderStats", "FastPaths", "ReuseStats", "Stats"]
 
@@ -50,12 +50,12 @@ class FastPaths:
         if self.encoder not in known:
             hint = did_you_mean(str(self.encoder), known)
             raise ValueError(
-                f"encoder must be one of {', '.join(known)}; found {shown(self.encoder)}{hint}"
+                f"encoder must be one of {', '.join(known)}; found {quoted(self.encoder)}{hint}"
             )
         for name in ("text_cache_bytes", "hash_cache_bytes"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise ValueError(f"{name} must be a number of bytes or 0, found {shown(value)}")
+                raise ValueError(f"{name} must be a number of bytes or 0, found {quoted(value)}")
         if self.shadow_rate:
             warnings.warn(
                 "FastPaths.shadow_rate has no effect: an encoder is proved when a model is loaded",

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, get_args
 
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.errors import did_you_mean, shown
+from mmroute.errors import did_you_mean, quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.items import Modality
 from mmroute.request import Request
@@ -236,7 +236,7 @@ def _vllm_body(
     """What the body has beside prompt and images."""
     if output_mode not in OUTPUT_MODES:
         raise ValueError(
-            f"output_mode must be one of {', '.join(OUTPUT_MODES)}, found {shown(output_mode)}"
+            f"output_mode must be one of {', '.join(OUTPUT_MODES)}, found {quoted(output_mode)}"
             f"{did_you_mean(str(output_mode), OUTPUT_MODES)}"
         )
     if output_mode == "derender" and request.get("stream"):
@@ -260,8 +260,8 @@ def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
     """The engine would hash other blocks than the router looked up."""
     if request.get("cache_salt") != routing.cache_salt:
         raise ValueError(
-            f"the request's cache_salt is {shown(request.get('cache_salt'))}, and the routing was "
-            f"made with {shown(routing.cache_salt)}"
+            f"the request's cache_salt is {quoted(request.get('cache_salt'))}, and the routing was "
+            f"made with {quoted(routing.cache_salt)}"
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from mmroute.errors import invalid, shown
+from mmroute.errors import invalid, quoted
 
 __all__ = [
     "AudioLength",
@@ -225,7 +225,7 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
     """
     for name, value in (("width", width), ("height", height)):
         if not _is_length(value):
-            raise invalid(f"image {name} must be a positive int of pixels, found {shown(value)}")
+            raise invalid(f"image {name} must be a positive int of pixels, found {quoted(value)}")
     return ImageSize(width, height, checked_uuid(uuid))  # type: ignore[arg-type]  # both are ints here
 
 
@@ -246,11 +246,11 @@ def video_size(
     """
     for name, value in (("width", width), ("height", height), ("num_frames", num_frames)):
         if not _is_length(value):
-            raise invalid(f"video {name} must be a positive int, found {shown(value)}")
+            raise invalid(f"video {name} must be a positive int, found {quoted(value)}")
     if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps < math.inf:
-        raise invalid(f"video fps must be a number of frames a second, found {shown(fps)}")
+        raise invalid(f"video fps must be a number of frames a second, found {quoted(fps)}")
     if not isinstance(frame_list, bool):
-        raise invalid(f"video frame_list must be true or false, found {shown(frame_list)}")
+        raise invalid(f"video frame_list must be true or false, found {quoted(frame_list)}")
     return VideoSize(width, height, num_frames, float(fps), checked_uuid(uuid), frame_list)  # type: ignore[arg-type]  # ints
 
 
@@ -265,7 +265,7 @@ def audio_length(
     numbers = ("num_samples", num_samples), ("sampling_rate", sampling_rate), ("channels", channels)
     for name, value in numbers:
         if not _is_length(value):
-            raise invalid(f"audio {name} must be a positive int, found {shown(value)}")
+            raise invalid(f"audio {name} must be a positive int, found {quoted(value)}")
     return AudioLength(num_samples, sampling_rate, checked_uuid(uuid), channels)  # type: ignore[arg-type]  # ints
 
 
@@ -282,7 +282,7 @@ def checked_uuid(uuid: object) -> str | None:
     if uuid is None:
         return None
     if not isinstance(uuid, str):
-        raise invalid(f"uuid must be a string, found {shown(uuid)}")
+        raise invalid(f"uuid must be a string, found {quoted(uuid)}")
     check_text("uuid", uuid)
     return uuid
 
@@ -321,7 +321,7 @@ def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None
             if type(width) is type(height) is int and 0 < width < _INT64 and 0 < height < _INT64:
                 continue  # the commonest item, at the least cost
         if not isinstance(item, kinds):
-            raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {shown(item)}")
+            raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {quoted(item)}")
         _check_numbers(item.size)
 
 

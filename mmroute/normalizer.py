@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from mmroute.batch import normalize_many
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import ModelError, Reason, shown
+from mmroute.errors import ModelError, Reason, quoted
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
 from mmroute.net.links import ImageLinks
@@ -132,12 +132,12 @@ class Normalizer:
 
             return connect(os.fspath(model), remote)
         if links is not None and not isinstance(links, ImageLinks):
-            raise TypeError(f"links must be an ImageLinks, found {shown(links)}")
+            raise TypeError(f"links must be an ImageLinks, found {quoted(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):
-            raise TypeError(f"fast_paths must be a FastPaths, found {shown(fast_paths)}")
+            raise TypeError(f"fast_paths must be a FastPaths, found {quoted(fast_paths)}")
         if engine_settings is not None and not isinstance(engine_settings, EngineSettings):
             raise TypeError(
-                f"engine_settings must be an EngineSettings, found {shown(engine_settings)}"
+                f"engine_settings must be an EngineSettings, found {quoted(engine_settings)}"
             )
         from mmroute.model.resolve import resolve_model  # jinja2, pydantic
 

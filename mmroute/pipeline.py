@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from mmroute.engines.identities import identities_of
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import AnyGeometry, TokenIds
 from mmroute.items import Items, Modality, VideoSize
 from mmroute.placement import Expansion, Insertion
@@ -294,7 +294,7 @@ def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
         position, wrong = next((i, t) for i, t in enumerate(ids) if not 0 <= t <= highest)
         raise InexactError(
             Reason.TOKEN_OUT_OF_VOCABULARY,
-            f"prompt_token_ids[{position}] is {shown(wrong)}; this model's IDs are 0 to {highest}",
+            f"prompt_token_ids[{position}] is {quoted(wrong)}; this model's IDs are 0 to {highest}",
         )
     return np.array(ids, dtype=np.uint32)
 

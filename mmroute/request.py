@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeAlias, TypedDict
 
-from mmroute.errors import invalid, shown
+from mmroute.errors import invalid, quoted
 from mmroute.geometry import Overrides
 from mmroute.items import (
     AudioLength,
@@ -151,7 +151,7 @@ class Request(NamedTuple):
             check_items("audios", self.audios, (AudioLength,))
         for name in _FLAGS:
             if not isinstance(flag := getattr(self, name), bool):
-                raise invalid(f"{name} must be true or false, found {shown(flag)}")
+                raise invalid(f"{name} must be true or false, found {quoted(flag)}")
         for name in _KWARGS:
             if (kwargs := getattr(self, name)) or type(kwargs) is not dict:
                 _check_object(name, kwargs)
@@ -197,7 +197,7 @@ def integers(name: str, values: object) -> list[int]:
         return listed
     for index, value in enumerate(listed):
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-            raise invalid(f"{name}[{index}] must be an integer, found {shown(value)}")
+            raise invalid(f"{name}[{index}] must be an integer, found {quoted(value)}")
     try:
         return list(map(operator.index, listed))
     except TypeError as error:  # such as a row of a two-dimensional array
@@ -206,12 +206,12 @@ def integers(name: str, values: object) -> list[int]:
 
 def _check_object(name: str, kwargs: object) -> None:
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
-        raise invalid(f"{name} must be an object, found {shown(kwargs)}")
+        raise invalid(f"{name} must be an object, found {quoted(kwargs)}")
 
 
 def _check_list(name: str, values: object) -> None:
     if not isinstance(values, list | tuple):
-        raise invalid(f"{name} must be a list, found {shown(values)}")
+        raise invalid(f"{name} must be a list, found {quoted(values)}")
 
 
 def _check_media_io(of_modalities: Mapping[str, object]) -> None:
@@ -230,10 +230,10 @@ def check_cache_salt(salt: object) -> None:
         return
     if not isinstance(salt, str) or not 1 <= len(salt) <= _MAX_CACHE_SALT:
         raise invalid(
-            f"cache_salt must be a text of 1 to {_MAX_CACHE_SALT} characters, found {shown(salt)}"
+            f"cache_salt must be a text of 1 to {_MAX_CACHE_SALT} characters, found {quoted(salt)}"
         )
     if not _NOT_IN_CACHE_SALT.isdisjoint(salt):
-        raise invalid(f"cache_salt must not contain @, /, \\ or NUL, found {shown(salt)}")
+        raise invalid(f"cache_salt must not contain @, /, \\ or NUL, found {quoted(salt)}")
     check_text("cache_salt", salt)
 
 
@@ -241,8 +241,8 @@ def _check_lora(lora: object) -> None:
     if lora is None:
         return
     if not isinstance(lora, Lora):
-        raise invalid(f"lora must be a Lora, found {shown(lora)}")
+        raise invalid(f"lora must be a Lora, found {quoted(lora)}")
     for name, value in (("name", lora.name), ("path", lora.path)):
         if not isinstance(value, str) or not value:
-            raise invalid(f"lora.{name} must be a text that is not empty, found {shown(value)}")
+            raise invalid(f"lora.{name} must be a text that is not empty, found {quoted(value)}")
         check_text(f"lora.{name}", value)

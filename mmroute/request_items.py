@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from mmroute.chat.conversation import MediaPart
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import MediaSource, is_data_url
 from mmroute.images.reading import read_image
 from mmroute.items import (
@@ -192,7 +192,7 @@ def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:
             raise InexactError(
                 Reason.IMAGE_LINK_REFUSED,
                 f"the engine follows links to {', '.join(sorted(allowed))} only, found "
-                f"{shown(link.hostname)}",
+                f"{quoted(link.hostname)}",
             )
 
 
@@ -268,7 +268,7 @@ def _missing(part: MediaPart, *, followed: bool) -> InexactError:
     return InexactError(
         Reason.IMAGE_LINK_REFUSED,
         f"{modality} part {number} is a link to a host that is not among the allowed ones, and "
-        f"`{modality}s` has no size for it: {shown(url)}",
+        f"`{modality}s` has no size for it: {quoted(url)}",
     )
 
 
@@ -295,8 +295,8 @@ def with_uuid(item: ItemT, uuid: str | None) -> ItemT:
         return item
     if own is not None:
         raise invalid(
-            f"a part of type {item.modality} has the uuid {shown(uuid)}, and its entry in "
-            f"`{item.modality}s` has {shown(own)}"
+            f"a part of type {item.modality} has the uuid {quoted(uuid)}, and its entry in "
+            f"`{item.modality}s` has {quoted(own)}"
         )
     if isinstance(item, ImageFile):
         return replace(item, size=replace(item.size, uuid=uuid))

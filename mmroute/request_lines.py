@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from mmroute.errors import InexactError, Reason, did_you_mean, invalid, shown
+from mmroute.errors import InexactError, Reason, did_you_mean, invalid, quoted
 from mmroute.hash_forms import BlockForm
 from mmroute.items import (
     AudioLength,
@@ -69,10 +69,10 @@ _ITEMS: Final[Mapping[str, Callable[[Mapping[str, Any]], Item]]] = {
 
 def _items(name: str, values: object) -> list[Item]:
     if not isinstance(values, list):
-        raise invalid(f"{name} must be a list of objects, found {shown(values)}")
+        raise invalid(f"{name} must be a list of objects, found {quoted(values)}")
     for index, value in enumerate(values):
         if not isinstance(value, Mapping):
-            raise invalid(f"{name}[{index}] must be an object, found {shown(value)}")
+            raise invalid(f"{name}[{index}] must be an object, found {quoted(value)}")
     return [_ITEMS[name](value) for value in values]
 
 
@@ -104,7 +104,7 @@ def answer_line(
         value = json_object(line)
         found = value.get("id")
         if found is not None and not isinstance(found, str) and type(found) is not int:
-            raise invalid(f"id must be a text or an integer, found {shown(found)}")
+            raise invalid(f"id must be a text or an integer, found {quoted(found)}")
         line_id = found
         routing = answer_of(request_of(value))
     except InexactError as inexact:
@@ -212,7 +212,7 @@ def request_of(value: Mapping[str, Any]) -> Request:
     for name in value.keys() - {"id", *Request._fields}:
         hint = did_you_mean(name, Request._fields, cutoff=_MISTYPED)
         if hint:
-            raise invalid(f"there is no field {shown(name)}{hint}")
+            raise invalid(f"there is no field {quoted(name)}{hint}")
     fields: dict[str, Any] = {name: value[name] for name in Request._fields if name in value}
     for name in _ITEMS:
         if fields.get(name) is not None:

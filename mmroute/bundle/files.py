@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.bundle.faults import BundleError, Fault
-from mmroute.errors import ModelError, Reason, shown
+from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model.files import MODEL_FILES, TOKENIZER_FILES, ModelFiles
 
 __all__ = [
@@ -126,12 +126,12 @@ def check_names(names: Iterable[str], limits: Limits) -> None:
             )
         fault = _fault_of_name(name)
         if fault is not None:
-            raise BundleError(fault, f"The bundle has a file named {shown(name)}: {fault}.")
+            raise BundleError(fault, f"The bundle has a file named {quoted(name)}: {fault}.")
         earlier = seen.setdefault(name.casefold(), name)
         if len(seen) < count:
             raise BundleError(
                 Fault.DUPLICATE_NAME if earlier == name else Fault.CASE_COLLISION,
-                f"The bundle has the files {shown(earlier)} and {shown(name)}.",
+                f"The bundle has the files {quoted(earlier)} and {quoted(name)}.",
             )
     if not seen:
         raise BundleError(Fault.NO_FILES, "The bundle has no files.")

@@ -20,7 +20,7 @@ from mmroute.bundle.bundle_pb2 import (
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits, check_names
 from mmroute.bundle.unpack import create
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.tokenizers.fingerprint import fingerprint
 
 __all__ = ["FILES_FORMAT", "Progress", "receive_files", "receive_zip"]
@@ -77,7 +77,7 @@ def receive_zip(
     if len(sha256) != _SHA256_DIGITS or not set(string.hexdigits).issuperset(sha256):
         raise BundleError(
             Fault.SHA256_MALFORMED,
-            f"The SHA-256 must be {_SHA256_DIGITS} hexadecimal digits, found {shown(sha256)}.",
+            f"The SHA-256 must be {_SHA256_DIGITS} hexadecimal digits, found {quoted(sha256)}.",
         )
     if digest.hexdigest() != sha256.lower():
         raise BundleError(
@@ -128,7 +128,7 @@ def receive_files(
         raise BundleError(
             Fault.FINGERPRINT_MISMATCH,
             f"The files have the fingerprint {found}, the worker says "
-            f"{shown(metadata.fingerprint)}.",
+            f"{quoted(metadata.fingerprint)}.",
         )
     return files
 
@@ -153,7 +153,8 @@ def _check_metadata(metadata: TokenizerMetadata, limits: Limits) -> None:
     if metadata.bundle_format != FILES_FORMAT:
         raise BundleError(
             Fault.UNKNOWN_FORMAT,
-            f"The bundle's format must be {FILES_FORMAT!r}, found {shown(metadata.bundle_format)}.",
+            f"The bundle's format must be {FILES_FORMAT!r}, found "
+            f"{quoted(metadata.bundle_format)}.",
         )
     check_names((file.file_name for file in metadata.files), limits)
     _check_total(sum(file.size for file in metadata.files), limits)
@@ -168,7 +169,7 @@ def _data_of_file(
         if chunk.file_name != name:
             raise BundleError(
                 Fault.FILE_OUT_OF_ORDER,
-                f"A chunk of {name} is due, and one of {shown(chunk.file_name)} came.",
+                f"A chunk of {name} is due, and one of {quoted(chunk.file_name)} came.",
             )
         if chunk.chunk_index != index:
             raise BundleError(

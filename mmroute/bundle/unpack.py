@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, NoReturn
 
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits, check_names
-from mmroute.errors import shown
+from mmroute.errors import quoted
 
 __all__ = ["create", "unpack"]
 
@@ -152,5 +152,5 @@ def _refuse(fault: Fault, why: str) -> NoReturn:
 
 
 def _refuse_file(fault: Fault, entry: zipfile.ZipInfo, why: str) -> NoReturn:
-    name = shown(entry.orig_filename)
+    name = quoted(entry.orig_filename)
     raise BundleError(fault, f"{name} in the bundle is refused ({fault}): {why}.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mmroute.errors import invalid, shown
+from mmroute.errors import invalid, quoted
 from mmroute.items import (
     Identity,
     IdentityForm,
@@ -101,6 +101,6 @@ def _check_same_size(identity: Identity, first: Item, second: Item) -> None:
     one, other = replace(first.size, uuid=None), replace(second.size, uuid=None)
     if one != other:
         raise invalid(
-            f"the uuid {shown(identity.value)} names items of two sizes, {one} and {other}; the "
+            f"the uuid {quoted(identity.value)} names items of two sizes, {one} and {other}; the "
             "engine caches by it, and would reuse the first one's tokens"
         )

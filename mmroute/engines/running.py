@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.errors import ModelError, shown
+from mmroute.errors import ModelError, quoted
 
 __all__ = ["Evidence", "RunningEngine", "running_engine"]
 
@@ -47,7 +47,7 @@ class RunningEngine:
 
     def __str__(self) -> str:
         """One line: the version, and how it is known."""
-        version = shown(self.version[:_MOST_SHOWN])[1:-1] or "of no stated version"
+        version = quoted(self.version[:_MOST_SHOWN])[1:-1] or "of no stated version"
         line = f"{self.engine} {version}: {self.evidence}"
         match self.evidence:
             case Evidence.PROVED:

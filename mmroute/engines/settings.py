@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.items import Modality
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ class EngineSettings:
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} must be a positive integer, found {shown(value)}")
+                raise ValueError(f"{name} must be a positive integer, found {quoted(value)}")
         for modality in (*self.limits, *self.media_io_kwargs):
             if modality not in frozenset(Modality):
                 known = ", ".join(Modality)
-                raise ValueError(f"there is no modality {shown(modality)}, only {known}")
+                raise ValueError(f"there is no modality {quoted(modality)}, only {known}")
 
     @classmethod
     def from_args(

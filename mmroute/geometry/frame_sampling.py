@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.items import VideoSize
 
 __all__ = ["DEFAULT", "Frames", "Sampler", "Sampling", "item_refused", "sample", "sampling_of"]
@@ -168,7 +168,7 @@ def item_refused(item: object, why: str) -> InexactError:
 def _unsupported(name: str, value: object, wanted: str) -> InexactError:
     return InexactError(
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-        f"media_io_kwargs.video.{name}: found {shown(value)}, must be {wanted}",
+        f"media_io_kwargs.video.{name}: found {quoted(value)}, must be {wanted}",
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeGuard
 
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, quoted
 
 __all__ = [
     "COMMON_NAMES",
@@ -325,7 +325,7 @@ def refused(name: str, value: object, wanted: str) -> InexactError:
     """The error for a value that the engine refuses, or that was not observed."""
     return InexactError(
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-        f"mm_processor_kwargs.{name}: found {shown(value)}, must be {wanted}",
+        f"mm_processor_kwargs.{name}: found {quoted(value)}, must be {wanted}",
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.items import VideoSize
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def check_count(count: int) -> None:
     """
     if count > _MOST_TOKENS:
         raise InexactError(
-            Reason.ITEM_TOO_LARGE, f"an item would have {shown(count)} tokens; no engine holds it"
+            Reason.ITEM_TOO_LARGE, f"an item would have {quoted(count)} tokens; no engine holds it"
         )
 
 

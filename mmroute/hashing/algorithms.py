@@ -13,7 +13,7 @@ from typing import Final, Never, Protocol
 
 import xxhash
 
-from mmroute.errors import nearest, shown
+from mmroute.errors import nearest, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing import cbor_encoding, pickle_encoding
 from mmroute.hashing.block_layout import BlockLayout
@@ -35,7 +35,7 @@ class Algorithm(StrEnum):
     def _missing_(cls, value: object) -> Never:
         close = nearest(str(value), cls)
         hint = f"; did you mean {close}?" if close else ""
-        raise ValueError(f"there is no hash algorithm {shown(value)}, only {', '.join(cls)}{hint}")
+        raise ValueError(f"there is no hash algorithm {quoted(value)}, only {', '.join(cls)}{hint}")
 
 
 class _Encoding(Protocol):

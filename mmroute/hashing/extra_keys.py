@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, overload
 
 import numpy as np
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.request import Lora
 
 __all__ = [
@@ -253,7 +253,7 @@ def check_block_size(block_size: object) -> None:
         ValueError: not an integer, or below 1.
     """
     if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
-        raise ValueError(f"block_size must be an integer of at least 1, found {shown(block_size)}")
+        raise ValueError(f"block_size must be an integer of at least 1, found {quoted(block_size)}")
 
 
 def check_token_ids(token_ids: object) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.chain import hash_chain
@@ -138,7 +138,7 @@ def hash_blocks(
     check_block_size(block_size)
     check_token_ids(token_ids)
     if previous is not None and not isinstance(previous, BlockHashes):
-        raise ValueError(f"previous must be BlockHashes or None, found {shown(previous)}")
+        raise ValueError(f"previous must be BlockHashes or None, found {quoted(previous)}")
     num_blocks = len(token_ids) // block_size
     keys = ExtraKeys(block_size, num_blocks)
     if extra_keys is not None:
@@ -233,5 +233,5 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
             )
         seed = _DEFAULT_SEED
     if not isinstance(seed, str):
-        raise ValueError(f"the seed is PYTHONHASHSEED as text, such as '0'; found {shown(seed)}")
+        raise ValueError(f"the seed is PYTHONHASHSEED as text, such as '0'; found {quoted(seed)}")
     return method.digest(method.encoding.encode_text(seed))

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 import pybase64
 
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import InexactError, Reason, invalid, quoted
 
 __all__ = [
     "MediaSource",
@@ -75,7 +75,7 @@ def read_source(source: MediaSource) -> bytes:
         return Path(source).read_bytes()
     raise invalid(
         f"media are bytes, a data URL, or the path of a file as a pathlib.Path; found "
-        f"{shown(source)}"
+        f"{quoted(source)}"
     )
 
 
@@ -152,13 +152,13 @@ class _Base64File(io.RawIOBase):
 def _content_start(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> int:
     comma = url.find(",")
     if comma < 0:
-        raise InexactError(reason, f"the data URL {shown(url[:40])} has no comma before its data")
+        raise InexactError(reason, f"the data URL {quoted(url[:40])} has no comma before its data")
     _, semicolon, encoding = url[len(_SCHEME) : comma].rpartition(";")
     if not semicolon or encoding != "base64":
         raise InexactError(
             reason,
             "the engine reads data URLs of the form data:TYPE;base64,... only; this one "
-            f"begins {shown(url[: min(comma + 1, 60)])}",
+            f"begins {quoted(url[: min(comma + 1, 60)])}",
         )
     return comma + 1
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
-from mmroute.errors import InexactError, invalid, shown
+from mmroute.errors import InexactError, invalid, quoted
 from mmroute.images.data_url import decode_data_url, is_data_url, jpeg_prefix, open_data_url
 from mmroute.items import ImageFile, ImageSize, checked_uuid
 
@@ -100,7 +100,7 @@ def _checked_url(source: object) -> str:
         raise invalid(f"an image is bytes, a data URL or a path, found {type(source).__name__}")
     if not is_data_url(source):
         raise invalid(
-            f"an image given as text must be a data URL, found {shown(source)}; give a file as a "
+            f"an image given as text must be a data URL, found {quoted(source)}; give a file as a "
             "pathlib.Path"
         )
     return source

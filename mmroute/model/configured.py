@@ -11,7 +11,7 @@ from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError, ModelError, Reason, shown
+from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.hashing import Hashing
 from mmroute.items import Modality
@@ -197,4 +197,4 @@ def configured_hashing(
 
 
 def _unsupported(setting: str, why: str) -> ModelError:
-    return ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, f"{shown(setting)[1:-1]}: {why}")
+    return ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, f"{quoted(setting)[1:-1]}: {why}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from mmroute.errors import ModelError, Reason, nearest, shown
+from mmroute.errors import ModelError, Reason, nearest, quoted
 
 __all__ = [
     "EMBEDDED_MODEL",
@@ -277,7 +277,7 @@ def what_stands_instead(text: str) -> str:
     if _LINK.fullmatch(text) is None:
         return ""
     return (
-        f"holds the text of a link, {shown(text.strip())}, and not the file that the link was to: "
+        f"holds the text of a link, {quoted(text.strip())}, and not the file that the link was to: "
         "links were lost when the directory was copied or checked out. Put that file here."
     )
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError, ModelError, Reason, shown
+from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.fast_paths import FastPaths
 from mmroute.geometry import AnyGeometry
 from mmroute.geometry.algorithms import geometries
@@ -219,7 +219,7 @@ class _Resolver:
             _, value = self.files.lookup(ref)
             self._note(str(ref), value, str(ref))
             if value not in allowed:
-                raise self._invalid(str(ref), value, " or ".join(map(shown, allowed)))
+                raise self._invalid(str(ref), value, " or ".join(map(quoted, allowed)))
 
     def _note(self, name: str, value: Any, source: str) -> None:
         self.origins.append(Origin(f"{self.within}{name}", value, source))
@@ -287,7 +287,7 @@ class _Resolver:
         source = next((o.source for o in reversed(self.origins) if o.name == name), "?")
         return ModelError(
             Reason.INVALID_CONFIG_FIELD,
-            f"{self.files.name}: {name} (from {source}) must be {wanted}, found {shown(value)}.",
+            f"{self.files.name}: {name} (from {source}) must be {wanted}, found {quoted(value)}.",
         )
 
     def _tokens(self, tokenizer: Tokenizer) -> dict[str, int]:
@@ -432,7 +432,7 @@ class _Resolver:
             if not first["loc"]:
                 raise ModelError(
                     Reason.INVALID_CONFIG_FIELD,
-                    f"{self.files.name}: {spec.geometry} needs {wanted}, found {shown(values)}.",
+                    f"{self.files.name}: {spec.geometry} needs {wanted}, found {quoted(values)}.",
                 ) from error
             name = str(first["loc"][0])
             raise self._invalid(name, values.get(name), wanted) from error

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore
 
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.net.deadlines import DeadlineStream, left_until
 from mmroute.net.links import ImageLinks
 from mmroute.net.ranges import FIRST_PART, RangeFile
@@ -324,10 +324,10 @@ def _header(response: httpcore.Response, name: bytes) -> bytes | None:
 
 
 def _refused(url: str, why: str) -> InexactError:
-    return InexactError(Reason.IMAGE_LINK_REFUSED, f"the link {shown(url)} is not followed: {why}")
+    return InexactError(Reason.IMAGE_LINK_REFUSED, f"the link {quoted(url)} is not followed: {why}")
 
 
 def _failed(url: str, why: str) -> InexactError:
     return InexactError(
-        Reason.IMAGE_LINK_FAILED, f"the file at {shown(url)} was not fetched: {why}"
+        Reason.IMAGE_LINK_FAILED, f"the file at {quoted(url)} was not fetched: {why}"
     )

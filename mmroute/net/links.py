@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 
 __all__ = ["ImageLinks"]
 
@@ -49,11 +49,11 @@ class ImageLinks:
         for name in ("hosts", "networks"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-                raise ValueError(f"{name} must be a tuple of strings, found {shown(value)}")
+                raise ValueError(f"{name} must be a tuple of strings, found {quoted(value)}")
         for host in self.hosts:
             if not _HOST.fullmatch(host.lower()):
                 raise ValueError(
-                    f"hosts has {shown(host)}; a host is a name without scheme, port or path, "
+                    f"hosts has {quoted(host)}; a host is a name without scheme, port or path, "
                     "such as 'images.example.com', '*.example.com' or '*'"
                 )
         for network in self.networks:
@@ -61,6 +61,6 @@ class ImageLinks:
         limits = (("timeout", self.timeout), ("max_bytes", self.max_bytes))
         for name, limit in limits:
             if isinstance(limit, bool) or not isinstance(limit, int | float):
-                raise ValueError(f"{name} must be a number, found {shown(limit)}")
+                raise ValueError(f"{name} must be a number, found {quoted(limit)}")
             if not (math.isfinite(limit) and limit > 0):
                 raise ValueError(f"{name} must be positive, found {limit}")

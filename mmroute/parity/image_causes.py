@@ -78,12 +78,12 @@ def _explains(difference: Difference, replacements: tuple[Replacement, ...]) -> 
 
 
 def _spliced(difference: Difference, replacements: Sequence[Replacement]) -> TokenIds:
-    pieces = []
+    parts = []
     end = 0
     for (offset, length), replacement in zip(difference.our_ranges, replacements, strict=True):
-        pieces += [difference.ours[end:offset], replacement.token_ids]
+        parts += [difference.ours[end:offset], replacement.token_ids]
         end = offset + length
-    answer: TokenIds = np.concatenate([*pieces, difference.ours[end:]])
+    answer: TokenIds = np.concatenate([*parts, difference.ours[end:]])
     return answer
 
 

@@ -215,14 +215,14 @@ def expand_via_text(
     matches = _plan(targets, find, list(map(len, targets)))
     if len(matches) < len(insertions):
         raise too_few(len(matches), insertions)
-    pieces: list[str] = []
+    parts: list[str] = []
     end = 0
     for index, start, stop in matches:
         replacement = insertions[index].replacement.token_ids
-        pieces += [text[end:start], tokenizer.decode(replacement.tolist())]
+        parts += [text[end:start], tokenizer.decode(replacement.tolist())]
         end = stop
-    pieces.append(text[end:])
-    return tokenizer.encode("".join(pieces), add_special_tokens=False)
+    parts.append(text[end:])
+    return tokenizer.encode("".join(parts), add_special_tokens=False)
 
 
 def too_few(found: int, insertions: Sequence[Insertion]) -> InexactError:

@@ -68,12 +68,12 @@ class NumberedTags:
         text = self.tokenizer.decode(ids)
         for special in self.tokenizer.named_tokens:
             text = text.replace(f"{special} ", special)
-        pieces: list[TokenIds] = []
+        parts: list[TokenIds] = []
         for chunk, tag in zip_longest(_TAG.split(text), _TAG.findall(text), fillvalue=None):
-            pieces.append(self.tokenizer.encode(chunk or "", add_special_tokens=True))
+            parts.append(self.tokenizer.encode(chunk or "", add_special_tokens=True))
             if tag is not None:
-                pieces.append(self.tokenizer.encode(tag, add_special_tokens=False))
-        return np.concatenate(pieces)
+                parts.append(self.tokenizer.encode(tag, add_special_tokens=False))
+        return np.concatenate(parts)
 
     def _without_dropped(self, expansion: Expansion) -> Expansion:
         ids = expansion.token_ids

@@ -14,7 +14,7 @@ from mmroute.errors import (
     ModelError,
     Reason,
     did_you_mean,
-    shown,
+    quoted,
 )
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
@@ -175,5 +175,5 @@ def connect(model: str, remote: object) -> RemoteNormalizer:
     if isinstance(remote, str):
         remote = Remote(remote)
     if not isinstance(remote, Remote):
-        raise TypeError(f"remote must be a URL or a Remote, found {shown(remote)}")
+        raise TypeError(f"remote must be a URL or a Remote, found {quoted(remote)}")
     return RemoteNormalizer(model, remote)

@@ -11,7 +11,7 @@ import pybase64
 
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.items import Image, ImageFile, Modality
 from mmroute.request import Message, Request, integers
@@ -94,8 +94,8 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
         if not 0 <= min(ids) <= max(ids) <= _MAX_ID:
             raise InexactError(
                 Reason.TOKEN_OUT_OF_VOCABULARY,
-                f"prompt_token_ids must be 0 to {_MAX_ID}, found {shown(min(ids))} to "
-                f"{shown(max(ids))}",
+                f"prompt_token_ids must be 0 to {_MAX_ID}, found {quoted(min(ids))} to "
+                f"{quoted(max(ids))}",
             )
         return RenderRequest(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
     if not isinstance(request.prompt, str):
@@ -169,7 +169,7 @@ def _check_names(parts: Sequence[_Filled]) -> None:
     named: dict[str, str | None] = {}
     for part in parts:
         if part.uuid is not None and named.setdefault(part.uuid, part.url) != part.url:
-            raise invalid(f"the uuid {shown(part.uuid)} names two images")
+            raise invalid(f"the uuid {quoted(part.uuid)} names two images")
 
 
 def _with_parts(
@@ -200,7 +200,7 @@ def _json(body: Mapping[str, Any]) -> bytes:
         # Not msgspec: it writes null for NaN, and stops at lone surrogates, which engines read.
         return json.dumps(body, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise invalid(f"the request cannot be written as JSON: {shown(str(error))}") from error
+        raise invalid(f"the request cannot be written as JSON: {quoted(str(error))}") from error
 
 
 def _inexpressible(message: str) -> InexactError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 
 __all__ = ["Remote"]
 
@@ -55,10 +55,10 @@ class Remote:
         for name in ("timeout", "connect_timeout"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a positive number, found {shown(value)}")
+                raise ValueError(f"{name} must be a positive number, found {quoted(value)}")
         if type(self.max_connections) is not int or self.max_connections < 1:
             raise ValueError(
-                f"max_connections must be at least 1, found {shown(self.max_connections)}"
+                f"max_connections must be at least 1, found {quoted(self.max_connections)}"
             )
 
     @property
@@ -79,20 +79,20 @@ def _split(url: object) -> tuple[str, str | None]:
         ValueError: it is no URL of a server.
     """
     if not isinstance(url, str):
-        raise ValueError(f"the URL must be a text, found {shown(url)}")
+        raise ValueError(f"the URL must be a text, found {quoted(url)}")
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise ValueError("the URL carries credentials; give the API key on its own")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise ValueError(f"{shown(url)} is malformed: {error}") from error
+        raise ValueError(f"{quoted(url)} is malformed: {error}") from error
     more = parts.query or parts.fragment
     if parts.scheme == _UNIX and not parts.netloc and parts.path.startswith("/") and not more:
         return "http://localhost", parts.path
     if parts.scheme not in _SCHEMES or not parts.hostname or more:
         raise ValueError(
-            f"{shown(url)} must be of the form http://HOST:PORT, https://HOST:PORT or unix:///PATH"
+            f"{quoted(url)} must be of the form http://HOST:PORT, https://HOST:PORT or unix:///PATH"
         )
     path = parts.path.rstrip("/").removesuffix("/v1")
     return f"{parts.scheme}://{parts.netloc}{path}", None

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.exchange import Exchange, Route
@@ -99,7 +99,7 @@ def _replace(request: AddModelRequest, context: HandlerContext) -> HandlerResult
     name = context.path.removeprefix(_ONE_MODEL)
     names = tuple(request.names or context.models.entry(name).source.names)
     if name not in names:
-        raise invalid_body(f"names must hold {shown(name)}", "body.names")
+        raise invalid_body(f"names must hold {quoted(name)}", "body.names")
     try:
         change = Change("replace", name, _source(request, names, context))
         entry = context.models.change(change)
@@ -112,7 +112,7 @@ def _source(
     request: AddModelRequest, names: tuple[str, ...], context: HandlerContext
 ) -> ModelSource:
     if len(set(names)) < len(names):
-        raise invalid_body(f"a model needs different names; found {shown(names)}", "body.names")
+        raise invalid_body(f"a model needs different names; found {quoted(names)}", "body.names")
     return ModelSource(
         request.model,
         names,

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 from pydantic import BaseModel, TypeAdapter
 
-from mmroute.errors import Reason, shown
+from mmroute.errors import Reason, quoted
 from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.bodies import parse_body, validated
@@ -292,19 +292,19 @@ def _block_form(given: str, seed: str | None) -> BlockForm | None:
     size, algorithm = query.get("block_size"), query.get("algorithm")
     if size is not None and not _is_block_size(size):
         raise bad_request(
-            f"block_size must be a positive integer, found {shown(size)}", "block_size"
+            f"block_size must be a positive integer, found {quoted(size)}", "block_size"
         )
     known, forms = [known.value for known in Algorithm], [form.value for form in HashForm]
     hashes = query.get("hashes", HashForm.HEX)
     if hashes not in forms:
         raise bad_request(
-            f"hashes must be one of {', '.join(forms)}, found {shown(hashes)}", "hashes"
+            f"hashes must be one of {', '.join(forms)}, found {quoted(hashes)}", "hashes"
         )
     if algorithm is None:
         return BlockForm(None, None if size is None else int(size), seed, HashForm(hashes))
     if algorithm not in known:
         raise bad_request(
-            f"algorithm must be one of {', '.join(known)}, found {shown(algorithm)}", "algorithm"
+            f"algorithm must be one of {', '.join(known)}, found {quoted(algorithm)}", "algorithm"
         )
     try:
         none_hash(algorithm, seed)

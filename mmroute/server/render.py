@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hash_forms import HashFields
 from mmroute.request import Request
 from mmroute.routing import Routing
@@ -196,7 +196,7 @@ def _check_chat(
     choice = request.tool_choice if request.tools else None
     if context.settings.strict and choice not in (None, "none"):
         raise bad_request(
-            f"tool_choice={shown(choice)} requires --enable-auto-tool-choice and "
+            f"tool_choice={quoted(choice)} requires --enable-auto-tool-choice and "
             "--tool-call-parser to be set (--strict)"
         )
     templated = request.chat_template is not None or request.chat_template_kwargs is not None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mmroute.errors import InexactError, shown
+from mmroute.errors import InexactError, quoted
 from mmroute.request import check_cache_salt
 from mmroute.server.errors import bad_request, require
 
@@ -130,7 +130,7 @@ def _check_tools(body: dict[str, Any]) -> None:
         return
     require(
         choice in _TOOL_CHOICES,
-        f"Invalid value for `tool_choice`: {shown(choice)}! Only named tools, "
+        f"Invalid value for `tool_choice`: {quoted(choice)}! Only named tools, "
         '"none", "auto" or "required" are supported.',
         "tool_choice",
     )
@@ -139,12 +139,12 @@ def _check_tools(body: dict[str, Any]) -> None:
 def _check_named_tool(function: object, tools: object) -> None:
     usage = 'Correct usage: `{"type": "function", "function": {"name": "my_function"}}`'
     if not isinstance(function, dict):
-        what = f"Invalid value for `function`: `{shown(function)}` in `tool_choice`!"
+        what = f"Invalid value for `function`: `{quoted(function)}` in `tool_choice`!"
         raise bad_request(f"{what} {usage}", "tool_choice.function")
     name = function.get("name")
     require(
         name and isinstance(name, str),
-        f"Invalid `name` in `function`: `{shown(name)}` in `tool_choice`! {usage}",
+        f"Invalid `name` in `function`: `{quoted(name)}` in `tool_choice`! {usage}",
         "tool_choice.function.name",
     )
     known = [

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mmroute.errors import Reason, shown
+from mmroute.errors import Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.pipeline import text_prefix
 from mmroute.request import Request
@@ -105,7 +105,7 @@ def route_prompt(
         message = f"{len(ids)} tokens do not fit the context of {loaded.max_model_len}"
         raise of_reason(Reason.PROMPT_TOO_LONG, message, model=loaded.name)
     if max(ids) > _MAX_ID:
-        message = f"{shown(max(ids))} is no token ID of any model"
+        message = f"{quoted(max(ids))} is no token ID of any model"
         raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
     return Routing(
         cache_salt=cache_salt,

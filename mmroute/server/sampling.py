@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.server.errors import bad_request, require
 from mmroute.server.protocol import (
     ChatCompletionRequest,
@@ -261,7 +261,7 @@ def _logit_bias(given: Mapping[str, float] | None) -> dict[str, float] | None:
     except ValueError:
         raise bad_request(
             "logit_bias contains key(s) that cannot be converted to integer token IDs: "
-            f"{shown(list(given))}",
+            f"{quoted(list(given))}",
             "logit_bias",
         ) from None
     return {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.net.links import ImageLinks
 
 __all__ = ["AccessLog", "InexactPolicy", "ServerSettings"]
@@ -102,7 +102,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, found {shown(getattr(self, name))}")
+                raise ValueError(f"{name} must be positive, found {quoted(getattr(self, name))}")
         if self.admin_key == "" or "" in self.api_keys:
             raise ValueError("an API key or admin key must not be empty")
         if self.worker_bytes < 0:

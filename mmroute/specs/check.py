@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from mmroute.engines.known import find_engine
-from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, shown
+from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, quoted
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import Modality
@@ -131,7 +131,7 @@ def check_spec(file: Path, *, model: str | None = None, backend: str = "vllm") -
 def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
     """One of pydantic's errors, with a suggestion where the field has few possible values."""
     *parents, last = loc = error["loc"] or ("the file",)
-    place, found = ".".join(map(str, loc)), shown(error["input"])
+    place, found = ".".join(map(str, loc)), quoted(error["input"])
     if not error["loc"]:
         return SpecProblem(place, "", problem(error))
     match error["type"]:
@@ -184,7 +184,7 @@ def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
             for place, message in media_problems(media, tokens, rendered=rendered):
                 whole = place if place.startswith("tokens.") else f"{modality}.{place}"
                 found = media.get(place)
-                yield SpecProblem(whole, "" if found is None else shown(found), message)
+                yield SpecProblem(whole, "" if found is None else quoted(found), message)
 
 
 def _table(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -222,7 +222,7 @@ def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecPr
         TypeAdapter(kind).validate_json(json.dumps(default), strict=True)
     except (ValidationError, TypeError) as error:
         wrong = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        yield SpecProblem(place, shown(default), _in_words(wrong))
+        yield SpecProblem(place, quoted(default), _in_words(wrong))
 
 
 def _file_problems(place: str, ref: FieldRef) -> Iterator[SpecProblem]:
@@ -236,7 +236,7 @@ def _format_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     mistral = spec.tokenizer.has_chat_encoder
     if spec.media and (spec.placement == "rendered") != mistral:
         message = "rendered is the placement of the tokenizer format mistral, and of no other"
-        yield SpecProblem("placement", shown(spec.placement), message)
+        yield SpecProblem("placement", quoted(spec.placement), message)
 
 
 def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
@@ -250,7 +250,7 @@ def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
             continue
         if other.family == spec.family:
             message = "another spec has this name; a family needs a name of its own"
-            yield SpecProblem("family", shown(spec.family), message)
+            yield SpecProblem("family", quoted(spec.family), message)
         if _may_both_match(spec, other):
             message = f"a model may match this and the family {other.family} at once"
             found = ", ".join(f"{ref} {' or '.join(v)}" for ref, v in spec.match.items())
@@ -289,6 +289,6 @@ def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:
 def _unmatched(spec: FamilySpec, files: ModelFiles) -> str:
     found = {ref: files.lookup(ref)[1] for ref in spec.match}
     return ", ".join(
-        f"{ref} is {shown(found[ref])}, wanted {' or '.join(allowed)}"
+        f"{ref} is {quoted(found[ref])}, wanted {' or '.join(allowed)}"
         for ref, allowed in spec.match.items()
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.errors import MmrouteError, Reason, shown
+from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.items import Modality
 from mmroute.model.families import spec_files
@@ -137,7 +137,7 @@ class _Trial:
         except MmrouteError as error:
             return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            return Candidate(family, geometry, text, problem=shown(error))
+            return Candidate(family, geometry, text, problem=quoted(error))
         pairs = [(our_outcome(model, case), self.expected[case.id]) for case in self.cases]
         equal = sum(ours.same(theirs) for ours, theirs in pairs)
         counted = sum(_lengths(ours) == _lengths(theirs) for ours, theirs in pairs)

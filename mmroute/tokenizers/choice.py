@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import tokenizers
 
-from mmroute.errors import ModelError, Reason, shown
+from mmroute.errors import ModelError, Reason, quoted
 from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
@@ -141,10 +141,10 @@ def _proved(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastE
             try:
                 ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
             except BaseException as error:  # also a panic of its Rust code
-                raise _UnfitError(f"{_engine()} declines {shown(text)}: {error}") from error
+                raise _UnfitError(f"{_engine()} declines {quoted(text)}: {error}") from error
             if np.frombuffer(ids, "<u4").tolist() != right:
                 _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
-                raise _UnfitError(f"{_engine()} has other IDs for the probe text {shown(text)}")
+                raise _UnfitError(f"{_engine()} has other IDs for the probe text {quoted(text)}")
     why = f"has the IDs of tokenizers {tokenizers.__version__} for {count} probe texts"
     return FastEncoder(fast, ReferenceEncoder(backend, "by choice"), _engine(), why)
 

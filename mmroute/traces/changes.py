@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.items import Item, Modality
 from mmroute.request import Request
 from mmroute.traces.pictures import same_picture
@@ -93,7 +93,7 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
         if name == "tools" and _is_reordered(old, new):
             yield Change(Cause.TOOLS_ORDER, "The same tools come in another order.", mended)
         else:
-            text = f"`{name}` was {shown(old)} and is {shown(new)}."
+            text = f"`{name}` was {quoted(old)} and is {quoted(new)}."
             yield Change(cause, text, mended)
     for modality, name in _ITEM_FIELDS.items():
         yield from _item_changes(first, second, modality, name)
@@ -137,7 +137,7 @@ def _item_changes(
 def _of_items(before: Item, after: Item, where: str) -> tuple[Cause, str]:
     one, other = before.size, after.size
     if one.uuid != other.uuid:
-        found = f"{where} had the uuid {shown(one.uuid)} and has {shown(other.uuid)}."
+        found = f"{where} had the uuid {quoted(one.uuid)} and has {quoted(other.uuid)}."
         return Cause.ITEM_UUID, found
     if str(one) != str(other):
         return Cause.ITEM_REPLACED, f"{where} was {one} and is {other}."
@@ -205,8 +205,8 @@ def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _of_media(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Cause, str]:
     if before.get("uuid") != after.get("uuid"):
-        found = f"had an item with the uuid {shown(before.get('uuid'))}"
-        return Cause.ITEM_UUID, f"{found}, which is {shown(after.get('uuid'))} now."
+        found = f"had an item with the uuid {quoted(before.get('uuid'))}"
+        return Cause.ITEM_UUID, f"{found}, which is {quoted(after.get('uuid'))} now."
     urls = [_url(before), _url(after)]
     if same_picture(*urls):
         return Cause.ITEM_ENCODED_AGAIN, f"has an image that {_ENCODED_AGAIN}"

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart
 from mmroute.engines.sglang.message_schema import CHAT
-from mmroute.errors import InexactError, Reason, invalid, problem, shown
+from mmroute.errors import InexactError, Reason, invalid, problem, quoted
 from mmroute.items import Modality, checked_uuid
 from mmroute.request import Request
 
@@ -131,7 +131,7 @@ def _arguments(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise invalid(f"the arguments of a tool call must be JSON: {error}") from error
     if not isinstance(arguments, dict):
-        raise invalid(f"the arguments of a tool call must be an object, found {shown(arguments)}")
+        raise invalid(f"the arguments of a tool call must be an object, found {quoted(arguments)}")
     return arguments
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.sglang.identity import identity_of_hash, item_identity
 from mmroute.engines.vllm.context import longest_context
-from mmroute.errors import invalid, shown
+from mmroute.errors import invalid, quoted
 from mmroute.hashing import Hashing
 from mmroute.items import Modality, check_text
 from mmroute.request import Request
@@ -35,7 +35,7 @@ def _check_cache_salt(salt: object) -> None:
     if salt is None:
         return
     if not isinstance(salt, str):
-        raise invalid(f"cache_salt must be a text, found {shown(salt)}")
+        raise invalid(f"cache_salt must be a text, found {quoted(salt)}")
     check_text("cache_salt", salt)
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mmroute.errors import ModelError, Reason, shown
+from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model.files import JsonValue, ModelFiles
 
 __all__ = ["longest_context"]
@@ -89,5 +89,5 @@ def _rope_rules(
 def _invalid(files: ModelFiles, wanted: str, found: JsonValue) -> ModelError:
     return ModelError(
         Reason.INVALID_CONFIG_FIELD,
-        f"{files.path('config.json')}: {wanted}, found {shown(found)}.",
+        f"{files.path('config.json')}: {wanted}, found {quoted(found)}.",
     )

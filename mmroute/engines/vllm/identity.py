@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from blake3 import blake3
 
-from mmroute.errors import InexactError, Reason, shown
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.geometry import Overrides
 from mmroute.items import (
     Identity,
@@ -169,7 +169,7 @@ def _number(value: object) -> bytes:
     if array.dtype == object:  # an integer of more than 64 bits: the engine hashes its address
         raise InexactError(
             Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-            f"mm_processor_kwargs holds {shown(value)}, by which no image identity is reproducible",
+            f"mm_processor_kwargs holds {quoted(value)}, by which no identity is reproducible",
         )
     return array.tobytes()
 

@@ -17,7 +17,7 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, documents_of, template_kwargs
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import invalid, shown
+from mmroute.errors import invalid, quoted
 from mmroute.items import Items, Modality
 from mmroute.request import Request
 
@@ -112,7 +112,7 @@ def _read_thinking(kwargs: dict[str, Any]) -> None:
     if chosen is not None and chosen not in _EFFORTS:
         raise invalid(
             f"thinking_effort must be one of {', '.join(_EFFORTS)} for this model, found "
-            f"{shown(chosen)}"
+            f"{quoted(chosen)}"
         )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from mmroute.engines.vllm.tools import check_tool_calls, normalize_tools
-from mmroute.errors import invalid, shown
+from mmroute.errors import invalid, quoted
 from mmroute.request import Request
 
 __all__ = ["OTHER_MEDIA", "TEXT_FIELD", "check_chat", "is_link"]
@@ -65,7 +65,7 @@ def check_chat(request: Request) -> list[dict[str, Any]]:
     effort: object = request.reasoning_effort
     if effort is not None and effort not in _EFFORTS:
         raise invalid(
-            f"reasoning_effort must be one of {', '.join(_EFFORTS)}, found {shown(effort)}"
+            f"reasoning_effort must be one of {', '.join(_EFFORTS)}, found {quoted(effort)}"
         )
     if request.documents is not None:
         _check_documents(request.documents)
@@ -94,7 +94,7 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     checked = dict(message)
     role = checked.get("role")
     if not isinstance(role, str):
-        raise invalid(f"{where}.role must be a string, found {shown(role)}")
+        raise invalid(f"{where}.role must be a string, found {quoted(role)}")
     if checked.keys() != _ROLE_AND_CONTENT:
         reasoning = checked.pop("reasoning_content", None)
         if reasoning is not None and checked.get("reasoning") is None:
@@ -128,10 +128,10 @@ def is_link(image_url: object) -> bool:
 def _check_fields(message: Mapping[str, Any], where: str) -> None:
     for name in ("tool_call_id", "reasoning", "task"):
         if message.get(name) is not None and not isinstance(message[name], str):
-            raise invalid(f"{where}.{name} must be a string, found {shown(message[name])}")
+            raise invalid(f"{where}.{name} must be a string, found {quoted(message[name])}")
     # The API's schema knows a name that is absent, but none that is null.
     if "name" in message and not isinstance(message["name"], str):
-        raise invalid(f"{where}.name must be a string or absent, found {shown(message['name'])}")
+        raise invalid(f"{where}.name must be a string or absent, found {quoted(message['name'])}")
     if message.get("tools") is not None:
         normalize_tools(message["tools"], where=f"{where}.tools")
     if isinstance(message.get("author"), Mapping) and "role" in message["author"]:
@@ -158,7 +158,7 @@ def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where:
     of_a_call = role == "tool" and isinstance(message.get("tool_call_id"), str)
     if (role in _STRICT_ROLES or of_a_call) and parts and not any(map(_is_well_formed, parts)):
         raise invalid(
-            f"{where}.content has no part of a known form; the first is {shown(parts[0])}"
+            f"{where}.content has no part of a known form; the first is {quoted(parts[0])}"
         )
     if role == "assistant" and _ASSISTANT_FIELDS & message.keys():
         allowed = ("text", "refusal")

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
 from mmroute.engines.vllm.tools import with_parsed_arguments
-from mmroute.errors import InexactError, Reason, invalid, shown
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.items import Modality, checked_uuid
 from mmroute.request import Request
 
@@ -126,7 +126,7 @@ def _parse_part(part: object, media: _Media) -> Part | None:
             f"a content part of type {kind!r}: only text, images, videos and audio are covered",
         )
     raise invalid(
-        f"unknown content part type {shown(kind)}; known are text, image, image_url, video, "
+        f"unknown content part type {quoted(kind)}; known are text, image, image_url, video, "
         "video_url, audio, audio_url, input_audio, refusal, thinking"
     )
 
@@ -136,7 +136,7 @@ def _kind(part: Mapping[str, Any]) -> str:
     if (kind is None or part.get("uuid") is not None) and kind not in _MODALITIES:
         # As the engine does: without a type, or with a uuid, the keys tell what a part is.
         kind = next((key for key in _TELLING_KEYS if key in part), None)
-    return kind if isinstance(kind, str) else shown(kind)
+    return kind if isinstance(kind, str) else quoted(kind)
 
 
 def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
@@ -190,12 +190,12 @@ def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
         if not isinstance(part.get(kind), Mapping) or not _input_audio(part[kind]):
             raise invalid(
                 'an input_audio part must hold {"data": "BASE64", "format": "wav"}, found '
-                f"{shown(part.get(kind))}"
+                f"{quoted(part.get(kind))}"
             )
     elif kind.endswith("_url") and not is_link(_link(part, kind)):
         raise invalid(
             f'{_A[kind]} part must hold {{"url": "..."}} with a data: or http(s): URL, found '
-            f"{shown(part.get(kind))}"
+            f"{quoted(part.get(kind))}"
         )
     elif not kind.endswith("_url") and part.keys() & _CONTENT_KEYS:
         raise invalid(
@@ -264,7 +264,7 @@ def _text_of(part: TextPart | ToolReference) -> str:
     if isinstance(part, TextPart):
         return part.text
     if part.name is not None and not isinstance(part.name, str):
-        raise invalid(f"a tool_reference part has {shown(part.name)} for its name")
+        raise invalid(f"a tool_reference part has {quoted(part.name)} for its name")
     return part.name or ""
 
 

@@ -15,7 +15,7 @@ from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import invalid, shown
+from mmroute.errors import invalid, quoted
 from mmroute.geometry import TokenIds
 from mmroute.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
 from mmroute.request import Request
@@ -156,7 +156,7 @@ def _sized(part: Any, items: Mapping[Modality, Iterator[Item]]) -> Any:
     name = kind if kind.endswith("_url") else f"{kind}_url"
     link = part.get(name, {})
     if not isinstance(link, dict):
-        raise invalid(f"{name} must be an object with a url, found {shown(link)}")
+        raise invalid(f"{name} must be an object with a url, found {quoted(link)}")
     unknown = link.keys() - _LINK_KEYS[kind]
     if unknown:
         raise invalid(f"{name} has keys that mistral-common refuses: {', '.join(unknown)}")
@@ -164,7 +164,7 @@ def _sized(part: Any, items: Mapping[Modality, Iterator[Item]]) -> Any:
     if not url.startswith(_SCHEMES):
         raise invalid(
             f"mistral-common knows the schemes {', '.join(_SCHEMES)} in lower case only, found "
-            f"{shown(url[:10])}"
+            f"{quoted(url[:10])}"
         )
     return _as_part(next(items[Modality(kind.removesuffix("_url"))]), inline=False)
 
@@ -178,4 +178,4 @@ def _as_part(item: Item, *, inline: bool) -> dict[str, Any]:
         case ImageSize():
             return MistralChatEncoder.image_part(item)
         case _:
-            raise invalid(f"mistral-common takes images and audio, found {shown(item)}")
+            raise invalid(f"mistral-common takes images and audio, found {quoted(item)}")

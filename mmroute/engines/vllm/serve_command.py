@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
-from mmroute.errors import ModelError, Reason, did_you_mean, shown
+from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 
 __all__ = ["ServeCommand", "Value", "parse_command", "parse_file", "wrong"]
 
@@ -131,7 +131,7 @@ def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Value]]:
         name, positive = _option(name)
         if name in FLAGS:
             if equals:
-                raise wrong(f"--{name} takes no value, found {shown(value)}")
+                raise wrong(f"--{name} takes no value, found {quoted(value)}")
             options[name] = positive
             continue
         values = [value] if equals else _values(waiting, many=name in LISTS and not keys)
@@ -142,7 +142,7 @@ def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Value]]:
         else:
             options[name] = values if name in LISTS else values[0]
     if len(found) > 1:
-        raise wrong(f"{shown(found[1])}: the engine's model is {shown(found[0])} already")
+        raise wrong(f"{quoted(found[1])}: the engine's model is {quoted(found[0])} already")
     options |= {name: json.dumps(value) for name, value in nested.items()}
     return _text(options.pop("model", None)) or next(iter(found), None), options
 
@@ -163,7 +163,7 @@ def _long(name: str) -> str:
         return option.replace("_", "-") + dot + rest
     short, dot, rest = name.partition(".")
     if short not in SHORT:
-        raise wrong(f"there is no option {shown(name)} of vllm serve{did_you_mean(name, SHORT)}")
+        raise wrong(f"there is no option {quoted(name)} of vllm serve{did_you_mean(name, SHORT)}")
     return SHORT[short] + dot + rest
 
 

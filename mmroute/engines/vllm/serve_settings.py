@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
-from mmroute.errors import ModelError, Reason, did_you_mean, shown
+from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.items import Modality
 
 __all__ = ["read_settings"]
@@ -72,7 +72,7 @@ def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any
             value = given.get(name)
             if value is not None and value not in harmless:
                 raise _unsupported(
-                    f"{prefix}{name} {'' if isinstance(value, bool) else shown(value)}".rstrip(),
+                    f"{prefix}{name} {'' if isinstance(value, bool) else quoted(value)}".rstrip(),
                     "changes token IDs in a way that is not covered",
                 )
     return _effects(command)
@@ -84,7 +84,7 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     found: dict[str, Any] = {"model": command.model}
     tokenizer = given.pop("tokenizer", None)
     if tokenizer is not None and tokenizer != command.model:
-        raise _unsupported(f"--tokenizer {shown(tokenizer)}", "is not the model's own")
+        raise _unsupported(f"--tokenizer {quoted(tokenizer)}", "is not the model's own")
     hashes_refused = [n for n, fine in _HASHES_REFUSED.items() if given.get(n, *fine[:1]) not in
                       (*fine, None) and not _is_harmless_speculation(n, given.get(n))]  # fmt: skip
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
@@ -118,7 +118,7 @@ def _unsupported(setting: str, why: str) -> ModelError:
 
 def _string(name: str, value: Value) -> str:
     if not isinstance(value, str):
-        raise wrong(f"{name} must have one value, found {shown(value)}")
+        raise wrong(f"{name} must have one value, found {quoted(value)}")
     return value
 
 
@@ -131,7 +131,7 @@ def _is_zero(name: str, value: Value) -> bool:
     try:
         return float(text) == 0
     except ValueError:
-        raise wrong(f"{name} must be a number, found {shown(text)}") from None
+        raise wrong(f"{name} must be a number, found {quoted(text)}") from None
 
 
 def _integer(name: str, value: Value) -> int:
@@ -139,7 +139,7 @@ def _integer(name: str, value: Value) -> int:
     text = _string(name, value).strip()
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)", text)
     if match is None or ("." in match[1] and match[2] not in _DECIMAL):
-        raise wrong(f"{name} must be an integer, found {shown(text)}")
+        raise wrong(f"{name} must be an integer, found {quoted(text)}")
     scale = _DECIMAL.get(match[2]) or _BINARY.get(match[2]) or 1
     return int(float(match[1]) * scale) if "." in match[1] else int(match[1]) * scale
 
@@ -160,7 +160,7 @@ def _mapping(name: str, value: Value) -> Mapping[str, Any]:
     except ValueError as error:
         raise wrong(f"--{name} must be a JSON object: {error}") from None
     if found is not None and not isinstance(found, dict):
-        raise wrong(f"--{name} must be a JSON object, found {shown(found)}")
+        raise wrong(f"--{name} must be a JSON object, found {quoted(found)}")
     return found or {}
 
 
@@ -169,14 +169,14 @@ def _limits(name: str, value: Value) -> Mapping[str, int]:
     for modality, limit in _mapping(name, value).items():
         count = limit.get("count", 999) if isinstance(limit, dict) else limit
         if type(count) is not int or count < 0:
-            raise wrong(f"--{name}: {modality} must have a number, found {shown(limit)}")
+            raise wrong(f"--{name}: {modality} must have a number, found {quoted(limit)}")
         limits[modality] = count
     return limits
 
 
 def _words(name: str, value: Value) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise wrong(f"--{name} must have values, found {shown(value)}")
+        raise wrong(f"--{name} must have values, found {quoted(value)}")
     return tuple(value)
 
 
@@ -194,7 +194,7 @@ def _loras(name: str, value: Value) -> Mapping[str, str]:
             module = _mapping(name, text)
             lora, path = module.get("name"), module.get("path")
         if not (isinstance(lora, str) and isinstance(path, str) and lora and path):
-            raise wrong(f"--{name} must be NAME=PATH, found {shown(text)}")
+            raise wrong(f"--{name} must be NAME=PATH, found {quoted(text)}")
         found[lora] = path
     return found
 
@@ -204,7 +204,7 @@ def _one_of(*known: str) -> Callable[[str, Value], str]:
         text = _string(name, value)
         if text not in known:
             hint = did_you_mean(text, known)
-            raise wrong(f"--{name} must be one of {', '.join(known)}, found {shown(text)}{hint}")
+            raise wrong(f"--{name} must be one of {', '.join(known)}, found {quoted(text)}{hint}")
         return text
 
     return read

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from PIL import Image
 
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.parity.cases import UndecidedError
 
@@ -139,7 +139,7 @@ def _sizes(images: object) -> list[tuple[int, int]]:
     if images is None:
         return []
     if not isinstance(images, Sequence):
-        raise UndecidedError(f"`images` must be a list of sizes, found {shown(images)}")
+        raise UndecidedError(f"`images` must be a list of sizes, found {quoted(images)}")
     return [_size(index, image) for index, image in enumerate(images)]
 
 
@@ -147,7 +147,7 @@ def _size(index: int, image: object) -> tuple[int, int]:
     values = image if isinstance(image, Mapping) else {}
     width, height = values.get("width"), values.get("height")
     if type(width) is not int or type(height) is not int or width < 1 or height < 1:
-        raise UndecidedError(f"images[{index}] has no width and height, found {shown(image)}")
+        raise UndecidedError(f"images[{index}] has no width and height, found {quoted(image)}")
     if width * height > _MAX_PIXELS:
         raise UndecidedError(
             f"images[{index}] is {width}x{height}: no picture of more than {_MAX_PIXELS} pixels "

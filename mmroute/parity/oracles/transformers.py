@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from mmroute.chat.template import ChatTemplate
-from mmroute.errors import shown
+from mmroute.errors import quoted
 from mmroute.model.files import ModelFiles
 from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
@@ -319,7 +319,7 @@ def _message(message: Any, *, as_parts: bool) -> Any:
     role = message.get("role")
     if message.get("tool_calls") or role not in _ROLES:
         raise UndecidedError(
-            f"tool calls, or role {shown(role)}: transformers leaves open their form"
+            f"tool calls, or role {quoted(role)}: transformers leaves open their form"
         )
     if isinstance(content, list) and not all(map(_is_plain, content)):
         raise UndecidedError(
