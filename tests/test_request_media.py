@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from media_files import media_files
+from PIL import Image
 
 from mmroute import (
     AudioLength,
@@ -127,3 +131,19 @@ def test_a_recording_is_read() -> None:
     engine = wav.engine or {}
     found = read_audio(wav.data, uuid="sound")
     assert found == AudioLength(engine["num_samples"], engine["sampling_rate"], "sound", 2)
+
+
+def test_no_decoder_and_no_process_is_started(
+    normalizer: Callable[[str], Normalizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for decoder in ("av", "cv2", "imageio_ffmpeg", "soundfile", "torch", "torchcodec", "soxr"):
+        monkeypatch.setitem(sys.modules, decoder, None)  # importing it fails
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(os, "posix_spawn", None)
+    monkeypatch.setattr(Image.Image, "load", None)
+    for name in ("plain", "webm-vp8", "gif-25"):
+        assert (
+            normalizer(QWEN).normalize(prompt=VIDEO, videos=[read_video(VIDEOS[name].data)]).exact
+        )
+    for name in ("wav-PCM_16", "flac", "mp3", "vorbis"):
+        assert read_audio(media_files("audios")[name].data).num_samples

@@ -25,6 +25,7 @@ from mmroute.parity.conversations import (
     takes_chats,
     user,
 )
+from mmroute.parity.media_cases import media_cases
 from mmroute.request_lines import request_of
 
 __all__ = ["built_in_cases", "cases_from_file", "random_cases"]
@@ -49,6 +50,8 @@ def built_in_cases(model: ResolvedModel) -> list[Case]:
     chat template gets prompts of the same text, and the chats that cannot be written as one.
     """
     cases = list(conversations(model))
+    if takes_chats(model):
+        cases += media_cases(model)
     rules = model.media.get(Modality.IMAGE)
     if rules is None:
         return [case for case in cases if not case.request.get("images") or case.id == _REFUSED]

@@ -210,7 +210,11 @@ class Endpoints:
 
     def _answered(self, exchange: Exchange, result: HandlerResult, timings: Timings) -> Response:
         entry = exchange.entry
-        entry.model, entry.tokens, entry.images = result.model, result.tokens, result.images
+        entry.model, entry.tokens, entry.images = (
+            result.model,
+            result.tokens,
+            sum(count for count, _ in result.items.values()),
+        )
         entry.outcome = "exact"
         headers = {**result.headers, "x-mmroute-outcome": entry.outcome}
         if result.inexact is None:

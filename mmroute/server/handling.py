@@ -8,6 +8,7 @@ from typing import Any
 
 from mmroute.errors import Reason
 from mmroute.hash_forms import BlockForm
+from mmroute.items import Modality
 from mmroute.routing import Routing
 from mmroute.server.loading import LoadedModel
 from mmroute.server.models import Models
@@ -45,8 +46,7 @@ class HandlerResult:
         body: ready for JSON.
         model: that was asked; None where none was.
         tokens: of all prompts.
-        images: in them.
-        image_tokens: of these.
+        items: how many there are in them of each modality, and how many tokens these have.
         headers: beside the usual ones.
         status: of the response.
         inexact: why it is not the whole prompt; None if it is.
@@ -55,8 +55,7 @@ class HandlerResult:
     body: Any
     model: str | None = None
     tokens: int = 0
-    images: int = 0
-    image_tokens: int = 0
+    items: Mapping[Modality, tuple[int, int]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
     inexact: Reason | None = None
@@ -70,13 +69,16 @@ def result_of(
     inexact: Reason | None = None,
 ) -> HandlerResult:
     """A result with the numbers of the prompts it was made of."""
-    lengths = [item.placeholder.length for routing in routings for item in routing.items]
+    items: dict[Modality, tuple[int, int]] = {}
+    for routing in routings:
+        for placed, _ in routing.items:
+            count, tokens = items.get(placed.modality, (0, 0))
+            items[placed.modality] = count + 1, tokens + placed.length
     return HandlerResult(
         body,
         model=loaded.name,
         tokens=sum([len(routing.token_ids) for routing in routings]),
-        images=len(lengths),
-        image_tokens=sum(lengths),
+        items=items,
         headers=headers or {},
         inexact=inexact,
     )

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
+from mmroute.items import Modality
 from mmroute.server.handling import HandlerResult
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Models
@@ -101,6 +102,14 @@ class Metrics:
             ["model"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
         self._images = Counter("mmroute_images_total", "Images", ["model"], registry=registry)
+        item_tokens = Histogram(
+            "mmroute_item_tokens", "Tokens of the items of a modality in a request with any",
+            ["model", "modality"], buckets=_TOKENS, registry=registry,
+        )  # fmt: skip
+        items = Counter(
+            "mmroute_items_total", "Images, videos and audio", ["model", "modality"],
+            registry=registry,
+        )  # fmt: skip
         self.in_flight = Gauge(
             "mmroute_requests_in_flight", "Requests that are being answered", registry=registry
         )
@@ -128,6 +137,8 @@ class Metrics:
         self._routings = functools.cache(routings.labels)
         self._tokens = functools.cache(tokens.labels)
         self._image_tokens = functools.cache(image_tokens.labels)
+        self._item_tokens = functools.cache(item_tokens.labels)
+        self._items = functools.cache(items.labels)
 
     def page(self) -> bytes:
         """The text of ``/metrics``: of all processes, if there are several."""
@@ -154,9 +165,12 @@ class Metrics:
         self._tokens(model).observe(result.tokens)
         for stage, nanoseconds in stages.items():
             self._stages(model, stage.value).observe(nanoseconds * _NANO)
-        if result.images:
-            self._images.labels(model).inc(result.images)
-            self._image_tokens(model).observe(result.image_tokens)
+        for modality, (count, tokens) in result.items.items():
+            self._items(model, modality.value).inc(count)
+            self._item_tokens(model, modality.value).observe(tokens)
+            if modality is Modality.IMAGE:
+                self._images.labels(model).inc(count)
+                self._image_tokens(model).observe(tokens)
 
     def queued(self, seconds: float) -> None:
         """A request has waited for its thread."""

@@ -11,7 +11,7 @@ from server_helpers import CHAT, COMPLETION, TOKENIZE
 
 from mmroute.parity.cases import UndecidedError
 from mmroute.parity.oracles.common import given, prompt_field
-from mmroute.parity.oracles.pictures import has_images, with_pictures
+from mmroute.parity.oracles.pictures import has_media, with_pictures
 
 __all__ = ["Posted", "posted"]
 
@@ -77,7 +77,7 @@ def _chat(case: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     messages = with_pictures(case["messages"], images)
     _name(messages, images)
     body = {"messages": messages, **given(case, *_CHAT_FIELDS)}
-    rendered = {**body, "mm_payload": "none"} if has_images(messages) else body
+    rendered = {**body, "mm_payload": "none"} if has_media(messages) else body
     bodies = [(CHAT, rendered), (TOKENIZE, body)]
     if case.get("tools"):
         # Without a tool parser vLLM refuses them on the first route, unless none may be called.

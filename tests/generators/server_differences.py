@@ -10,7 +10,7 @@ from typing import Any, Final
 from replayed import Posted
 
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
-from mmroute.parity.oracles.pictures import has_images
+from mmroute.parity.oracles.pictures import has_media
 
 __all__ = ["DELIBERATE", "Deliberate"]
 
@@ -49,8 +49,8 @@ def _calls_tools(request: Posted) -> bool:
     return bool(fields.get("tools")) and fields.get("tool_choice", "auto") not in _NO_TOOLS
 
 
-def _has_images(request: Posted) -> bool:
-    return has_images(request.fields.get("messages"))
+def _has_media(request: Posted) -> bool:
+    return has_media(request.fields.get("messages"))
 
 
 def _has(*names: str) -> Callable[[Posted], bool]:
@@ -160,15 +160,15 @@ DELIBERATE: Final = (
     ),
     Deliberate(
         "too many pixels",
-        _has_images, theirs=500, ours=(400, "BadRequestError"), says="decompression bomb",
+        _has_media, theirs=500, ours=(400, "BadRequestError"), says="decompression bomb",
     ),
     Deliberate(
         "ranges that overlap",
-        _has_images, theirs=400, ours=(200,), says="globally non-overlapping",
+        _has_media, theirs=400, ours=(200,), says="globally non-overlapping",
     ),
     Deliberate(
         "no tensors",
-        _has_images, theirs=200, ours=(200,),
+        _has_media, theirs=200, ours=(200,),
         beside=("features.kwargs_data", "features.mm_metadata"),
     ),
     Deliberate(

@@ -23,7 +23,7 @@ from mmroute.parity.oracles import OracleError, find_oracle
 from mmroute.parity.oracles.http import HttpOracle
 from mmroute.parity.oracles.pictures import (
     data_url,
-    has_images,
+    has_media,
     pictures,
     split_pictures,
     with_pictures,
@@ -122,12 +122,12 @@ def test_what_no_picture_can_be_made_for(messages: Any, images: Any, why: str) -
 @pytest.mark.parametrize("messages", [None, 3, "text", [3], [{"content": 3}], user(3), user({})])
 def test_malformed_messages_are_left_to_the_engine(messages: Any) -> None:
     assert with_pictures(messages, None) == messages
-    assert not has_images(messages)
+    assert not has_media(messages)
 
 
 def test_pictures_are_split_from_messages() -> None:
     filled = with_pictures(user(text("a"), IMAGE), [SIZE])
-    assert has_images(filled)
+    assert has_media(filled)
     assert split_pictures(filled) == (user(text("a"), IMAGE), [data_url(40, 30)])
 
 
@@ -283,7 +283,7 @@ def test_without_render_images_are_tokenized_without_ranges(
     for _ in range(2):
         assert oracle.answer(asked).ranges is None
     assert len(server.bodies("/v1/chat/completions/render")) == 1
-    assert has_images(server.bodies("/tokenize")[0]["messages"])
+    assert has_media(server.bodies("/tokenize")[0]["messages"])
 
 
 @pytest.mark.process

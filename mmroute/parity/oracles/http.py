@@ -23,7 +23,7 @@ from mmroute.parity.oracles.common import (
     refused,
     unchecked,
 )
-from mmroute.parity.oracles.pictures import has_images, with_pictures
+from mmroute.parity.oracles.pictures import has_media, with_pictures
 from mmroute.remote.engine_version import ask_engine
 from mmroute.remote.model_list import served_models
 from mmroute.remote.settings import Remote
@@ -142,7 +142,7 @@ class HttpOracle:
         if not body.get("chat_template_kwargs"):  # a Mistral tokenizer's server refuses even {}
             body.pop("chat_template_kwargs", None)
         rendered_only = [name for name in _RENDER_FIELDS if name in body]
-        if not has_images(messages) and not rendered_only:
+        if not has_media(messages) and not rendered_only:
             return self._tokenize(body)
         if self._renders:
             reply = self._post(_RENDER, {**body, **_render_only(body)})
@@ -158,10 +158,14 @@ class HttpOracle:
             return self._not_ok(_RENDER, reply)
         try:
             features = reply.body["features"] or {}
-            placed = (features.get("mm_placeholders") or {}).get("image", [])
-            ranges: list[Range] = [(int(p["offset"]), int(p["length"])) for p in placed]
-            names = (features.get("mm_hashes") or {}).get("image")
-            identities = None if names is None else tuple(map(str, names))
+            placed: dict[Range, str | None] = {}
+            for modality, listed in (features.get("mm_placeholders") or {}).items():
+                names = (features.get("mm_hashes") or {}).get(modality) or [None] * len(listed)
+                for p, name in zip(listed, names, strict=True):
+                    placed[int(p["offset"]), int(p["length"])] = name
+            ranges = sorted(placed)
+            named = [placed[where] for where in ranges]
+            identities = None if None in named else tuple(map(str, named))
             return replace(answered(_ids(reply.body["token_ids"]), ranges), identities=identities)
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             raise self._garbage(_RENDER, error) from error

@@ -14,7 +14,7 @@ from mmroute.errors import quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.parity.cases import UndecidedError
 
-__all__ = ["data_url", "has_images", "pictures", "split_pictures", "with_pictures"]
+__all__ = ["data_url", "has_media", "pictures", "split_pictures", "with_pictures"]
 
 _COLOUR: Final = (120, 90, 160)
 # From here on Pillow itself warns of a picture's size; each pixel takes three bytes.
@@ -24,6 +24,7 @@ _MAX_ASPECT: Final = 2500
 _IMAGE_TYPES: Final = ("image", "image_url")
 _LINKS: Final = ("http://", "https://")
 _OTHER_LINKS: Final = ("audio_url", "video_url")
+_OTHERS: Final = (*_OTHER_LINKS, "input_audio")
 
 
 @functools.lru_cache(maxsize=8)
@@ -88,12 +89,13 @@ def split_pictures(messages: Sequence[Any]) -> tuple[list[Any], list[str]]:
     return [_with_parts(message, bare) for message in messages], urls
 
 
-def has_images(messages: object) -> bool:
-    """Whether any part of the messages looks like an image."""
+def has_media(messages: object) -> bool:
+    """Whether any part of the messages looks like an image, a video or audio."""
     if not isinstance(messages, Sequence):
         return False
     contents = [m.get("content") for m in messages if isinstance(m, Mapping)]
-    return any(_is_image(part) for c in contents if isinstance(c, list) for part in c)
+    parts = [part for c in contents if isinstance(c, list) for part in c]
+    return any(_is_image(p) or (isinstance(p, Mapping) and p.get("type") in _OTHERS) for p in parts)
 
 
 def _message(message: Any, waiting: Iterator[tuple[int, int]]) -> Any:
@@ -107,9 +109,11 @@ def _with_parts(message: Any, change: Any) -> Any:
 
 
 def _with_picture(part: Any, waiting: Iterator[tuple[int, int]]) -> Any:
-    if isinstance(part, Mapping) and not part.keys().isdisjoint(_OTHER_LINKS):
-        # An engine would fetch it, and what it says then depends on the network.
-        raise UndecidedError("links to audio and video are not followed")
+    if isinstance(part, Mapping) and (kind := next((k for k in _OTHER_LINKS if k in part), None)):
+        if not is_data_url(_url(part, kind) or ""):
+            # An engine would fetch it, and what it says then depends on the network.
+            raise UndecidedError("links to audio and video are not followed")
+        return part
     url = _url(part)
     if not _is_image(part) or (url is not None and is_data_url(url)):
         return part
@@ -129,8 +133,8 @@ def _is_image(part: object) -> bool:
     return isinstance(part, Mapping) and (part.get("type") in _IMAGE_TYPES or "image_url" in part)
 
 
-def _url(part: object) -> str | None:
-    link = part.get("image_url") if isinstance(part, Mapping) else None
+def _url(part: object, kind: str = "image_url") -> str | None:
+    link = part.get(kind) if isinstance(part, Mapping) else None
     url = link.get("url") if isinstance(link, Mapping) else link
     return url if isinstance(url, str) else None
 

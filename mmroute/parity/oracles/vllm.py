@@ -132,7 +132,7 @@ class VllmEngine:
         self.input_processor._validate_lora = _accept  # noqa: SLF001 - adapters are only named here
 
     def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """A request as the scheduler gets it, and vLLM's placeholder ranges of its images.
+        """A request as the scheduler gets it, and vLLM's placeholder ranges of its items.
 
         Raises:
             UndecidedError: no picture can be made for an image.
@@ -156,8 +156,8 @@ class VllmEngine:
             lora_request=LoRARequest(**{"lora_int_id": 1, **lora}) if lora else None,
         )
         ranges = engine_input.get("mm_placeholders", {})
-        # Images of Kimi-K2.5 are of the modality vision_chunk.
-        return core_request, [*ranges.get("image", []), *ranges.get("vision_chunk", [])]
+        placed = [range_ for listed in ranges.values() for range_ in listed]
+        return core_request, sorted(placed, key=lambda range_: range_.offset)
 
     def _by_harmony(self, request: Mapping[str, Any]) -> Any:
         chat = _chat_request(request)

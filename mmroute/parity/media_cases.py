@@ -1,0 +1,77 @@
+"""Requests with videos and audio, whose files are made on the spot: GIF, lists of JPEG, and WAV."""
+
+from __future__ import annotations
+
+import base64
+import io
+import wave
+from collections.abc import Iterator
+from typing import Any, Final
+
+from PIL import Image
+
+from mmroute.items import Modality
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case
+from mmroute.parity.conversations import part, user
+
+__all__ = ["media_cases"]
+
+_QUESTION: Final = "What happens here?"
+# Width, height, frames, and hundredths of a second of each: around what samplers and pairs decide.
+_VIDEOS: Final = (
+    (64, 48, 1, 4), (64, 48, 2, 100), (64, 48, 3, 50), (64, 48, 4, 4), (64, 48, 5, 25),
+    (320, 240, 8, 13), (90, 33, 9, 4), (40, 200, 31, 10), (64, 48, 32, 4), (64, 48, 33, 7),
+    (64, 48, 64, 3), (32, 32, 150, 10), (32, 32, 301, 100),
+)  # fmt: skip
+_FRAME_LISTS: Final = ((64, 48, 1), (100, 60, 5), (64, 48, 40))
+# Samples and their rate: around a frame, a second, a chunk, and what is lost in 32 bits.
+_RECORDINGS: Final = (
+    (1, 16_000), (160, 16_000), (161, 16_000), (321, 16_000), (641, 16_000), (16_000, 16_000),
+    (16_001, 16_000), (16_160, 16_000), (8_081, 8_000), (44_100, 44_100), (44_101, 44_100),
+    (397_002, 44_100), (96_001, 48_000), (480_000, 16_000), (480_001, 16_000),
+)  # fmt: skip
+
+
+def media_cases(model: ResolvedModel) -> Iterator[Case]:
+    """Chats with each of the modalities but images that the engine takes for a model."""
+    if Modality.VIDEO in model.media:
+        for width, height, frames, delay in _VIDEOS:
+            name = f"video-{frames}-of-{width}x{height}-at-{delay}"
+            yield _case(name, "video_url", _gif(width, height, frames, delay))
+        for width, height, frames in _FRAME_LISTS:
+            listed = f"data:video/jpeg;base64,{','.join([_jpeg(width, height)] * frames)}"
+            yield _case(f"video-list-{frames}-of-{width}x{height}", "video_url", listed)
+    if Modality.AUDIO in model.media:
+        for samples, rate in _RECORDINGS:
+            yield _case(f"audio-{samples}-at-{rate}", "audio_url", _wav(samples, rate))
+
+
+def _case(name: str, kind: str, url: str) -> Case:
+    item: dict[str, Any] = {"type": kind, kind: {"url": url}}
+    modality = kind.removesuffix("_url")
+    return Case(name, modality, {"messages": [user(item, part(_QUESTION))]})
+
+
+def _gif(width: int, height: int, frames: int, delay: int) -> str:
+    # Each frame of another grey: Pillow makes one of equal ones.
+    first, *others = [Image.new("L", (width, height), n * 97 % 256) for n in range(frames)]
+    file = io.BytesIO()
+    first.save(file, "GIF", save_all=True, append_images=others, duration=delay * 10, loop=0)
+    return f"data:image/gif;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _jpeg(width: int, height: int) -> str:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height)).save(file, "JPEG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def _wav(samples: int, rate: int) -> str:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as recording:
+        recording.setnchannels(1)
+        recording.setsampwidth(2)
+        recording.setframerate(rate)
+        recording.writeframes(bytes(2 * samples))
+    return f"data:audio/wav;base64,{base64.b64encode(file.getvalue()).decode()}"
