@@ -13,7 +13,8 @@ from mmroute.hashing.reuse import HashReuse
 from mmroute.items import ImageFile
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
-from mmroute.pipeline import Prepared, answer, frames_of
+from mmroute.pipeline import answer, frames_of
+from mmroute.prepared import Prepared
 from mmroute.routing import Routing
 
 __all__ = ["answer_again"]

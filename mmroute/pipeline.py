@@ -6,8 +6,8 @@ looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import AnyGeometry, TokenIds
 from mmroute.items import Items, Modality, VideoSize
 from mmroute.placement import Expansion, Insertion
+from mmroute.prepared import Prepared
 from mmroute.request import Request, integers
 from mmroute.request_items import check_decoded, given_items, items_of_parts
 from mmroute.routing import Routing
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
     from mmroute.hashing.reuse import HashReuse
-    from mmroute.model.resolved import MediaRules, ResolvedModel
+    from mmroute.model.media_rules import MediaRules
+    from mmroute.model.resolved import ResolvedModel
     from mmroute.net.links import ImageLinks
 
 __all__ = [
-    "Prepared",
     "answer",
     "expand",
     "frames_of",
@@ -92,24 +93,6 @@ def answer(
         _reuse=hash_reuse,
         asked=(model, request, prepared),
     )
-
-
-class Prepared(NamedTuple):
-    """A request whose items are counted, and not yet placed.
-
-    Attributes:
-        request: with what the engine's settings put into it.
-        ids: the un-expanded prompt, shape (n,).
-        items: by modality, in the order of the request.
-        geometries: of the same modalities, under the request's overrides.
-        insertions: what takes each item's place, modality by modality.
-    """
-
-    request: Request
-    ids: TokenIds
-    items: Items
-    geometries: _Geometries
-    insertions: Sequence[Insertion]
 
 
 def prepare(

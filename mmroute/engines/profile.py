@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from mmroute.hashing import Hashing
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model.files import ModelFiles
-    from mmroute.model.resolved import MediaRules
+    from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
     from mmroute.request import Request
     from mmroute.tokenizers import Tokenizer
@@ -189,3 +190,18 @@ class EngineProfile:
     def most(self, modality: Modality) -> int:
         """Items of a modality in one prompt; more are refused."""
         return self.limits.get(modality, self.max_items)
+
+    def under(self, settings: EngineSettings) -> EngineProfile:
+        """The engine as it was started with these settings."""
+        given: dict[str, Any] = {
+            "min_encoder_cache": settings.max_num_batched_tokens,
+            "max_image_pixels": settings.max_image_pixels,
+            "max_decoded_bytes": settings.max_decoded_bytes,
+            "limits": {Modality(name): count for name, count in settings.limits.items()},
+            "media_domains": settings.media_domains,
+            "lora_in_identities": settings.lora_in_identities,
+            "processor_cache_off": settings.processor_cache_off,
+        }
+        if settings.identity_algorithm != "blake3":
+            given["identify"] = partial(self.identify, algorithm=settings.identity_algorithm)
+        return replace(self, **{name: value for name, value in given.items() if value})

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mmroute.errors import quoted
 from mmroute.items import Modality
-
-if TYPE_CHECKING:
-    from mmroute.engines.profile import EngineProfile
 
 __all__ = ["EngineSettings"]
 
@@ -141,18 +137,3 @@ class EngineSettings:
         plain = EngineSettings()
         same = {name: getattr(plain, name) for name in _OF_HASHES}
         return replace(self, **same)
-
-    def applied_to(self, engine: EngineProfile) -> EngineProfile:
-        """The engine under these settings."""
-        settings: dict[str, Any] = {
-            "min_encoder_cache": self.max_num_batched_tokens,
-            "max_image_pixels": self.max_image_pixels,
-            "max_decoded_bytes": self.max_decoded_bytes,
-            "limits": {Modality(name): count for name, count in self.limits.items()},
-            "media_domains": self.media_domains,
-            "lora_in_identities": self.lora_in_identities,
-            "processor_cache_off": self.processor_cache_off,
-        }
-        if self.identity_algorithm != "blake3":
-            settings["identify"] = partial(engine.identify, algorithm=self.identity_algorithm)
-        return replace(engine, **{name: value for name, value in settings.items() if value})

@@ -29,7 +29,8 @@ from mmroute.model.configured import (
 )
 from mmroute.model.families import match_family
 from mmroute.model.files import EMBEDDED_MODEL, FieldRef, JsonValue, ModelFiles, find_model
-from mmroute.model.resolved import MediaRules, Origin, ResolvedModel
+from mmroute.model.media_rules import MediaRules
+from mmroute.model.resolved import Origin, ResolvedModel
 from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup
 from mmroute.placement import Placement
 from mmroute.placement.rules import placement_rules
@@ -95,7 +96,7 @@ def with_same_prompts(
     given = model_id or (None if settings.offline else settings.model)
     return dataclasses.replace(
         model,
-        engine=settings.applied_to(engine),
+        engine=engine.under(settings),
         settings=settings,
         model_id=given or model.model_id,
         hashing=configured_hashing(
@@ -133,7 +134,7 @@ def resolve_files(
     family = family.for_engine(engine.name)
     settings = settings or EngineSettings()
     check_covered(family, engine, settings)
-    engine = settings.applied_to(engine)
+    engine = engine.under(settings)
     return _Resolver(files, family, engine, fast_paths or FastPaths(), settings).resolve(model_id)
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmroute.engines.settings import EngineSettings
-from mmroute.geometry import AnyGeometry, Overrides, RequestContext, TokenIds
+from mmroute.geometry import RequestContext, TokenIds
 from mmroute.hashing import Hashing
-from mmroute.items import IdentityForm, Modality
+from mmroute.items import Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.profile import EngineProfile
     from mmroute.model.files import JsonValue
+    from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
     from mmroute.placement import Placement
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["MediaRules", "Origin", "ResolvedModel"]
+__all__ = ["Origin", "ResolvedModel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +36,6 @@ class Origin:
     name: str
     value: JsonValue
     source: str
-
-
-@dataclass(frozen=True, slots=True)
-class MediaRules:
-    """How the items of one modality are counted, and what they replace.
-
-    Attributes:
-        geometry: items to replacements.
-        overridden: the geometry under a request's overrides.
-        target: the token IDs whose place an item takes, unless its replacement says otherwise.
-        max_embeds: the most features one item has by the model's own configuration; the engine
-            sizes its encoder cache by it.
-        max_items: in one prompt.
-        only_in_chats: whether the engine refuses items beside a prompt.
-        identity: what the engine hashes of an item that has no name.
-    """
-
-    geometry: AnyGeometry
-    overridden: Callable[[Overrides], AnyGeometry]
-    target: tuple[int, ...]
-    max_embeds: int
-    max_items: int
-    only_in_chats: bool
-    identity: IdentityForm
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from mmroute.health.tested_versions import version_of
 from mmroute.server.capacity import Capacity
+from mmroute.server.drain import Drain
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import Exchange
 from mmroute.server.http import Response, error_response, json_response
@@ -18,9 +19,6 @@ from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models, ModelStatus
 from mmroute.server.openapi import openapi
 from mmroute.server.settings import ServerSettings
-
-if TYPE_CHECKING:
-    from mmroute.server.service import Drain
 
 __all__ = ["Pages"]
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity
+from mmroute.server.drain import Drain
 from mmroute.server.endpoints import Endpoints, Handler
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route
@@ -35,7 +36,7 @@ from mmroute.server.render import render_chat, render_completion
 from mmroute.server.settings import AccessLog, ServerSettings
 from mmroute.server.tokenization import detokenize, tokenize
 
-__all__ = ["Drain", "Service"]
+__all__ = ["Service"]
 
 _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
@@ -50,13 +51,6 @@ _POSTED: Final[dict[str, tuple[TypeAdapter[Any], Handler[Any]]]] = {
     "/tokenize": (TypeAdapter(TokenizeRequest), tokenize),
     "/detokenize": (TypeAdapter(DetokenizeRequest), detokenize),
 }
-
-
-class Drain:
-    """Whether the server is about to stop; then it is not healthy, and keeps no connection."""
-
-    def __init__(self) -> None:
-        self.begun = False
 
 
 class Service:

@@ -18,7 +18,7 @@ from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.model.files import ModelFiles
-    from mmroute.model.resolved import MediaRules
+    from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
 
     _Media: TypeAlias = Mapping[Modality, MediaRules]
