@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from mmroute.cli.bench import add_bench
 from mmroute.cli.bundle import add_bundle
 from mmroute.cli.checks import add_doctor, add_spec
-from mmroute.cli.common import EXIT_FAILURE
+from mmroute.cli.common import EXIT_FAILURE, adopt_engine
 from mmroute.cli.explain import add_explain
 from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("default", ModelIdWarning)
             warnings.showwarning = _show_warning  # type: ignore[assignment]  # the rest is ignored
+            if getattr(arguments, "engine", None) is not None:
+                adopt_engine(arguments)
             status: int = arguments.run(arguments)
         sys.stdout.flush()
     except MmrouteError as error:

@@ -58,13 +58,6 @@ def add_doctor(commands: Commands) -> None:
     doctor.add_argument(
         "--vectors", metavar="FILE", type=Path, help="compare a few of these as well"
     )
-    doctor.add_argument(
-        "--engine",
-        metavar="URL",
-        help="ask this running engine for its version: is it proved, read or unknown, and does it "
-        "have the rules that are matched?",
-    )
-    doctor.add_argument("--api-key", help="of the engine")
     doctor.add_argument("--strict", action="store_true", help="exit status 1 for warnings, too")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from mmroute.engines.settings import EngineSettings
+from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "MODEL_HELP",
     "Commands",
     "add_command",
+    "adopt_engine",
     "encoder_argument",
     "engine_arguments",
     "engine_settings",
@@ -97,6 +100,42 @@ def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) 
         "--engine-config",
         metavar="FILE",
         help="the engine's configuration file (vllm serve --config); --engine-args win",
+    )
+    parser.add_argument(
+        "--engine",
+        metavar="URL",
+        help="ask this running vLLM how it was started, and take what it tells; --engine-args win",
+    )
+    parser.add_argument("--api-key", help="of the server that is asked")
+
+
+def adopt_engine(arguments: argparse.Namespace) -> None:
+    """Put what the running engine tells under the other settings, and say what was taken.
+
+    Raises:
+        InexactError: `remote_unavailable`.
+        ModelError: `invalid_engine_setting`: no URL.
+    """
+    from mmroute.engines.vllm.serve_command import joined
+    from mmroute.net.transport import Transport  # loads httpcore
+    from mmroute.remote.engine_options import ask_options
+    from mmroute.remote.engine_version import ask_engine
+    from mmroute.remote.settings import Remote
+
+    try:
+        remote = Remote(arguments.engine, arguments.api_key)
+    except ValueError as error:
+        raise ModelError(Reason.INVALID_ENGINE_SETTING, f"--engine: {error}") from error
+    with contextlib.closing(Transport(remote)) as transport:
+        running, told = ask_engine(transport), ask_options(transport)
+    if arguments.backend == DEFAULT_BACKEND and running.engine == DEFAULT_BACKEND:
+        arguments.backend = running.backend or DEFAULT_BACKEND
+    arguments.engine_args = joined(told, arguments.engine_args)
+    print(f"mmroute: {arguments.engine} is {running}", file=sys.stderr)
+    print(
+        f"mmroute: taken from it: {told}; not told, and to be given by --engine-args: "
+        "PYTHONHASHSEED, --chat-template and its options",
+        file=sys.stderr,
     )
 
 

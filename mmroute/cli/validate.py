@@ -78,7 +78,6 @@ def add_validate(commands: Commands) -> None:
         "--trust-remote-code", action="store_true", help="let code run that comes with the model"
     )
     validate.add_argument("--served-model", metavar="NAME", help="the server's name for the model")
-    validate.add_argument("--api-key", help="of the server")
     validate.add_argument(
         "--strict",
         action="store_true",

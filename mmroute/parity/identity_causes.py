@@ -45,8 +45,8 @@ def identities(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome)
         f"They are equal with {found[0]}."
         if found
         else (
-            "Which string stands behind `vllm serve` there (--model-id), and is there an "
-            "--mm-hasher-algorithm (--engine-args)?"
+            "Which string stands behind `vllm serve` there (--model-id; --engine URL asks for it), "
+            "and is there an --mm-hasher-algorithm (--engine-args)?"
         )
     )
     return Diagnosis(

@@ -30,6 +30,7 @@ from typing import Any
 
 from engine import (
     EMBEDDED,
+    ENGINE_VERSION,
     add_arguments,
     meta,
     refuse_other_versions,
@@ -45,6 +46,12 @@ TEMPLATE = (
     "{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
     "{% elif p.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
     "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}{{ mood }}"
+)
+TELLING = (
+    "--block-size 32 --served-model-name first second "
+    """--mm-processor-kwargs '{"max_pixels": 3136}' """
+    """--limit-mm-per-prompt '{"image": 2}' --max-model-len 4096 --max-num-batched-tokens 1024 """
+    "--prefix-caching-hash-algo sha256_cbor --enable-lora --enable-tower-connector-lora"
 )
 ALL_MODELS: Mapping[str, Mapping[str, str]] = {
     "small-qwen2.5-vl": {
@@ -93,6 +100,7 @@ def main() -> None:
     refuse_other_versions()
     os.environ.update(VLLM_TARGET_DEVICE="cpu", VLLM_LOGGING_LEVEL="ERROR")
     with tempfile.TemporaryDirectory() as directory:
+        _write_answers(Path(directory))
         for model in arguments.models:
             fingerprint = _write(model, Path(directory) / model, arguments)
             os.chdir(directory)  # a relative path is the model string of an engine
@@ -104,6 +112,43 @@ def main() -> None:
                 lines += _engine(setting, line)
             write_lines(VECTORS / f"{model}.jsonl", lines)
             print(model, len(lines) - 1)
+
+
+def _write_answers(directory: Path) -> None:
+    """What a server that was started with some settings says of itself, in parts."""
+    model = "small-qwen2.5-vl"
+    _write(model, directory / model, argparse.Namespace())
+    os.chdir(directory)
+    served = Served([model, *shlex.split(TELLING)])
+    from vllm.entrypoints.serve.dev.server_info.api_router import (
+        PydanticVllmConfig,
+        _get_vllm_env_vars,
+    )
+
+    config = PydanticVllmConfig.dump_python(served.config, mode="json", fallback=str)
+    parts = ("cache_config", "lora_config", "model_config", "parallel_config", "scheduler_config",
+             "speculative_config")  # fmt: skip
+    own = {name: config[name] for name in parts}
+    own["model_config"] = {
+        name: value
+        for name, value in own["model_config"].items()
+        if not name.startswith(("hf_config", "hf_text_config", "hf_image"))
+    }
+    environment = {
+        name: value
+        for name, value in _get_vllm_env_vars().items()
+        if name.startswith(("VLLM_ALLOW_LONG", "VLLM_MAX_", "VLLM_MEDIA_CONNECTOR"))
+    }
+    models = asyncio.run(served.state.openai_serving_models.show_available_models())
+    answers = {
+        "/version": {"version": ENGINE_VERSION},
+        "/v1/models": models.model_dump(mode="json"),
+        "/server_info?config_format=json": {
+            "vllm_config": own, "vllm_env": environment, "system_env": {},
+        },
+    }  # fmt: skip
+    text = json.dumps({"arguments": f"vllm serve {model} {TELLING}", "answers": answers}, indent=1)
+    (VECTORS.parent / "server" / "running_vllm.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _write(model: str, directory: Path, arguments: argparse.Namespace) -> str:

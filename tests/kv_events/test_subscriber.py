@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 import zmq
@@ -127,3 +130,42 @@ def test_it_ends_when_it_is_closed_from_another_thread(worker: Worker) -> None:
 def test_importing_mmroute_loads_no_zmq() -> None:
     code = "import sys, mmroute, mmroute.kv_events; assert 'zmq' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+if importlib.util.find_spec("vllm"):
+
+    def test_vllms_own_publisher() -> None:
+        """Batches before and after, more than its socket holds, and a process that ends."""
+        from vllm.distributed.kv_events import (
+            AllBlocksCleared,
+            KVEventBatch,
+            ZmqEventPublisher,
+        )
+
+        endpoints = "tcp://127.0.0.1:15557", "tcp://127.0.0.1:15558"
+
+        def publisher() -> Any:
+            events, replays = (e.replace("127.0.0.1", "*") for e in endpoints)
+            return ZmqEventPublisher(0, events, replays, hwm=50, topic="kv")
+
+        def publish(count: int) -> None:
+            for _ in range(count):
+                process.publish(KVEventBatch(time.time(), [AllBlocksCleared()]))
+
+        process = publisher()
+        publish(5)
+        with Subscriber(endpoints[0], topic="kv", replay_endpoint=endpoints[1]) as subscriber:
+            messages = iter(subscriber)
+            assert told(next(messages) for _ in range(5)) == [0, 1, 2, 3, 4]
+            publish(5000)  # while nobody takes them
+            time.sleep(1)
+            publish(1)
+            assert told(next(messages) for _ in range(5001)) == list(range(5, 5006))
+            process.shutdown()
+            time.sleep(1)  # until its addresses are free
+            process = publisher()
+            time.sleep(1)  # until it is connected to anew
+            publish(3)
+            assert isinstance(next(messages), Restarted)
+            assert told(next(messages) for _ in range(3)) == [0, 1, 2]
+        process.shutdown()

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 
-__all__ = ["ServeCommand", "Value", "parse_command", "parse_file", "wrong"]
+__all__ = ["ServeCommand", "Value", "joined", "parse_command", "parse_file", "wrong"]
 
 Value: TypeAlias = "bool | str | list[str]"
 """Of one option: a flag, a value, or several."""
@@ -56,6 +56,33 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
     Raises:
         ModelError: `invalid_engine_setting`: there is no such option, or the text cannot be read.
     """
+    environment, words = _split(text)
+    model, options = _parsed(words)
+    config = config or _text(options.pop("config", None))
+    if config is not None:
+        of_file = parse_file(config)
+        model, options = model or of_file.model, {**of_file.options, **options}
+    return ServeCommand(model, options, environment)
+
+
+def joined(first: str, second: str) -> str:
+    """One command line of two, of which the second wins.
+
+    Raises:
+        ModelError: as `parse_command`.
+    """
+    environment, words = _split(first)
+    own_environment, own_words = _split(second)
+    if parse_command(second).model is not None and "--model" in words:
+        at = words.index("--model")
+        del words[at : at + 2]
+    named = [word for word in own_words[:1] if not word.startswith("-")]
+    assignments = [f"{n}={value}" for n, value in {**environment, **own_environment}.items()]
+    return shlex.join([*assignments, "vllm", "serve", *named, *words, *own_words[len(named) :]])
+
+
+def _split(text: str) -> tuple[dict[str, str], list[str]]:
+    """The variables in front of a command, and what is behind its words."""
     try:
         words = shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
@@ -65,12 +92,7 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
         assignment = _ASSIGNMENT.fullmatch(words.pop(0))
         if assignment:
             environment[assignment[1]] = assignment[2]
-    model, options = _parsed(words)
-    config = config or _text(options.pop("config", None))
-    if config is not None:
-        of_file = parse_file(config)
-        model, options = model or of_file.model, {**of_file.options, **options}
-    return ServeCommand(model, options, environment)
+    return environment, words
 
 
 def parse_file(path: str) -> ServeCommand:

@@ -127,7 +127,7 @@ def key_remedies(
         Cause.MODEL_STRING,
         "Images have other names, which no spelling of the model that was tried gives. The "
         f"engine's model string was taken to be {model.model_id!r}: which one stands behind "
-        "`vllm serve`? Its /v1/models names it as `root`.",
+        "`vllm serve`? --engine URL asks it.",
     )
 
 
