@@ -118,7 +118,7 @@ def _source(
         names,
         model_id=request.model_id,
         revision=request.revision,
-        backend=request.backend or context.models.backend.backend,
+        backend=request.backend or context.models.backend_name,
     )
 
 

@@ -141,6 +141,7 @@ class Models:
 
     Attributes:
         created: when, in seconds since 1970.
+        backend_name: of the engine that is matched, as the operator named it.
         tell: called with each change that is made here; None to tell nobody.
         watch: counts what the stages of a request take.
 
@@ -164,7 +165,7 @@ class Models:
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
             raise ValueError("at least one model must be served")
-        self._backend = sources[0].backend
+        self.backend_name: Final = sources[0].backend
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
         self.tell: Callable[[Change], object] | None = None
@@ -182,7 +183,7 @@ class Models:
         Raises:
             ModelError: `unknown_backend`.
         """
-        return find_engine(self._backend)
+        return find_engine(self.backend_name)
 
     def load(self) -> Sequence[Entry]:
         """Begin to load those that were there from the beginning."""
@@ -275,10 +276,13 @@ class Models:
             entry = self.entry(name)
             self._forget(entry)
         _LOG.info("model removed", extra={"fields": {"names": entry.source.names}})
-        # A model is full of cycles, and may be all that a quiet server has to collect for long.
+        self._collect()
+        return entry
+
+    def _collect(self) -> None:
+        """A model is full of cycles, and may be all that a quiet server has to collect for long."""
         with contextlib.suppress(RuntimeError):  # it is about to stop
             self._pool.submit(gc.collect)
-        return entry
 
     def close(self, *, wait: bool = False) -> None:
         """Begin no more loading."""
@@ -357,16 +361,20 @@ class Models:
             self._first = [new if entry is current else entry for entry in self._first]
             kept = {name: e for name, e in self._by_name.items() if e is not current}
             self._by_name = {**dict.fromkeys(new.source.names, new), **kept}
+            self._drop_files(current.source)
             self._loads[_files(new.source)] = new.loading
-        gc.collect()
+        self._collect()
 
     def _forget(self, entry: Entry) -> None:
         self._by_name = {name: e for name, e in self._by_name.items() if e is not entry}
         if entry in self._first:
             self._first.remove(entry)
-        shares = [other for other in self.entries() if _files(other.source) == _files(entry.source)]
-        if not shares:
-            self._loads.pop(_files(entry.source), None)
+        self._drop_files(entry.source)
+
+    def _drop_files(self, source: ModelSource) -> None:
+        """Keep no files that no model has any more."""
+        if _files(source) not in {_files(entry.source) for entry in self.entries()}:
+            self._loads.pop(_files(source), None)
 
     def _begin(self, entry: Entry) -> None:
         key = _files(entry.source)

@@ -18,7 +18,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,7 +196,7 @@ class _Supervisor:
         if not message:
             self._selector.unregister(self._children[pid].control)  # it is about to be buried
             return
-        self._changes.append(message)
+        self._changes = [*_still_of_use(self._changes, message), message]
         self._tell(message, {other for other in self._children if other != pid})
 
     def _tell(self, message: bytes, pids: Iterable[int]) -> None:
@@ -234,3 +234,12 @@ class _Supervisor:
         for opened in self._sockets:
             opened.close()
         self._tell(json.dumps(int(number)).encode(), list(self._children))
+
+
+def _still_of_use(changes: Sequence[bytes], latest: bytes) -> list[bytes]:
+    """The changes that a new process has to make before the latest one."""
+    change = Change.from_json(json.loads(latest))
+    if change.kind != "replace":
+        return list(changes)
+    known = [(message, Change.from_json(json.loads(message))) for message in changes]
+    return [m for m, c in known if (c.kind, c.name) != (change.kind, change.name)]
