@@ -55,20 +55,21 @@ _V0_23: Final = replace(
     _V0_26,
     version="0.23.0",
     era="0.19 to 0.23",
-    proved=frozenset({"0.22.1", "0.23.0"}),
+    proved=frozenset({"0.19.1", "0.20.2", "0.21.0", "0.22.1", "0.23.0"}),
     applies_exif_orientation=False,
 )
 _V0_18: Final = replace(
     _V0_23,
     version="0.18.0",
     era="0.16 to 0.18",
-    proved=frozenset(),
+    proved=frozenset({"0.18.1"}),
     hashing=replace(_V0_23.hashing, keys=KeyForm.IDENTITIES),
 )
 _V0_15: Final = replace(
     _V0_18,
     version="0.15.0",
     era="0.13 to 0.15",
+    proved=frozenset(),
     identify=partial(unframed_identity, covers_conversion=False, sorts_arguments=False),
 )
 
