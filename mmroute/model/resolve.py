@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -40,6 +40,8 @@ from mmroute.tokenizers.formats.tokenizer_json import built_class
 from mmroute.tokenizers.model import load_model_tokenizer
 
 __all__ = ["resolve_files", "resolve_model", "with_same_prompts"]
+
+_DO_RESIZE: Final = FieldRef.parse("preprocessor_config.json:do_resize")
 
 
 def resolve_model(
@@ -326,7 +328,7 @@ class _Resolver:
         return token_id
 
     def _agree(self, found: str, value: JsonValue, places: Iterable[FieldRef]) -> None:
-        for ref in places:
+        for ref in map(self.files.effective, places):
             present, other = self.files.lookup(ref)
             if present and other != value:
                 raise ModelError(
@@ -362,6 +364,8 @@ class _Resolver:
         self, modality: Modality, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
     ) -> MediaRules:
         self.within = "" if modality is Modality.IMAGE else f"{modality}."
+        if modality is Modality.IMAGE and "resize" not in spec.values:
+            self._check_resized()
         overridden = overriding(self._geometry(spec, tokenizer, tokens), self.engine, self.settings)
         target: tuple[int, ...] = ()
         if spec.target is not None:
@@ -388,6 +392,16 @@ class _Resolver:
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
         )
+
+    def _check_resized(self) -> None:
+        """Most processors fail, or count otherwise, where images are to keep their size."""
+        ref = self.files.effective(_DO_RESIZE)
+        if self.files.lookup(ref)[1] is False:
+            raise ModelError(
+                Reason.INVALID_CONFIG_FIELD,
+                f"{self.files.name}: {ref} is false, which is not covered for the family "
+                f"{self.family.family}.",
+            )
 
     def _max_embeds(self, modality: Modality, geometry: AnyGeometry) -> int:
         """Count the largest item once: values that make no sense together fail here."""

@@ -134,6 +134,10 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         "small-qwen2.5-vl", edit("config.json", image_token_id=3),
         Reason.CONTRADICTORY_CONFIG, "config.json:image_token_id",
     ),
+    "images that keep their size": (
+        "small-llava-next", edit("preprocessor_config.json", do_resize=False),
+        Reason.INVALID_CONFIG_FIELD, "do_resize is false",
+    ),
     "resolutions of two kinds": (
         "small-llava-next", edit("preprocessor_config.json", image_grid_pinpoints=[[336, 336]]),
         Reason.CONTRADICTORY_CONFIG, "preprocessor_config.json:image_grid_pinpoints",
