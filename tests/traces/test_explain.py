@@ -184,7 +184,7 @@ def test_the_command_finds_the_nearest_request_of_a_trace(
     [
         ('{"id": "a", "prompt": "x"}\n', "{}:b", "has no request with id b"),
         ("", "{}", "has no request"),
-        ("{}\nnonsense\n", "{}", "line 2: the line is not JSON"),
+        ('{"prompt": "x"}\nnonsense\n', "{}", "line 2: the line is not JSON"),
         ('{"prompts": "x"}\n', "{}", "did you mean 'prompt'"),
     ],
 )
