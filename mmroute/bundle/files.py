@@ -23,8 +23,8 @@ __all__ = [
     "files_of",
 ]
 
-BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model")
-"""Further files, by pattern: as the engines' servers have them."""
+BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model", "tokenizer.model.v*")
+"""Further files, by pattern: as the engines' servers have them, and Mistral's vocabularies."""
 
 BUNDLE_FILES: Final = tuple(
     dict.fromkeys(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -330,6 +331,14 @@ def test_what_a_role_adds_is_added_to_plain_messages(role: str, more: dict[str, 
     chat = parse_chat(Request(messages=[message]))
     texts = to_conversation(chat, content_format="string", placeholders={})
     assert texts == [message | more]
+
+
+def test_tools_of_a_developer_have_the_fields_of_the_schema_first() -> None:
+    tool = {"more": 1, "type": "function", "function": {"x": 2, "strict": True, "name": "f"}}
+    message = {"role": "developer", "content": "a", "tools": [tool]}
+    (checked,) = parse_chat(Request(messages=[message])).messages
+    right = {"function": {"name": "f", "strict": True, "x": 2}, "type": "function", "more": 1}
+    assert json.dumps(checked["tools"]) == json.dumps([right])
 
 
 def test_messages_are_left_as_they_were(normalizer: Callable[[str], Normalizer]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from mmroute.engines.vllm.tools import check_tool_calls, normalize_tools
+from mmroute.engines.vllm.tools import check_tool_calls, ordered_tools
 from mmroute.errors import invalid, quoted
 from mmroute.request import Request
 
@@ -101,6 +101,8 @@ def check_message(message: object, index: int) -> dict[str, Any]:
             checked["reasoning"] = reasoning
         _check_fields(checked, where)
     _check_content(checked, role, where)
+    if checked.get("tools") is not None:
+        checked["tools"] = ordered_tools(checked["tools"], f"{where}.tools")
     if checked.get("tool_calls") is not None:
         checked["tool_calls"] = check_tool_calls(checked["tool_calls"], where)
     return checked
@@ -132,8 +134,6 @@ def _check_fields(message: Mapping[str, Any], where: str) -> None:
     # The API's schema knows a name that is absent, but none that is null.
     if "name" in message and not isinstance(message["name"], str):
         raise invalid(f"{where}.name must be a string or absent, found {quoted(message['name'])}")
-    if message.get("tools") is not None:
-        normalize_tools(message["tools"], where=f"{where}.tools")
     if isinstance(message.get("author"), Mapping) and "role" in message["author"]:
         raise invalid(f"{where}.author: the engine takes such a message for one of another API")
 

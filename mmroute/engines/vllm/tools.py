@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from mmroute.errors import invalid
+from mmroute.errors import invalid, quoted
 
-__all__ = ["check_tool_calls", "normalize_tools", "with_parsed_arguments"]
+__all__ = ["check_tool_calls", "normalize_tools", "ordered_tools", "with_parsed_arguments"]
+
+_FUNCTION_FIELDS: Final = ("name", "description", "parameters", "strict")
 
 
 def normalize_tools(tools: object, *, where: str = "tools") -> list[dict[str, Any]] | None:
@@ -59,6 +61,36 @@ def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
         normalized["defer_loading"] = inner_deferred
     outer: dict[str, Any] = {"type": "function", "function": normalized}
     return outer if deferred is None else outer | {"defer_loading": deferred}
+
+
+def ordered_tools(tools: object, where: str) -> list[dict[str, Any]]:
+    """The tools of a developer's message as the API's schema leaves them: its own fields first.
+
+    Raises:
+        InexactError: `invalid_request`: one does not fit the schema. The engine may take such a
+            message for one of another type, and its tools as they are.
+    """
+    if not isinstance(tools, list) or not all(map(_fits, tools)):
+        raise invalid(f"{where} must be a list of tool definitions, found {quoted(tools)}")
+    return [
+        _with_first(tool, "function", "type")
+        | {"function": _with_first(f, *(name for name in _FUNCTION_FIELDS if name in f))}
+        for tool in tools
+        for f in [tool["function"]]
+    ]
+
+
+def _fits(tool: object) -> bool:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    return (
+        isinstance(tool, Mapping)
+        and tool.get("type") == "function"
+        and isinstance(function, Mapping)
+        and isinstance(function.get("name"), str)
+        and isinstance(function.get("description", ""), str)
+        and isinstance(function.get("parameters", {}), dict)
+        and isinstance(function.get("strict"), bool | None)
+    )
 
 
 def check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
