@@ -28,6 +28,7 @@ __all__ = ["add_events", "events_report", "wrong_events"]
 _SERVERS: Final = ("http://", "https://")
 _ENVIRONMENT: Final = "PYTHONHASHSEED="
 _BACKEND: Final = "--backend "
+_ROUNDS: Final = 3
 
 _Cases: TypeAlias = Callable[[argparse.Namespace, ResolvedModel], Iterable[Case]]
 
@@ -140,13 +141,19 @@ def _proposed(
     compare: Callable[[ResolvedModel], Iterator[Finding]],
 ) -> str:
     """Which settings to give, and what comes of them."""
-    changes = proposal(findings)
+    changes: tuple[str, ...] = ()
+    found = list(findings)
+    for _ in range(_ROUNDS):  # one wrong setting may hide another one of the same request
+        more = tuple(change for change in proposal(found) if change not in changes)
+        if not more:
+            break
+        changes += more
+        try:
+            found = list(compare(_resolved(arguments, changes)))
+        except MmrouteError as error:
+            return f"proposed: {' '.join(changes)}; with these the model is not loaded: {error}"
     if not changes:
         return ""
-    try:
-        again = [f.verdict for f in compare(_resolved(arguments, changes))]
-    except MmrouteError as error:
-        return f"proposed: {' '.join(changes)}; with these the model is not loaded: {error}"
-    decided = sum(verdict is not Verdict.UNDECIDED for verdict in again)
-    equal = sum(verdict is Verdict.EQUAL for verdict in again)
+    decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in found)
+    equal = sum(finding.verdict is Verdict.EQUAL for finding in found)
     return f"proposed: {' '.join(changes)}; with these {equal} of {decided} would be equal"

@@ -113,6 +113,8 @@ class Streams:
     _waiting_bytes: int = 0
     _asking: bool = False
     _request: int | None = None
+    _has_given: bool = False
+    _gives: bool = False
 
     def __post_init__(self) -> None:
         if self.replays:
@@ -130,6 +132,11 @@ class Streams:
     def is_replaying(self) -> bool:
         """Whether a replay was asked for, and has not ended."""
         return self._asking
+
+    def check(self) -> None:
+        """Ask for what comes after the last batch, in a silence that may hide a lost one."""
+        if self.replays and not self._asking:
+            self._ask(max((stream.next for stream in self._streams.values()), default=0))
 
     def received(self, frames: Sequence[bytes]) -> Iterator[Message]:
         """What follows from a message of the publishers."""
@@ -154,8 +161,14 @@ class Streams:
         if not self._asking or self._request is not None:
             return  # of a replay that is of no use any more
         if frames[1:2] == [_END]:
-            yield from self.ended()
+            known = [stream for stream in self._streams.values() if stream.next]
+            if known and self._has_given and not self._gives:
+                yield known[0].restarted()  # its own process would have the last batch
+                self._ask(0)
+            else:
+                yield from self.ended()
             return
+        self._has_given = self._gives = True
         new = self._arrived(frames)
         if isinstance(new, Lost):
             yield new
@@ -184,7 +197,7 @@ class Streams:
 
     def _ask(self, number: int) -> None:
         # The last batch that is known comes along: by it a new process is told from the old one.
-        self._asking, self._request = True, max(0, number - 1)
+        self._asking, self._request, self._gives = True, max(0, number - 1), False
 
     def _arrived(self, frames: Sequence[bytes]) -> _Arrived | Lost:
         if len(frames) != _FRAMES or len(frames[1]) != _NUMBER_BYTES:

@@ -23,6 +23,7 @@ from mmroute.kv_events.streams import Message, Streams
 __all__ = ["Subscriber"]
 
 _TICK: Final = 0.25  # seconds between two looks at whether it was closed
+_SILENCE: Final = 10.0  # seconds without a message, after which the publisher is asked
 _MOST_AT_ONCE: Final = 256
 # A flood waits in these queues, and then its publisher drops messages, which are asked for again.
 _OPTIONS: Final = {
@@ -69,6 +70,7 @@ class Subscriber:
         self._replay_endpoint = replay_endpoint or ""
         self._replay_timeout = replay_timeout
         self._deadline = 0.0
+        self._heard = time.monotonic()
         self._replays: zmq.Socket[bytes] | None = None
         self._closing = False
         self._events = self._socket(zmq.SUB)
@@ -88,6 +90,7 @@ class Subscriber:
         if self._replays is not None:
             poller.register(self._replays, zmq.POLLIN)
         for socket, _ in poller.poll(int(timeout * 1000)):
+            self._heard = time.monotonic()
             for frames in _frames(socket):
                 if socket is self._events:
                     messages += self._streams.received(frames)
@@ -96,6 +99,9 @@ class Subscriber:
                     messages += self._streams.replayed(frames[1:])  # an empty frame comes first
         if self._streams.is_replaying and time.monotonic() > self._deadline:
             messages += self._streams.ended()
+        if time.monotonic() > self._heard + _SILENCE:
+            self._heard = time.monotonic()
+            self._streams.check()
         self._ask()
         return messages
 

@@ -146,6 +146,21 @@ def test_a_restart_is_seen_where_the_new_process_is_ahead() -> None:
     assert told(answered(streams, publisher)) == ["new", 0, 1, 2, 3, 4]
 
 
+def test_a_silence_hides_no_lost_batch_and_no_restart() -> None:
+    publisher = Publisher()
+    streams = listening(publisher)
+    assert told(streams.received(publisher.publish())) == [0]
+    streams.check()
+    assert told(answered(streams, publisher)) == []  # nothing was lost
+    publisher.publish()  # not heard
+    streams.check()
+    assert told(answered(streams, publisher)) == [1]
+    publisher.start()
+    streams.check()
+    assert told(answered(streams, publisher)) == ["new"]
+    assert told(streams.received(publisher.publish())) == [0]
+
+
 def test_ranks_and_topics_have_numbers_of_their_own() -> None:
     streams, ranks = Streams(), [Publisher(rank=0), Publisher(rank=1)]
     found = [m for p in (*ranks, *ranks) for m in streams.received(p.publish())]

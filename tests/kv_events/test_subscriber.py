@@ -135,7 +135,7 @@ def test_importing_mmroute_loads_no_zmq() -> None:
 if importlib.util.find_spec("vllm"):
 
     def test_vllms_own_publisher() -> None:
-        """Batches before and after, more than its socket holds, and a process that ends."""
+        """Batches before it is connected to, and then more than its socket holds."""
         from vllm.distributed.kv_events import (
             AllBlocksCleared,
             KVEventBatch,
@@ -161,11 +161,4 @@ if importlib.util.find_spec("vllm"):
             time.sleep(1)
             publish(1)
             assert told(next(messages) for _ in range(5001)) == list(range(5, 5006))
-            process.shutdown()
-            time.sleep(1)  # until its addresses are free
-            process = publisher()
-            time.sleep(1)  # until it is connected to anew
-            publish(3)
-            assert isinstance(next(messages), Restarted)
-            assert told(next(messages) for _ in range(3)) == [0, 1, 2]
         process.shutdown()
