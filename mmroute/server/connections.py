@@ -21,7 +21,7 @@ import httptools
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import CLIENT_HAS_GONE, Deferred, Exchange
 from mmroute.server.http import Head, Response
-from mmroute.server.listening import ConnectionLimits
+from mmroute.server.listening import ConnectionLimits, Share
 from mmroute.server.service import Service
 
 __all__ = ["Connection", "Front"]
@@ -62,6 +62,7 @@ class Front:
     Attributes:
         connections: those that are open.
         date: of the responses.
+        share: of all connections, where there are several processes; else None.
     """
 
     def __init__(self, service: Service, limits: ConnectionLimits) -> None:
@@ -69,6 +70,7 @@ class Front:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        self.share: Share | None = None
         self.seconds: Final = {
             _Phase.IDLE: limits.idle_seconds,
             _Phase.HEAD: limits.head_seconds,
@@ -105,6 +107,8 @@ class Front:
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""
         self.connections.discard(connection)
+        if self.share is not None:
+            self.share.tell(len(self.connections))
         if self._closing and not self.connections:
             self._empty.set()
 

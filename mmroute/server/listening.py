@@ -193,9 +193,13 @@ class Share:
         self._counts = counts
         self._slot = slot
 
+    def tell(self, connections: int) -> None:
+        """So many this process has now."""
+        self._counts[self._slot] = connections
+
     def has_more(self, connections: int) -> bool:
         """Whether another process has fewer connections than this one has now."""
-        self._counts[self._slot] = connections
+        self.tell(connections)
         return connections > min(self._counts)
 
 

@@ -182,6 +182,7 @@ class Server:
         loop.add_reader(member.control, hear)
         self._models.tell = member.tell
         self._service.metrics.pages = member.pages
+        front.share = member.share
         return lambda waiting: member.share.has_more(len(front.connections) + waiting)
 
     def _stop(self, number: int) -> None:
