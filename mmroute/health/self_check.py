@@ -173,6 +173,8 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
         # A directory may hold the tokenizer of the other format as well; it is not read.
         mistral = model.family.tokenizer.has_chat_encoder
         names = [name for name in files.names() if name.startswith(_OF_MISTRAL_FORMAT) == mistral]
+        if "tekken.json" in names:  # the older vocabularies beside it are not read either
+            names = [name for name in names if not name.startswith("tokenizer.model.v")]
         found = {name: _sha256(files.path(name)) for name in sorted(names)}
     except (OSError, ModelError) as error:
         return Check("files", ok=False, detail=f"cannot be read again: {error}"), {}
