@@ -21,7 +21,6 @@ __all__ = [
     "nearest",
     "problem",
     "quoted",
-    "shown",
 ]
 
 
@@ -228,9 +227,6 @@ def quoted(value: object) -> str:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
         return f"a {type(value).__name__}"
-
-
-shown = quoted  # the old name
 
 
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

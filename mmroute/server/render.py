@@ -233,16 +233,19 @@ def _are_ids(given: object) -> bool:
 def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
     own: Mapping[str, Any] = request.chat_template_kwargs or {}
     effort, documents = request.reasoning_effort, request.documents
+    every = own
     if effort is not None or documents is not None:
-        own = own_template_kwargs(
+        every = own_template_kwargs(
             Request(chat_template_kwargs=own, reasoning_effort=effort, documents=documents)
         )
+    every = {name: value for name, value in every.items() if value not in _UNSET}
     kwargs = {
         # A default of vLLM's own, for every model.
         "cohere_format": "cmd4",
-        **{name: value for name, value in own.items() if value not in _UNSET},
+        **{name: value for name, value in every.items() if name in own},
         "add_generation_prompt": request.add_generation_prompt,
         "continue_final_message": request.continue_final_message,
+        **{name: value for name, value in every.items() if name not in own},
     }
     choice = request.tool_choice
     calls = [m.get("tool_calls") for m in request.messages if m["role"] == "assistant"]
