@@ -78,7 +78,8 @@ class ImageFile:
 
     Attributes:
         size: as it is shown, and the client's own name for it.
-        stored: as it is stored in the file, before any EXIF rotation.
+        stored: as the file's header has it, before any rotation.
+        unturned: as an engine decodes it that applies no EXIF orientation.
         converted: whether the engine has to convert the picture to RGB.
         mode: of its colours, as Pillow calls it.
         data: the whole file.
@@ -87,6 +88,7 @@ class ImageFile:
     modality: ClassVar = Modality.IMAGE
     size: ImageSize
     stored: ImageSize
+    unturned: ImageSize
     converted: bool
     mode: str
     data: bytes = field(repr=False)

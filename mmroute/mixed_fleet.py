@@ -66,4 +66,4 @@ def _same_prompt(first: ResolvedModel, second: ResolvedModel, prepared: Prepared
     if first.engine.applies_exif_orientation == second.engine.applies_exif_orientation:
         return True
     files = [i for listed in prepared.items.values() for i in listed if isinstance(i, ImageFile)]
-    return all(replace(file.size, uuid=None) == file.stored for file in files)
+    return all(replace(file.size, uuid=None) == file.unturned for file in files)

@@ -196,11 +196,11 @@ def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:
             )
 
 
-def _as_stored(item: Item) -> Item:
+def _unturned(item: Item) -> Item:
     """A file whose size was read as it is shown, as an engine counts it that turns none."""
     if not isinstance(item, ImageFile):
         return item
-    return replace(item, size=replace(item.stored, uuid=item.size.uuid))
+    return replace(item, size=replace(item.unturned, uuid=item.size.uuid))
 
 
 def _within_limits(items: Iterable[Item], engine: EngineProfile) -> list[Item]:
@@ -208,7 +208,7 @@ def _within_limits(items: Iterable[Item], engine: EngineProfile) -> list[Item]:
     taken: list[Item] = []
     decoded = 0
     bytes_per_pixel = engine.bytes_per_unit[Modality.IMAGE]
-    for item in items if engine.applies_exif_orientation else map(_as_stored, items):
+    for item in items if engine.applies_exif_orientation else map(_unturned, items):
         taken.append(item)
         size = item.size
         if isinstance(size, AudioLength):

@@ -49,7 +49,9 @@ class ImageHeader:
     """What a file's header says of its picture.
 
     Attributes:
-        stored: width and height in pixels as they are stored. (TIFF: as they are shown.)
+        stored: width and height in pixels as the header has them.
+        unturned: as an engine decodes them that applies no orientation. Only those of a TIFF
+            picture can be others than `stored`: Pillow turns it while it decodes.
         upright: width and height as they are shown, after any orientation was applied.
         converted: whether the engine has to convert the picture to RGB, which it tells apart
             when it names the image.
@@ -57,6 +59,7 @@ class ImageHeader:
     """
 
     stored: tuple[int, int]
+    unturned: tuple[int, int]
     upright: tuple[int, int]
     converted: bool
     mode: str
@@ -111,7 +114,8 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     upright = (height, width) if turned else (width, height)
     return ImageHeader(
         # Pillow turns a TIFF picture while it reads it, whatever the engine does afterwards.
-        stored=upright if image.format == "TIFF" else (width, height),
+        unturned=upright if image.format == "TIFF" else (width, height),
+        stored=(width, height),
         upright=upright,
         converted=image.mode != "RGB" or transparent,
         mode=image.mode,
@@ -134,7 +138,7 @@ def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | N
         return None
     stored = (found.width, found.height)
     mode = "RGBA" if found.transparent else "RGB"
-    return ImageHeader(stored=stored, upright=stored, converted=found.transparent, mode=mode)
+    return ImageHeader(stored, stored, stored, converted=found.transparent, mode=mode)
 
 
 class _FewReads:

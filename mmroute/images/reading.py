@@ -51,8 +51,9 @@ def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = 
     else:
         data = decode_data_url(_checked_url(source))
     header = _header(io.BytesIO(data), complete=True)
-    size = ImageSize(*(header.upright if upright else header.stored), uuid)
-    return ImageFile(size, ImageSize(*header.stored), header.converted, header.mode, data)
+    size = ImageSize(*(header.upright if upright else header.unturned), uuid)
+    stored, unturned = ImageSize(*header.stored), ImageSize(*header.unturned)
+    return ImageFile(size, stored, unturned, header.converted, header.mode, data)
 
 
 def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:
@@ -73,7 +74,7 @@ def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:
     ImageSize(width=2, height=1, uuid=None)
     """
     header = _header_alone(source)
-    return ImageSize(*(header.upright if upright else header.stored))
+    return ImageSize(*(header.upright if upright else header.unturned))
 
 
 def _header_alone(source: ImageSource) -> ImageHeader:

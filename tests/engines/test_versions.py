@@ -45,7 +45,8 @@ def test_identities_are_those_of_the_version(line: dict[str, Any]) -> None:
     engine = find_engine(f"vllm=={line['version']}")
     found = []
     for mode in ("RGB", "RGBA"):
-        image = ImageFile(ImageSize(3, 2), ImageSize(3, 2), mode == "RGBA", mode, b"file")
+        size = ImageSize(3, 2)
+        image = ImageFile(size, size, size, mode == "RGBA", mode, b"file")
         identity = engine.identify(
             image,
             overrides=Overrides({}, {}),

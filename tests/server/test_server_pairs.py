@@ -30,8 +30,6 @@ DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
     f"{CHAT} warm-up without types": (200, "a router's first request should not fail"),
     f"{CHAT} tools, auto": (200, "no parser is needed for a prompt; --strict refuses"),
     f"{CHAT} tools, required": (200, "likewise"),
-    f"{CHAT} effort": (UNCOVERED, "not proved for every template"),
-    f"{CHAT} documents": (UNCOVERED, "not proved for every template"),
     f"{CHAT} cut": (UNCOVERED, "only token IDs are cut exactly"),
     f"{COMPLETION} text, cut": (UNCOVERED, "only token IDs are cut exactly"),
     f"{CHAT} offsets": (200, "token_offsets are null for chats"),
