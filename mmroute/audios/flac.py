@@ -44,7 +44,7 @@ def read_flac(file: BinaryIO, size: int) -> AudioHeader:
     packed = int.from_bytes(head[14:22])
     rate, channels, total = packed >> 44, (packed >> 41 & 7) + 1, packed & ((1 << 36) - 1)
     block = int.from_bytes(head[4:6])
-    if not rate or not total or block != int.from_bytes(head[6:8]):
+    if not rate or not total or not block or block != int.from_bytes(head[6:8]):
         raise not_predictable(f"{total} samples at a rate of {rate}, in blocks of {block} or more")
     tail = min(largest_frame or _MAX_TAIL, _MAX_TAIL, size)
     file.seek(size - tail)

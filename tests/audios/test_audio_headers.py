@@ -56,6 +56,13 @@ def test_a_header_that_does_not_tell_is_refused(name: str) -> None:
     assert caught.value.reason is Reason.AUDIO_NOT_PREDICTABLE
 
 
+def test_flac_blocks_of_no_sample_are_refused() -> None:
+    data = bytearray(FILES["flac"].data)
+    data[8:12] = bytes(4)  # the sizes of the smallest and the largest block
+    with pytest.raises(InexactError, match="in blocks of 0"):
+        header(bytes(data))
+
+
 @pytest.mark.parametrize("name", ["wav-note", "flac", "mp3-notes", "vorbis", "opus"])
 @given(data=st.data())
 def test_a_damaged_header_is_read_or_refused(name: str, data: Any) -> None:
