@@ -21,7 +21,7 @@ from mmroute.cli.common import (
     Commands,
     add_command,
     encoder_argument,
-    engine_settings,
+    load_normalizer,
     model_arguments,
 )
 from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
@@ -104,8 +104,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.plot is not None:
         check_plot()
     _say("loading the model, and its reference")
-    normalizer = _load(arguments, FastPaths(encoder=arguments.encoder))
-    reference = _load(arguments, REFERENCE_ONLY)
+    normalizer = load_normalizer(arguments, fast_paths=FastPaths(encoder=arguments.encoder))
+    reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
     bench = _measured(arguments, normalizer, reference)
     if arguments.plot is not None and bench.latencies:
         plot(bench, arguments.plot)
@@ -130,17 +130,6 @@ def _wrong_usage(arguments: argparse.Namespace) -> str:
         if not arguments.plot.parent.is_dir():
             return f"--plot: there is no directory {arguments.plot.parent}"
     return ""
-
-
-def _load(arguments: argparse.Namespace, fast_paths: FastPaths) -> Normalizer:
-    return Normalizer.from_pretrained(
-        arguments.model,
-        backend=arguments.backend,
-        model_id=arguments.model_id,
-        revision=arguments.revision,
-        engine_settings=engine_settings(arguments),
-        fast_paths=fast_paths,
-    )
 
 
 def _measured(

@@ -7,12 +7,14 @@ import contextlib
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice
+from mmroute.normalizer import Normalizer
 
 __all__ = [
     "DEFAULT_BACKEND",
@@ -25,10 +27,12 @@ __all__ = [
     "encoder_argument",
     "engine_arguments",
     "engine_settings",
+    "load_normalizer",
     "model_arguments",
     "port",
     "positive",
     "print_table",
+    "with_progress",
 ]
 
 DEFAULT_BACKEND: Final = "vllm"
@@ -36,6 +40,7 @@ EXIT_FAILURE = 1
 EXIT_USAGE = 2
 _HIGHEST_PORT: Final = 65535
 _NARROWEST_COLUMN: Final = 20
+_PROGRESS_EVERY: Final = 1.0  # seconds
 
 MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
@@ -150,6 +155,45 @@ def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
         listed = ", ".join(settings.without_effect)
         print(f"mmroute: without effect on token IDs and hashes: {listed}", file=sys.stderr)
     return settings
+
+
+def load_normalizer(
+    arguments: argparse.Namespace, settings: EngineSettings | None = None, **more: Any
+) -> Normalizer:
+    """The model that the arguments name.
+
+    Args:
+        arguments: of `model_arguments`.
+        settings: of its engine; None for those that the arguments tell.
+        **more: of `Normalizer.from_pretrained`, in the place of what the arguments say.
+
+    Raises:
+        ModelError: as `Normalizer.from_pretrained` and `EngineSettings.from_args`.
+    """
+    given: dict[str, Any] = {
+        "backend": arguments.backend,
+        "model_id": arguments.model_id,
+        "revision": arguments.revision,
+        "engine_settings": engine_settings(arguments) if settings is None else settings,
+    }
+    normalizer: Normalizer = Normalizer.from_pretrained(arguments.model, **given | more)
+    return normalizer
+
+
+def with_progress(lines: Iterable[bytes], *, watched: bool) -> Iterator[tuple[int, bytes]]:
+    """The non-blank lines and their numbers; if somebody watches, with a count on stderr."""
+    shown_at = time.monotonic()
+    count = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        yield number, line
+        count += 1
+        if watched and time.monotonic() - shown_at > _PROGRESS_EVERY:
+            print(f"\r{count} requests", end="", file=sys.stderr)
+            shown_at = time.monotonic()
+    if watched:
+        print(f"\r{count} requests", file=sys.stderr)
 
 
 def encoder_argument(parser: argparse.ArgumentParser) -> None:

@@ -13,15 +13,16 @@ from mmroute.cli.common import (
     EXIT_USAGE,
     Commands,
     add_command,
-    engine_settings,
+    load_normalizer,
     model_arguments,
 )
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError
-from mmroute.normalizer import Normalizer
+from mmroute.hashing import BlockHashes
 from mmroute.request import Request
 from mmroute.request_lines import json_object, request_of
 from mmroute.traces.explain import Explanation, Side, explain, shared_blocks
+from mmroute.traces.requests import comparable_hashes
 
 __all__ = ["add_explain"]
 
@@ -59,16 +60,14 @@ def add_explain(commands: Commands) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    normalizer = _load(arguments, engine_settings(arguments))
+    normalizer = load_normalizer(arguments)
     answer_first = normalizer.answer
     if arguments.first_engine_args is not None:
         settings = EngineSettings.from_args(arguments.first_engine_args)
-        answer_first = _load(arguments, settings).answer
+        answer_first = load_normalizer(arguments, settings).answer
 
-    def hashes(request: Request) -> list[bytes]:
-        routing = answer_first(request)
-        seed = routing.hashing.seed or "0"
-        return list(routing.block_hashes(block_size=arguments.block_size, seed=seed))
+    def hashes(request: Request) -> BlockHashes:
+        return comparable_hashes(answer_first(request), arguments.block_size)
 
     try:
         second = list(_requests(arguments.second))[-1]
@@ -88,16 +87,6 @@ def _explain(arguments: argparse.Namespace) -> int:
     )
     print(json.dumps(dataclasses.asdict(found)) if arguments.json else _as_text(found))
     return 0 if found.cause is None else _EXIT_APART
-
-
-def _load(arguments: argparse.Namespace, settings: EngineSettings) -> Normalizer:
-    return Normalizer.from_pretrained(
-        arguments.model,
-        backend=arguments.backend,
-        model_id=arguments.model_id,
-        revision=arguments.revision,
-        engine_settings=settings,
-    )
 
 
 def _requests(source: str) -> Iterator[Request]:

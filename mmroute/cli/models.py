@@ -7,11 +7,10 @@ import importlib.metadata
 import json
 from typing import Any
 
-from mmroute.cli.common import Commands, add_command, engine_settings, model_arguments, print_table
+from mmroute.cli.common import Commands, add_command, load_normalizer, model_arguments, print_table
 from mmroute.engines.vllm.architectures import register
 from mmroute.model.families import known_families
 from mmroute.model.spec import OWN_PACKAGE, FamilySpec
-from mmroute.normalizer import Normalizer
 from mmroute.specs.architectures import Architecture, architectures
 
 __all__ = ["add_families", "add_resolve"]
@@ -41,13 +40,7 @@ def add_families(commands: Commands) -> None:
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    normalizer = Normalizer.from_pretrained(
-        arguments.model,
-        backend=arguments.backend,
-        model_id=arguments.model_id,
-        revision=arguments.revision,
-        engine_settings=engine_settings(arguments),
-    )
+    normalizer = load_normalizer(arguments)
     model, encoder = normalizer.model, normalizer.stats().encoder
     head = {
         "model": model.name,

@@ -7,9 +7,8 @@ import contextlib
 import functools
 import json
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,8 +20,10 @@ from mmroute.cli.common import (
     add_command,
     encoder_argument,
     engine_settings,
+    load_normalizer,
     model_arguments,
     positive,
+    with_progress,
 )
 from mmroute.cli.strip import print_strip
 from mmroute.engines.settings import EngineSettings
@@ -43,7 +44,6 @@ from mmroute.tokenizers.loading import load_tokenizer
 __all__ = ["add_blocks", "add_tokens"]
 
 _STANDARD = "-"
-_PROGRESS_EVERY = 1.0  # seconds
 
 # What only requests are answered with, and its default.
 _OF_REQUESTS: Final[Mapping[str, object]] = {
@@ -271,8 +271,15 @@ def _answer_requests(
         else:
             (normalizer,) = fleet.values()
             answer_of = functools.partial(answer_line, answer_of=normalizer.answer, answer=answer)
+        if requests.isatty():
+            print(
+                "mmroute: reading request lines from the terminal; Ctrl-D ends them, --help shows "
+                "one",
+                file=sys.stderr,
+            )
+        watched = sys.stderr.isatty() and not sys.stdout.isatty()
         inexact: Counter[str] = Counter()
-        for number, line in _with_progress(requests):
+        for number, line in with_progress(requests, watched=watched):
             found = answer_of(line)
             if found["id"] is None:
                 found["line"] = number
@@ -294,12 +301,10 @@ def _fleet(
     named = arguments.backend
     names = dict.fromkeys([named] if isinstance(named, str) else named or [DEFAULT_BACKEND])
     first, *others = names
-    normalizer = Normalizer.from_pretrained(
-        arguments.model,
+    normalizer = load_normalizer(
+        arguments,
+        settings,
         backend=first,
-        model_id=arguments.model_id,
-        revision=arguments.revision,
-        engine_settings=settings,
         links=links,
         fast_paths=FastPaths(encoder=arguments.encoder),
     )
@@ -334,25 +339,3 @@ def _answers(files: contextlib.ExitStack, path: str) -> IO[str]:
     if path == _STANDARD:
         return sys.stdout
     return files.enter_context(Path(path).open("w", encoding="ascii", newline="\n"))
-
-
-def _with_progress(lines: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The non-blank lines and their numbers; with a count on stderr while someone watches it."""
-    if lines.isatty():
-        print(
-            "mmroute: reading request lines from the terminal; Ctrl-D ends them, --help shows one",
-            file=sys.stderr,
-        )
-    watched = sys.stderr.isatty() and not sys.stdout.isatty()
-    shown_at = time.monotonic()
-    count = 0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        yield number, line
-        count += 1
-        if watched and time.monotonic() - shown_at > _PROGRESS_EVERY:
-            print(f"\r{count} requests", end="", file=sys.stderr)
-            shown_at = time.monotonic()
-    if watched:
-        print(f"\r{count} requests", file=sys.stderr)

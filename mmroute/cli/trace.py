@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +19,11 @@ from mmroute.cli.common import (
     Commands,
     add_command,
     engine_arguments,
-    engine_settings,
+    load_normalizer,
     positive,
     print_table,
+    with_progress,
 )
-from mmroute.normalizer import Normalizer
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.traces.requests import Read, TracedRequest, read_trace
@@ -41,7 +41,6 @@ them; "session_id" names a conversation. Lines of Mooncake's public traces ("inp
 exit status: 0 simulated; 1 no line has an exact answer; 2 bad usage
 """
 _CAPACITIES: Final = 6  # sizes of the one cache, each half of the next
-_PROGRESS_EVERY: Final = 1.0  # seconds
 
 
 def add_trace(commands: Commands) -> None:
@@ -72,8 +71,9 @@ def _trace(arguments: argparse.Namespace) -> int:
     read = Read()
     started = time.perf_counter()
     with Path(arguments.requests).open("rb") as lines:
+        watched = (line for _, line in with_progress(lines, watched=sys.stderr.isatty()))
         traced = list(
-            read_trace(_watched(lines), _answers(arguments), read, block_size=arguments.block_size)
+            read_trace(watched, _answers(arguments), read, block_size=arguments.block_size)
         )
     seconds = time.perf_counter() - started
     if not traced:
@@ -91,23 +91,7 @@ def _trace(arguments: argparse.Namespace) -> int:
 def _answers(arguments: argparse.Namespace) -> Callable[[Request], Routing] | None:
     if arguments.model is None:
         return None
-    return Normalizer.from_pretrained(
-        arguments.model,
-        backend=arguments.backend,
-        model_id=arguments.model_id,
-        revision=arguments.revision,
-        engine_settings=engine_settings(arguments),
-    ).answer
-
-
-def _watched(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines, with a count on stderr while someone watches."""
-    shown_at = time.monotonic()
-    for number, line in enumerate(lines, 1):
-        yield line
-        if sys.stderr.isatty() and time.monotonic() - shown_at > _PROGRESS_EVERY:
-            print(f"\r{number} lines", end="", file=sys.stderr)
-            shown_at = time.monotonic()
+    return load_normalizer(arguments).answer
 
 
 def _report(

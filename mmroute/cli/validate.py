@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import EXIT_USAGE, Commands, add_command, engine_settings, model_arguments
+from mmroute.cli.common import EXIT_USAGE, Commands, add_command, load_normalizer, model_arguments
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
@@ -119,13 +119,7 @@ def _wrong_usage(arguments: argparse.Namespace) -> str:
 
 
 def _compared(arguments: argparse.Namespace) -> int:
-    normalizer = Normalizer.from_pretrained(
-        arguments.model,
-        backend=arguments.backend,
-        model_id=arguments.model_id,
-        revision=arguments.revision,
-        engine_settings=engine_settings(arguments),
-    )
+    normalizer = load_normalizer(arguments)
     oracle = find_oracle(
         arguments.against,
         arguments.model,

@@ -19,7 +19,6 @@ from mmroute.geometry.processor_kwargs import (
 )
 from mmroute.geometry.replacement import Overrides
 from mmroute.geometry.smart_resize import (
-    check_aspect,
     enlarge_to_factor,
     resizes,
     smart_resize,
@@ -81,7 +80,6 @@ class GlmResize(FilledImages):
         factor = self.patch_size * self.merge_size
         if self.resize:
             height, width = enlarge_to_factor(image.height, image.width, factor)
-            check_aspect(height, width)
             rows, columns = smart_resize(
                 height,
                 width,

@@ -178,13 +178,17 @@ def check_aspect(height: int, width: int) -> None:
 def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
     """Height and width, scaled up if a side is shorter than the factor.
 
+    Raises:
+        InexactError: as `check_aspect`, of what comes out.
+
     >>> enlarge_to_factor(14, 100, 28)
     (28, 200)
     """
-    if min(height, width) >= factor:
-        return height, width
-    scale = max(factor / height, factor / width)
-    return int(height * scale), int(width * scale)
+    if min(height, width) < factor:
+        scale = max(factor / height, factor / width)
+        height, width = int(height * scale), int(width * scale)
+    check_aspect(height, width)
+    return height, width
 
 
 def smart_resize(

@@ -20,7 +20,6 @@ from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs
 from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import (
-    check_aspect,
     enlarge_to_factor,
     pixel_limits,
     smart_resize,
@@ -121,7 +120,6 @@ class TimedPairs(SampledVideos):
             raise item_refused(video, "it takes two frames or more")
         factor = self.patch_size * self.merge_size
         height, width = enlarge_to_factor(video.height, video.width, factor)
-        check_aspect(height, width)
         rows, columns = smart_resize(
             height,
             width,

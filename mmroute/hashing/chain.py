@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from mmroute.geometry import TokenIds
+from mmroute.hashing import pickle_encoding
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.extra_keys import ExtraKeys, HashedItem, extra_keys
-from mmroute.hashing.pickle_encoding import encode_text
 from mmroute.request import Lora
 
 try:
@@ -26,7 +26,6 @@ except ImportError:
 __all__ = ["compiled", "hash_chain"]
 
 _SHA256_SIZE: Final = 32
-_PICKLE_START: Final = 0x80
 _PROBE_BLOCKS: Final = 24
 _PROBE_BLOCK_SIZES: Final = (1, 2, 4, 16)
 
@@ -70,7 +69,12 @@ def _agrees_at(algorithm: Algorithm, block_size: int) -> bool:
         keys = extra_keys(
             items, num_blocks=_PROBE_BLOCKS, block_size=block_size, lora=lora, cache_salt="salt"
         )
-        probe = (algorithm, ids, keys, METHODS[algorithm].digest(encode_text("probe")))
+        probe = (
+            algorithm,
+            ids,
+            keys,
+            METHODS[algorithm].digest(pickle_encoding.encode_text("probe")),
+        )
         if _by_extension(*probe) != _by_python(*probe):
             return False
     return True
@@ -82,12 +86,11 @@ def _by_extension(
     """None where it declines: token IDs or extra keys that are too large for it."""
     method = METHODS[algorithm]
     layout = method.encoding.layout(keys, parent_size=len(parent))
-    is_pickle = layout.head[0] == _PICKLE_START
     return _chain.hash_chain(
         token_ids,
         keys.block_size,
         parent,
-        _chain.PICKLE if is_pickle else _chain.CBOR,
+        _chain.PICKLE if method.encoding is pickle_encoding else _chain.CBOR,
         _chain.SHA256 if method.digest_size == _SHA256_SIZE else _chain.XXH3_128,
         *layout,
     )

@@ -14,9 +14,11 @@ import numpy as np
 
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
+from mmroute.hashing import BlockHashes
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.traces.changes import Cause, Change, changes
+from mmroute.traces.requests import comparable_hashes
 
 __all__ = ["Explanation", "Side", "explain", "shared_blocks"]
 
@@ -96,11 +98,9 @@ def explain(
         InexactError: one of the two has no exact answer, or block hashes do not follow from it.
     """
 
-    def hashed(request: Request, answer: AnswerOf) -> tuple[TokenIds, list[bytes]]:
+    def hashed(request: Request, answer: AnswerOf) -> tuple[TokenIds, BlockHashes]:
         routing = answer(request)
-        # A seed is needed by some algorithms, and is the same on both sides.
-        seed = routing.hashing.seed or "0"
-        return routing.token_ids, list(routing.block_hashes(block_size=block_size, seed=seed))
+        return routing.token_ids, comparable_hashes(routing, block_size)
 
     old_ids, old = hashed(first, first_answer_of or answer_of)
     new_ids, new = hashed(second, answer_of)
@@ -135,8 +135,8 @@ def _best_change(
     first: Request,
     second: Request,
     shared: int,
-    old: list[bytes],
-    hashes_of: Callable[[Request], list[bytes]],
+    old: BlockHashes,
+    hashes_of: Callable[[Request], BlockHashes],
 ) -> tuple[Change, int]:
     """The change behind which most blocks are shared, and how many; the outermost of equals."""
     tried: list[tuple[int, Change]] = []

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from mmroute.errors import InexactError, invalid, problem
-from mmroute.hashing import hash_blocks
+from mmroute.hashing import BlockHashes, hash_blocks
 from mmroute.items import Modality
 from mmroute.request import Request
 from mmroute.request_lines import json_object, request_of
@@ -21,7 +21,7 @@ from mmroute.routing import Routing
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Hashes", "Read", "TracedRequest", "read_trace"]
+__all__ = ["Hashes", "Read", "TracedRequest", "comparable_hashes", "read_trace"]
 
 Hashes: TypeAlias = "npt.NDArray[np.uint64]"
 
@@ -123,12 +123,14 @@ def _of_mooncake(value: dict[str, Any]) -> TracedRequest:
 
 
 def _of_routing(value: dict[str, Any], routing: Routing, block_size: int | None) -> TracedRequest:
-    seed = routing.hashing.seed or "0"  # some algorithms need one; all workers have the same
-    hashes = routing.block_hashes(block_size=block_size, seed=seed)
+    hashes = comparable_hashes(routing, block_size)
     found = by_ids = np.array(hashes.event_ints(), dtype=np.uint64)
     if routing.items:
         ids = hash_blocks(
-            routing.token_ids, algorithm=hashes.algorithm, block_size=hashes.block_size, seed=seed
+            routing.token_ids,
+            algorithm=hashes.algorithm,
+            block_size=hashes.block_size,
+            seed=hashes.seed,
         )
         by_ids = np.array(ids.event_ints(), dtype=np.uint64)
     chunks = tuple(_chunks(value))
@@ -141,6 +143,20 @@ def _of_routing(value: dict[str, Any], routing: Routing, block_size: int | None)
         session=zlib.crc32(str(session).encode()),
         items=tuple([identity.value for _, identity in routing.identified()]),
     )
+
+
+def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
+    """The block hashes of a request, to be compared with those of others.
+
+    Args:
+        routing: the answer to it.
+        block_size: the engine's, in tokens; None for its default.
+
+    Raises:
+        InexactError: as `Routing.block_hashes`.
+    """
+    # Some algorithms need a seed. Any one will do where the engine's is not known.
+    return routing.block_hashes(block_size=block_size, seed=routing.hashing.seed or "0")
 
 
 def _chunks(value: dict[str, Any]) -> Iterator[int]:

@@ -30,7 +30,7 @@ from openai_harmony import (
 )
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.template import ChatTemplate
+from mmroute.chat.untemplated import UntemplatedChat
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.geometry import TokenIds
@@ -56,7 +56,7 @@ def _encoding() -> HarmonyEncoding:
 
 
 @dataclass(frozen=True, slots=True)
-class HarmonyChat:
+class HarmonyChat(UntemplatedChat):
     """Renders chats by Harmony, which has a vocabulary of its own and gives token IDs at once.
 
     Template, template variables, `add_generation_prompt` and `continue_final_message` have no
@@ -70,28 +70,8 @@ class HarmonyChat:
     encoding: HarmonyEncoding = field(default_factory=_encoding, repr=False)
 
     @property
-    def content_format(self) -> str:
-        return "string"
-
-    @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}
-
-    @property
-    def templates(self) -> Mapping[str, ChatTemplate]:
-        """There are none that the engine uses."""
-        return {}
-
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset()
-
-    def with_template(self, template: ChatTemplate) -> HarmonyChat:
-        return self
-
-    def with_content_format(self, content_format: str) -> HarmonyChat:
-        """See `Chat.with_content_format`."""
-        return self
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         tools = normalize_tools(request.tools)

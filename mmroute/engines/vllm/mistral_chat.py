@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.template import ChatTemplate
+from mmroute.chat.untemplated import UntemplatedChat
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
@@ -40,7 +40,7 @@ _ENCODER_PARAMETERS: Final = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class MistralChat:
+class MistralChat(UntemplatedChat):
     """Renders chats with mistral-common, items given by their numbers alone."""
 
     encoder: MistralChatEncoder
@@ -51,27 +51,12 @@ class MistralChat:
     """
 
     @property
-    def content_format(self) -> str:
-        return "string"
-
-    @property
     def origins(self) -> Mapping[str, str]:
         return {"content_format": "mistral-common's encoder"}
 
     @property
     def templates(self) -> None:
-        """See `Chat.templates`."""
-
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset()
-
-    def with_template(self, template: ChatTemplate) -> MistralChat:
-        return self
-
-    def with_content_format(self, content_format: str) -> MistralChat:
-        """The engine's renderer has one form only."""
-        return self
+        """There are none: the tokenizer encodes chats itself."""
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         # Template variables have no effect without a template; what steers the encoder has.
