@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, TypeAlias, TypeVar
-from urllib.parse import parse_qs
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -21,7 +20,7 @@ from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.bodies import parse_body, validated
 from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
-from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request
+from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request, query_parameters
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
 from mmroute.server.handling import HandlerContext, HandlerResult
@@ -43,6 +42,7 @@ _SERVER_ERROR: Final = 500
 _SMALL_BLOCK: Final = 16
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _ONE_OF: Final = 16
+_BLOCK_PARAMETERS: Final = ("block_size", "algorithm", "hashes")
 
 Handler: TypeAlias = Callable[[R, HandlerContext], HandlerResult]
 """What a route does with a request. It runs in the event loop, or in a thread."""
@@ -290,8 +290,8 @@ def _check_content_type(head: Head) -> None:
 
 def _block_form(given: str, seed: str | None) -> BlockForm | None:
     """Which block hashes the query asks for: ``?block_size=16&algorithm=sha256``."""
-    query = {name: values[-1] for name, values in parse_qs(given, True).items()}
-    if not {"block_size", "algorithm", "hashes"} & query.keys():
+    query = query_parameters(given, _BLOCK_PARAMETERS)
+    if not query:
         return None
     size, algorithm = query.get("block_size"), query.get("algorithm")
     if size is not None and not _is_block_size(size):

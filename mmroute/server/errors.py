@@ -6,15 +6,16 @@ Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling``, and its answers as
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import parse_qs
 
-from mmroute.errors import Reason
+from mmroute.errors import Reason, did_you_mean, quoted
 
 __all__ = [
     "REFUSED_BY_ENGINE", "USUALLY_REFUSED", "ApiError", "bad_request", "invalid_body",
-    "of_reason", "require",
+    "of_reason", "query_parameters", "require",
 ]  # fmt: skip
 
 REFUSED_BY_ENGINE: Final = frozenset({
@@ -114,6 +115,24 @@ def invalid_body(message: str, param: str | None = None) -> ApiError:
         param: ``body``, or ``body.FIELD``.
     """
     return ApiError(HTTPStatus.BAD_REQUEST, "Bad Request", message, param=param)
+
+
+def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:
+    """The parameters of a query; the last one of a name counts.
+
+    An unknown one is refused: a mistyped ``block_sise`` would silently give no block hashes.
+
+    Raises:
+        ApiError: 400.
+    """
+    given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    for name in given.keys() - known:
+        raise bad_request(
+            f"There is no query parameter {quoted(name)}; known here: {', '.join(known)}"
+            f"{did_you_mean(name, known)}",
+            name,
+        )
+    return given
 
 
 def of_reason(reason: Reason, message: str, *, model: str | None = None) -> ApiError:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qs
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from mmroute.health.tested_versions import version_of
 from mmroute.server.capacity import Capacity
 from mmroute.server.drain import Drain
-from mmroute.server.errors import ApiError
+from mmroute.server.errors import ApiError, query_parameters
 from mmroute.server.exchange import Exchange
 from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.metrics import Metrics
@@ -75,8 +74,8 @@ class Pages:
         return Response(200 if self._models.ready and not self._drain.begun else 503)
 
     def _readiness(self, exchange: Exchange) -> Response:
-        name = _asked_model(exchange)
         try:
+            name = _asked_model(exchange)
             asked = [self._models.entry(name)] if name else self._models.entries()
         except ApiError as error:
             return error_response(error)
@@ -96,7 +95,7 @@ class Pages:
 
 
 def _asked_model(exchange: Exchange) -> str:
-    return parse_qs(exchange.head.query).get("model", [""])[-1]
+    return query_parameters(exchange.head.query, ("model",)).get("model", "")
 
 
 def _model_list(models: Models) -> dict[str, Any]:

@@ -155,6 +155,7 @@ def test_block_hashes_on_demand(client: TestClient, models: Models, algorithm: s
         ("algorithm=md5", "algorithm"),
         ("algorithm=xxhash", "algorithm"),  # needs a seed
         ("hashes=base64", "hashes"),
+        ("block_sise=16", "block_sise"),
     ],
 )
 def test_bad_block_forms(client: TestClient, query: str, param: str) -> None:
