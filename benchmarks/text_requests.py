@@ -4,12 +4,13 @@
 
 PATH is the interpreter of an environment that has vLLM and what mmroute needs. There vLLM's own
 renderer answers the same requests in process, up to where they enter its scheduler, and its own
-hasher hashes their blocks: `/tokenize` does the same first half behind HTTP. Dynamo's frontend
+hasher hashes their blocks; and `vllm launch render` is asked by `/tokenize`. Dynamo's frontend
 encodes with one of the two encoders (its Python package has no tokenizer to call): they are
 measured on the rendered text.
 
-Every text is new. Times are processor time of a request, of all threads, least and median. All
-token IDs and hashes of vLLM are compared with mmroute's.
+Every text is new. Times are processor time of a request, of all threads, least and median; those
+of `/tokenize` are elapsed time, as its client sees it. All token IDs and hashes of vLLM are
+compared with mmroute's.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.render_server import NAME, render_server
 from mmroute import Normalizer, Request
 from mmroute.bench.mixes import chat_request, conversation
 from mmroute.chat import Chat
@@ -70,7 +72,10 @@ def _measured(
     model: Path, requests: Sequence[Any], vllm_python: Path | None
 ) -> Iterator[tuple[str, list[int]]]:
     """Who, and nanoseconds of each request."""
-    ours = Normalizer.from_pretrained(model, fast_paths=FastPaths(hash_cache_bytes=0))
+    # No cache: the same texts are asked for IDs, and again for IDs and hashes.
+    ours = Normalizer.from_pretrained(
+        model, fast_paths=FastPaths(text_cache_bytes=0, hash_cache_bytes=0)
+    )
     plain = Normalizer.from_pretrained(
         model, fast_paths=FastPaths(encoder=EncoderChoice.TOKENIZERS, text_cache_bytes=0)
     )
@@ -143,6 +148,16 @@ def _of_vllm(
         raise SystemExit(f"{model.name}: {wrong} answers of vLLM differ from mmroute's")
     yield "vLLM in process, IDs", told["ids"][_WARM_UP:]
     yield "vLLM in process, IDs and hashes", told["both"][_WARM_UP:]
+    times = []
+    with render_server(python, str(model)) as server:
+        for request, (ids, _) in zip(requests, answers, strict=True):
+            content = json.dumps({"model": NAME, **request}).encode()
+            start = time.perf_counter_ns()
+            answer = server.post("/tokenize", content)
+            times.append(time.perf_counter_ns() - start)
+            if json.loads(answer)["tokens"] != ids:
+                raise SystemExit(f"{model.name}: an answer of /tokenize differs from mmroute's")
+    yield "vLLM's `/tokenize` over HTTP, IDs, elapsed", times[_WARM_UP:]
 
 
 def _as_vllm(model: Path, file: Path) -> None:
