@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "did_you_mean",
     "invalid",
     "nearest",
+    "needs_extra",
     "problem",
     "quoted",
 ]
@@ -210,6 +212,27 @@ class EngineVersionWarning(UserWarning):
 def invalid(message: str) -> InexactError:
     """The commonest error: the request is not of the form the engine's API accepts."""
     return InexactError(Reason.INVALID_REQUEST, message)
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Inside, a library that is not installed is an error which names the extra that brings it.
+
+    Args:
+        extra: of mmroute's distribution.
+        what: needs it: the beginning of the message.
+
+    Raises:
+        ModelError: `unsupported_tokenizer`.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ModelError(
+            Reason.UNSUPPORTED_TOKENIZER,
+            f"{what} needs a library that is not installed ({error.name or error}): "
+            f"pip install 'mmroute[{extra}]'",
+        ) from error
 
 
 _SHORT = reprlib.Repr()

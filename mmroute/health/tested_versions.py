@@ -13,6 +13,7 @@ __all__ = ["TESTED", "deciding_versions", "untested", "version_of"]
 
 TESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "mmroute": ("0.1.0",),
+    "fastokens": ("0.3.5",),
     "jinja2": ("3.1.6",),
     "mistral-common": ("1.13.1",),
     "pillow": ("13.0.0",),
@@ -37,6 +38,8 @@ def deciding_versions(model: ResolvedModel) -> dict[str, str]:
     names = ["mmroute", *(("tokenizers", "jinja2") if hf_format else ("mistral-common",))]
     if Modality.IMAGE in model.media:
         names.append("pillow")
+    if hf_format and version_of("fastokens") != _UNKNOWN:
+        names.append("fastokens")
     return {name: version_of(name) for name in names}
 
 

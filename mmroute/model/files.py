@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from mmroute.errors import ModelError, Reason, nearest, quoted
+from mmroute.errors import ModelError, Reason, nearest, needs_extra, quoted
 
 __all__ = [
     "EMBEDDED_MODEL",
@@ -283,7 +283,8 @@ def what_stands_instead(text: str) -> str:
 
 
 def _embedded() -> ModelFiles:
-    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # slow
+    with needs_extra("mistral", f"{EMBEDDED_MODEL}, whose tokenizer comes with mistral-common,"):
+        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # slow
 
     data = Path(MistralTokenizer._data_path())  # noqa: SLF001 - the package's only name for it
     tekken = data / _EMBEDDED_TEKKEN

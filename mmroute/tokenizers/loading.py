@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import ModelError, Reason, did_you_mean
+from mmroute.errors import ModelError, Reason, did_you_mean, needs_extra
 from mmroute.model.families import match_family
 from mmroute.model.files import (
     TOKENIZER_CONFIGURATION,
@@ -205,7 +206,8 @@ def _vocab_json(files: ModelFiles, _name: str, _family: FamilySpec | None) -> Lo
 
 
 def _mistral(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.mistral import load_mistral_file
+    with needs_extra("mistral", f"{files.path(name)} is a tokenizer of Mistral's. It"):
+        from mmroute.tokenizers.formats.mistral import load_mistral_file
 
     return load_mistral_file(files.path(name), tekken=name.endswith(".json"))
 
@@ -219,7 +221,8 @@ def _sentencepiece(files: ModelFiles, name: str, family: FamilySpec | None) -> L
 
 
 def _rank_file(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file
+    with needs_extra("formats", f"{files.path(name)} is a rank file of tiktoken. It"):
+        from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file
 
     return load_rank_file(files.path(name), files)
 
@@ -267,7 +270,7 @@ def _of_ones_own(name: str) -> Codec | None:
 
 def _openai_encoding(name: str) -> str | None:
     # A hub name has a slash; importing tiktoken for it would be for nothing.
-    if "/" in name:
+    if "/" in name or not find_spec("tiktoken"):
         return None
     from mmroute.tokenizers.formats.tiktoken_ranks import openai_encoding
 
@@ -275,12 +278,14 @@ def _openai_encoding(name: str) -> str | None:
 
 
 def _also_looked_for(name: str) -> str:
-    import tiktoken  # only to word an error
-
     own = [point.name for point in importlib.metadata.entry_points(group=ENTRY_POINTS)]
-    near = did_you_mean(
-        name, [*tiktoken.model.MODEL_TO_ENCODING, *tiktoken.list_encoding_names(), *own], cutoff=0.7
-    )
+    if find_spec("tiktoken"):
+        import tiktoken  # only to word an error
+
+        known = [*tiktoken.model.MODEL_TO_ENCODING, *tiktoken.list_encoding_names(), *own]
+        near = did_you_mean(name, known, cutoff=0.7)
+    else:
+        near = " (those need pip install 'mmroute[formats]')"
     return (
         "Nor is it a file, module:Class, a tokenizer of the entry point group "
         f"{ENTRY_POINTS} ({', '.join(own) or 'none installed'}), or a model name of OpenAI's{near}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers import Tokenizer
@@ -37,7 +37,8 @@ def load_model_tokenizer(
             Reason.FAST_ENCODER_UNAVAILABLE,
             f"{files.name}: chats of this family are encoded by mistral-common alone.",
         )
-    # mistral-common is slow to import and only these families need it.
-    from mmroute.tokenizers.formats.mistral import load_mistral_model
+    # mistral-common is an extra, and slow to import.
+    with needs_extra("mistral", f"{files.name} is a model in Mistral's format. It"):
+        from mmroute.tokenizers.formats.mistral import load_mistral_model
 
     return load_mistral_model(files)

@@ -152,7 +152,7 @@ def test_what_was_tested_is_this_version() -> None:
 @pytest.mark.parametrize(
     ("model", "named"),
     [
-        (QWEN, ["mmroute", "tokenizers", "jinja2", "pillow"]),
+        (QWEN, ["mmroute", "tokenizers", "jinja2", "pillow", "fastokens"]),
         (EMBEDDED_MODEL, ["mmroute", "mistral-common", "pillow"]),
     ],
 )

@@ -272,6 +272,13 @@ def test_no_two_families_match_one_model() -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mistral_common.tokens.tokenizers.mistral", None)
+    with pytest.raises(ModelError, match=r"pip install 'mmroute\[mistral\]'") as missing:
+        find_model(EMBEDDED_MODEL)
+    assert missing.value.reason == Reason.UNSUPPORTED_TOKENIZER
+
+
 @pytest.mark.process
 def test_import_is_light() -> None:
     """The request path needs neither transformers nor torch, nor mistral-common for most models."""

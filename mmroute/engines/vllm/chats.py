@@ -134,7 +134,7 @@ def _placeholders(family: FamilySpec) -> Mapping[Modality, str]:
 
 
 def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media: _Media) -> Chat:
-    # mistral-common is slow to import and only these families need it.
+    # mistral-common is an extra, and slow to import.
     from mmroute.engines.vllm.mistral_chat import MistralChat
 
     encoder = tokenizer.chat_encoder

@@ -17,7 +17,7 @@ from mistral_common.tokens.tokenizers.base import (
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
@@ -126,11 +126,10 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
         ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
     """
     try:
-        backend = Tekkenizer.from_file(path) if tekken else SentencePieceTokenizer(path)
-    except ImportError as error:
-        raise ModelError(
-            Reason.UNSUPPORTED_TOKENIZER, f"{path}: {error}: pip install 'mmroute[formats]'."
-        ) from error
+        with needs_extra("formats", str(path)):
+            backend = Tekkenizer.from_file(path) if tekken else SentencePieceTokenizer(path)
+    except ModelError:
+        raise
     except Exception as error:  # mistral-common has no one exception for a bad file
         raise ModelError(Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}") from error
     if backend.bos_id < 0:

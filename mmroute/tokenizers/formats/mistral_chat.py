@@ -27,7 +27,7 @@ from mistral_common.tokens.tokenizers.base import Tokenizer
 from mistral_common.tokens.tokenizers.image import ImageEncoding
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
-from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.errors import InexactError, ModelError, Reason, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.model.files import what_stands_instead
@@ -80,12 +80,10 @@ class MistralChatEncoder:
             ModelError: `malformed_file`, `unsupported_tokenizer`.
         """
         try:
-            backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
-        except ImportError as error:
-            raise ModelError(
-                Reason.UNSUPPORTED_TOKENIZER,
-                f"{path} needs a library that is not installed: pip install 'mmroute[formats]'.",
-            ) from error
+            with needs_extra("formats", str(path)):
+                backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
+        except ModelError:
+            raise
         except Exception as error:  # mistral-common has no one exception for a bad file
             instead = what_stands_instead(path.read_text(encoding="utf-8", errors="replace"))
             why = instead or f"cannot be loaded: {error!r}"

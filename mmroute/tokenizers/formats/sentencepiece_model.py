@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.model.files import ModelFiles
 from mmroute.tokenizers.codec import Loaded
@@ -121,14 +121,8 @@ def processor(model: bytes, *, described_as: str) -> Any:
     Raises:
         ModelError: `unsupported_tokenizer` if sentencepiece is not installed; `malformed_file`.
     """
-    try:
-        import sentencepiece  # an extra
-    except ImportError:
-        raise ModelError(
-            Reason.UNSUPPORTED_TOKENIZER,
-            f"{described_as} is a SentencePiece model, and sentencepiece is not installed: "
-            "pip install 'mmroute[formats]'.",
-        ) from None
+    with needs_extra("formats", f"{described_as} is a SentencePiece model. It"):
+        import sentencepiece
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except Exception as error:  # it raises RuntimeError, and whatever a broken model makes it
