@@ -14,7 +14,8 @@ from typing import Final, NoReturn
 from mmroute.cli.bench import add_bench
 from mmroute.cli.bundle import add_bundle
 from mmroute.cli.checks import add_doctor, add_spec
-from mmroute.cli.common import EXIT_FAILURE, adopt_engine
+from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine
+from mmroute.cli.docs import add_docs
 from mmroute.cli.explain import add_explain
 from mmroute.cli.models import add_families, add_resolve
 from mmroute.cli.requests import add_blocks, add_tokens
@@ -30,7 +31,25 @@ _EXIT_INTERRUPTED: Final = 130  # as shells have it: 128 and the number of SIGIN
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with a suggestion for a mistyped command or option."""
+    """argparse, with a suggestion for a mistyped command or option.
+
+    Options of a command may stand anywhere among its positional arguments.
+    """
+
+    _among_positionals = False
+
+    def parse_known_args(  # type: ignore[override]  # argparse's overloads
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        # `parse_known_intermixed_args` calls this method, knows no subcommands, and loses a `--`.
+        ordered = self._subparsers is not None or "--" in (args or ())
+        if ordered or self._among_positionals:
+            return super().parse_known_args(args, namespace)
+        self._among_positionals = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._among_positionals = False
 
     def error(self, message: str) -> NoReturn:
         near = None
@@ -39,7 +58,10 @@ class _Parser(argparse.ArgumentParser):
             near = nearest(given, known)
         elif "unrecognized arguments: -" in message:
             near = nearest(message.split()[2].partition("=")[0], self._option_string_actions)
-        super().error(message + (f". Did you mean {near!r}?" if near else ""))
+        suggestion = f". Did you mean {near!r}?" if near else ""
+        self.exit(
+            EXIT_USAGE, f"{self.prog}: error: {message}{suggestion}\nSee `{self.prog} --help`.\n"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for add in (
         add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_explain,
-        add_spec, add_bench, add_serve, add_bundle, add_trace, add_encode, add_decode,
+        add_spec, add_bench, add_serve, add_bundle, add_trace, add_encode, add_decode, add_docs,
     ):  # fmt: skip
         add(commands)
     return parser

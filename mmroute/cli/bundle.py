@@ -25,8 +25,8 @@ __all__ = ["add_bundle"]
 _NEEDED: Final = ("grpc", "google.protobuf")
 _MIB: Final = 1 << 20
 _SERVE_EPILOG = """\
-The files are read once, as an engine does; restart it when they change. docs/bundles.md has the
-protocols.
+The files are read once, as an engine does; restart it when they change. `mmroute docs bundles`
+has the protocols.
 
   mmroute bundle serve /models/qwen2.5-vl-3b --host 0.0.0.0 --port 50051
   mmroute bundle serve Qwen/Qwen2.5-VL-3B-Instruct --uds /run/mmroute/bundle.sock

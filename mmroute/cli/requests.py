@@ -74,7 +74,8 @@ one request per input line:
   "add_special_tokens": false unless given (the completions API has true)
   "lora": {"lora_name": "...", "lora_path": "..."}: a server tells it from the request's "model"
 
-Other fields are ignored. docs/requests.md has more about each.
+Other fields are ignored. `mmroute docs requests` has more about each, `mmroute docs reasons` what
+to do about a line without an exact answer.
 """
 _TOKENS_ANSWERS = """
 one answer per output line, in order:

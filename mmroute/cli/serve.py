@@ -39,8 +39,9 @@ model.
   mmroute serve pixtral-12b-2409 --port 8000
   mmroute serve qwen=/models/qwen2.5-vl-3b llava=/models/llava-1.5-7b --uds /run/mmroute.sock
 
-docs/server.md has the routes, what a request without an exact answer gets, and the metrics. Every
-option is also read from the environment (--max-body-bytes: MMROUTE_MAX_BODY_BYTES) and from a file.
+`mmroute docs server` has the routes, what a request without an exact answer gets, and the metrics.
+Every option is also read from the environment (--max-body-bytes: MMROUTE_MAX_BODY_BYTES) and from
+a file.
 
 exit status: 0 told to stop (SIGTERM); 1 a model could not be loaded, or nothing to listen on; 2 bad
 usage

@@ -55,7 +55,7 @@ class RunningEngine:
             case Evidence.READ:
                 return f"{line}: by its sources it answers as {self.backend!r}; it was not run"
             case Evidence.UNKNOWN:
-                return f"{line}: nobody compared it; see docs/versions.md"
+                return f"{line}: nobody compared it; see `mmroute docs versions`"
 
     @property
     def backend(self) -> str:

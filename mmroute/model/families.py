@@ -119,5 +119,5 @@ def _unknown(files: ModelFiles, why_refused: Callable[[Sequence[object]], str]) 
         return f"{files.name} is of a family that is not covered ({found}): {why}."
     return (
         f"No family spec matches {files.name}: {found}. `mmroute families` lists what is "
-        "supported; CONTRIBUTING.md says how to add a family."
+        "supported; `mmroute docs new-model` says how to add a family."
     )

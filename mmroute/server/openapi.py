@@ -52,7 +52,9 @@ _READ: Final = {
     "/metrics": "Prometheus metrics",
     "/openapi.json": "This document",
 }
-_INEXACT: Final = "vLLM may answer this request, but there is no exact answer (docs/reasons.md)"
+_INEXACT: Final = (
+    "vLLM may answer this request, but there is no exact answer (mmroute docs reasons)"
+)
 _ERRORS: Final = {
     **{
         str(status.value): status.phrase

@@ -114,6 +114,7 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
         ([], 2, "COMMAND"),
         (["tokens"], 2, "MODEL"),
         (["tokens", EMBEDDED_MODEL, "--input", "/nowhere/x.jsonl"], 2, "/nowhere/x.jsonl"),
+        (["docs", "reason"], 2, "did you mean 'reasons'?"),
         (["resolve", "/nowhere/model"], 1, "model_not_found"),
         (["tokens", EMBEDDED_MODEL, "--backend", "vlm"], 1, "Did you mean 'vllm'?"),
     ],
@@ -122,6 +123,25 @@ def test_mistakes_are_told(arguments: list[str], status: int, words: str) -> Non
     result = run(*arguments)
     assert result.status == status
     assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["decode", EMBEDDED_MODEL, "7493", "--skip-special-tokens", "1395"],
+        ["decode", "--json", "--", EMBEDDED_MODEL, "7493", "1395"],
+        ["serve", EMBEDDED_MODEL, "--check-config", f"b={EMBEDDED_MODEL}"],
+    ],
+)
+def test_options_stand_anywhere(arguments: list[str]) -> None:
+    assert run(*arguments).status == 0
+
+
+def test_the_pages_come_along() -> None:
+    listed = json.loads(run("docs", "--json").stdout)
+    assert listed["reasons"] == "Reasons"
+    shown = run("docs", "reasons").stdout
+    assert shown == (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
 
 
 def test_input_that_is_not_utf8_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""``mmroute docs``: the pages of the documentation, as they are installed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.resources
+import json
+import pydoc
+import sys
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from mmroute.cli.common import EXIT_USAGE, Commands, add_command, print_table
+from mmroute.errors import did_you_mean
+
+__all__ = ["add_docs"]
+
+_EPILOG = """\
+  mmroute docs            the list of pages
+  mmroute docs reasons    one of them, in Markdown
+
+exit status: 0 shown; 2 there is no such page
+"""
+
+
+def add_docs(commands: Commands) -> None:
+    """Add the command."""
+    docs = add_command(commands, "docs", "show a page of the documentation", _docs, _EPILOG)
+    docs.add_argument("topic", metavar="TOPIC", nargs="?", help="name of a page")
+
+
+def _docs(arguments: argparse.Namespace) -> int:
+    pages = {page.name.removesuffix(".md"): page for page in _pages()}
+    if arguments.topic is None:
+        titles = {name: _title(page) for name, page in sorted(pages.items())}
+        if arguments.json:
+            print(json.dumps(titles))
+        else:
+            print_table([("TOPIC", "TITLE"), *titles.items()])
+        return 0
+    page = pages.get(arguments.topic.removesuffix(".md"))
+    if page is None:
+        near = did_you_mean(arguments.topic, pages)
+        print(
+            f"mmroute: no page is named {arguments.topic!r}{near}; `mmroute docs` lists them",
+            file=sys.stderr,
+        )
+        return EXIT_USAGE
+    text = page.read_text(encoding="utf-8")
+    if arguments.json:
+        print(json.dumps({"topic": arguments.topic, "text": text}))
+    elif sys.stdout.isatty():
+        pydoc.pager(text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _pages() -> list[Traversable]:
+    installed = importlib.resources.files("mmroute") / "docs"
+    # In a source checkout the pages stand beside the package, and a wheel takes them in.
+    folder = installed if installed.is_dir() else Path(__file__).parents[2] / "docs"
+    return [page for page in folder.iterdir() if page.name.endswith(".md")]
+
+
+def _title(page: Traversable) -> str:
+    with page.open(encoding="utf-8") as lines:
+        return next(lines).removeprefix("#").strip()
