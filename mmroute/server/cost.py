@@ -14,6 +14,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from mmroute.server.derender_protocol import (
+    DerenderChatRequest,
+    DerenderCompletionRequest,
+    GenerateTokensResponse,
+)
 from mmroute.server.errors import ApiError
 from mmroute.server.protocol import (
     ChatCompletionRequest,
@@ -101,6 +106,10 @@ def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
             cost = Cost(text=len(request.prompt))
         case DetokenizeRequest():
             cost = Cost(text=len(request.tokens))
+        case DerenderChatRequest():
+            cost = _of_answers([request.generate_response])
+        case DerenderCompletionRequest():
+            cost = _of_answers(request.generate_responses)
         case _:
             cost = Cost()
     _check_text(cost.text, settings)
@@ -144,6 +153,11 @@ def _of_prompts(prompt: str | list[Any] | None) -> Cost:
     several = not prompt or not isinstance(prompt[0], int)
     text = sum(map(len, prompt)) if several else len(prompt)
     return Cost(text=text, items=_CHARACTERS_PER_PROMPT * len(prompt) if several else 0)
+
+
+def _of_answers(responses: Iterable[GenerateTokensResponse]) -> Cost:
+    choices = [choice for response in responses for choice in response.choices]
+    return Cost(text=sum(len(choice.token_ids or ()) for choice in choices))
 
 
 def _characters(values: Iterable[object]) -> int:

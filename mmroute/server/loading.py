@@ -17,11 +17,12 @@ from mmroute.model.files import find_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
+from mmroute.server.output_text import OutputRules, output_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info
 from mmroute.stages import Stopwatch
 
-__all__ = ["LoadedFiles", "LoadedModel", "ModelSource", "load"]
+__all__ = ["LoadedModel", "ModelSource", "load"]
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_LIMIT: Final = (1 << 31) - 1
@@ -55,20 +56,20 @@ class LoadedModel:
 
     Attributes:
         name: its first name, by which metrics and logs know it.
-        root: the model as the operator named it.
         model: loaded, checked, its encoder chosen.
         normalizer: of it; what its stages take is counted.
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: of sampling parameters.
+        outputs: rules of its answers.
         tokenizer_info: what ``/tokenizer_info`` answers.
     """
 
     name: str
-    root: str
     model: ResolvedModel
     normalizer: Normalizer
     unlimited: Normalizer
     defaults: SamplingDefaults
+    outputs: OutputRules
     tokenizer_info: Mapping[str, Any]
 
     @property
@@ -77,23 +78,12 @@ class LoadedModel:
         return self.model.max_model_len
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedFiles:
-    """What models with the same files share; see `LoadedModel`."""
-
-    model: ResolvedModel
-    normalizer: Normalizer
-    unlimited: Normalizer
-    defaults: SamplingDefaults
-    tokenizer_info: Mapping[str, Any]
-
-
 def load(
     source: ModelSource,
     links: ImageLinks | None,
     fast_paths: FastPaths | None,
     watch: Stopwatch,
-) -> LoadedFiles:
+) -> LoadedModel:
     """Load a model, check it, and choose its encoder.
 
     Args:
@@ -130,7 +120,15 @@ def load(
     model = normalizer.model
     commit = model.commit  # the same files, and no second question to the hub
     files = find_model(source.model, revision=commit or source.revision)
-    defaults = sampling_defaults(files.object("generation_config.json"))
+    generation_config = files.object("generation_config.json")
+    tokenizer_config = files.object("tokenizer_config.json")
+    outputs = output_rules(
+        model.tokenizer,
+        tokenizer_config,
+        files.object("config.json"),
+        generation_config,
+        source.engine_settings.without_effect,
+    )
     normalizer = replace(normalizer, watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
     fields = {
@@ -141,5 +139,12 @@ def load(
         "seconds": round(time.perf_counter() - began, 3),
     }
     _LOG.info("model loaded", extra={"fields": fields})
-    info = tokenizer_info(files.object("tokenizer_config.json"))
-    return LoadedFiles(model, normalizer, unlimited, defaults, info)
+    return LoadedModel(
+        source.names[0],
+        model,
+        normalizer,
+        unlimited,
+        sampling_defaults(generation_config),
+        outputs,
+        tokenizer_info(tokenizer_config),
+    )

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,7 +20,7 @@ from mmroute.errors import MmrouteError
 from mmroute.fast_paths import FastPaths
 from mmroute.net.links import ImageLinks
 from mmroute.server.errors import ApiError
-from mmroute.server.loading import LoadedFiles, LoadedModel, ModelSource, load
+from mmroute.server.loading import LoadedModel, ModelSource, load
 from mmroute.stages import Stopwatch
 
 __all__ = [
@@ -63,7 +63,7 @@ class Entry:
         self.source = source
         self.loaded: LoadedModel | None = None
         self.error = ""
-        self.loading: Future[LoadedFiles] = Future()
+        self.loading: Future[LoadedModel] = Future()
         self.replacement: Entry | None = None
 
     @property
@@ -73,21 +73,18 @@ class Entry:
             return ModelStatus.READY
         return ModelStatus.FAILED if self.error else ModelStatus.LOADING
 
-    def wait_for(self, loading: Future[LoadedFiles]) -> None:
+    def wait_for(self, loading: Future[LoadedModel]) -> None:
         """Take what is being loaded, when it is."""
         self.loading = loading
         loading.add_done_callback(self._take)
 
-    def _take(self, loading: Future[LoadedFiles]) -> None:
+    def _take(self, loading: Future[LoadedModel]) -> None:
         if loading.cancelled():
             return
         error = loading.exception()
         if error is None:
-            found, source = loading.result(), self.source
-            self.loaded = LoadedModel(
-                source.names[0], source.model, found.model, found.normalizer, found.unlimited,
-                found.defaults, found.tokenizer_info,
-            )  # fmt: skip
+            # Another model may have the same files.
+            self.loaded = replace(loading.result(), name=self.source.names[0])
         elif isinstance(error, MmrouteError):
             self.error = f"{error.reason}: {error}"
         else:
@@ -160,7 +157,7 @@ class Models:
         self._fast_paths = fast_paths
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
-        self._loads: dict[tuple[object, ...], Future[LoadedFiles]] = {}
+        self._loads: dict[tuple[object, ...], Future[LoadedModel]] = {}
         self._pool = _pool()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
@@ -383,7 +380,7 @@ class Models:
             loading = self._loads[key] = self._load(entry.source)
         entry.wait_for(loading)
 
-    def _load(self, source: ModelSource) -> Future[LoadedFiles]:
+    def _load(self, source: ModelSource) -> Future[LoadedModel]:
         return self._pool.submit(load, source, self._links, self._fast_paths, self.watch)
 
 

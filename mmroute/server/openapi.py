@@ -18,6 +18,7 @@ from mmroute.server.answers import (
     GenerateRequest,
     TokenizeResponse,
 )
+from mmroute.server.derender_protocol import DerenderChat, DerenderCompletion
 from mmroute.server.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -40,6 +41,8 @@ _POSTED: Final[Mapping[str, tuple[str, Any, Any]]] = {
     "/v1/completions/render": (
         "The prompts of a completion", CompletionRequest, list[GenerateRequest],
     ),
+    "/v1/chat/completions/derender": ("The answers to a chat", DerenderChat, dict[str, Any]),
+    "/v1/completions/derender": ("The answers to prompts", DerenderCompletion, dict[str, Any]),
 }  # fmt: skip
 _READ: Final = {
     "/v1/models": "Every served name",
@@ -107,7 +110,7 @@ def openapi(settings: ServerSettings) -> _Schema:
             for status, text in _ERRORS.items()
         }
         operation["responses"] |= errors
-        if path.startswith("/v1"):
+        if path.endswith("/render"):
             operation["parameters"] = _BLOCKS
         paths[path] = {"post": operation}
     if settings.tokenizer_info:

@@ -48,7 +48,7 @@ _MAX_INT64: Final = 2**63 - 1
 _Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), le=_MAX_INT64)]
 _Integers: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
 _Texts: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
-_TokenIds: TypeAlias = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
+TokenIdList: TypeAlias = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 _Stop: TypeAlias = str | Annotated[list[str], Field(max_length=4)] | None
 _Truncation: TypeAlias = Annotated[int, Field(ge=-1, le=_MAX_INT64)] | None
 _ExtraArg: TypeAlias = str | int | float | Annotated[list[str | int | float], Field(fail_fast=True)]
@@ -216,18 +216,12 @@ class RepetitionDetectionParams:
             raise bad_request("min_count must be >= 2 to detect repetitive patterns")
 
 
-class ChatCompletionRequest(BaseModel):
-    """Body of ``/v1/chat/completions/render``."""
+class _GenerationRequest(BaseModel):
+    """What chats and completions have in common."""
 
-    messages: _Messages
     model: str | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    logprobs: bool | None = False
-    top_logprobs: _TopLogprobs = 0
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = 1
     presence_penalty: float | None = None
     response_format: _ResponseFormat | None = None
     seed: _Int64 | None = None
@@ -236,14 +230,7 @@ class ChatCompletionRequest(BaseModel):
     stream_options: StreamOptions | None = None
     temperature: float | None = None
     top_p: float | None = None
-    tools: list[ChatCompletionToolsParam] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChatCompletionNamedToolChoiceParam | None = (
-        "none"
-    )
-    reasoning_effort: _Effort | None = None
     thinking_token_budget: _ThinkingBudget = None
-    include_reasoning: bool = True
-    parallel_tool_calls: bool | None = True
     user: str | None = None
     use_beam_search: bool = False
     top_k: int | None = None
@@ -263,6 +250,42 @@ class ChatCompletionRequest(BaseModel):
     logprob_token_ids: _Integers | None = None
     allowed_token_ids: _Integers | None = None
     bad_words: _Texts = Field(default_factory=list)
+    structured_outputs: StructuredOutputsParams | None = None
+    priority: _Int64 = 0
+    request_id: str = ""
+    session_id: str | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    return_weight_versions: bool = False
+    routed_experts_prompt_start: int = Field(default=0, ge=0)
+    return_token_offsets: bool | None = False
+    mm_payload: Literal["tensors", "none"] = "tensors"
+    return_mm_kwargs: bool | None = None
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=128)
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    vllm_xargs: dict[str, _ExtraArg] | None = None
+    repetition_detection: RepetitionDetectionParams | None = None
+    stream_interval: Annotated[int, Field(ge=1)] | None = None
+    output_mode: OutputMode = "tokens"
+
+
+class ChatCompletionRequest(_GenerationRequest):
+    """Body of ``/v1/chat/completions/render``."""
+
+    messages: _Messages
+    logprobs: bool | None = False
+    top_logprobs: _TopLogprobs = 0
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = 1
+    tools: list[ChatCompletionToolsParam] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChatCompletionNamedToolChoiceParam | None = (
+        "none"
+    )
+    reasoning_effort: _Effort | None = None
+    include_reasoning: bool = True
+    parallel_tool_calls: bool | None = True
     echo: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -272,25 +295,7 @@ class ChatCompletionRequest(BaseModel):
     chat_template_kwargs: dict[str, Any] | None = None
     media_io_kwargs: dict[str, dict[str, Any]] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
-    structured_outputs: StructuredOutputsParams | None = None
-    priority: _Int64 = 0
-    request_id: str = ""
-    session_id: str | None = None
-    return_tokens_as_token_ids: bool | None = None
-    return_token_ids: bool | None = None
-    return_weight_versions: bool = False
-    routed_experts_prompt_start: int = Field(default=0, ge=0)
-    return_token_offsets: bool | None = False
     return_prompt_text: bool | None = None
-    mm_payload: Literal["tensors", "none"] = "tensors"
-    return_mm_kwargs: bool | None = None
-    cache_salt: str | None = Field(default=None, min_length=1, max_length=128)
-    kv_transfer_params: dict[str, Any] | None = None
-    ec_transfer_params: dict[str, Any] | None = None
-    vllm_xargs: dict[str, _ExtraArg] | None = None
-    repetition_detection: RepetitionDetectionParams | None = None
-    stream_interval: Annotated[int, Field(ge=1)] | None = None
-    output_mode: OutputMode = "tokens"
 
     @model_validator(mode="before")
     @classmethod
@@ -298,72 +303,23 @@ class ChatCompletionRequest(BaseModel):
         return check_chat(body) if isinstance(body, dict) else body
 
 
-class CompletionRequest(BaseModel):
+class CompletionRequest(_GenerationRequest):
     """Body of ``/v1/completions/render``."""
 
-    model: str | None = None
     prompt: (
-        _TokenIds
-        | Annotated[list[_TokenIds], Field(fail_fast=True)]
+        TokenIdList
+        | Annotated[list[TokenIdList], Field(fail_fast=True)]
         | str
         | Annotated[list[str], Field(fail_fast=True)]
         | None
     ) = None
     echo: bool | None = False
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     logprobs: int | None = None
     max_tokens: int | None = 16
     n: int = 1
-    presence_penalty: float | None = None
-    seed: _Int64 | None = None
-    stop: _Stop = None
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
     suffix: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    user: str | None = None
-    use_beam_search: bool = False
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    watermarking: bool | None = None
-    length_penalty: float = 1.0
-    stop_token_ids: _Integers | None = None
-    include_stop_str_in_output: bool = False
-    ignore_eos: bool = False
-    min_tokens: int = 0
-    skip_special_tokens: bool | None = None
-    spaces_between_special_tokens: bool = True
-    truncate_prompt_tokens: _Truncation = None
-    truncation_side: Literal["left", "right"] | None = None
-    allowed_token_ids: _Integers | None = None
-    prompt_logprobs: int | None = None
-    logprob_token_ids: _Integers | None = None
-    bad_words: _Texts = Field(default_factory=list)
     prompt_embeds: bytes | Annotated[list[bytes], Field(fail_fast=True)] | None = None
     add_special_tokens: bool = True
-    response_format: _ResponseFormat | None = None
-    structured_outputs: StructuredOutputsParams | None = None
-    priority: _Int64 = 0
-    request_id: str = ""
-    session_id: str | None = None
-    return_tokens_as_token_ids: bool | None = None
-    return_token_ids: bool | None = None
-    return_weight_versions: bool = False
-    routed_experts_prompt_start: int = Field(default=0, ge=0)
-    return_token_offsets: bool | None = False
-    mm_payload: Literal["tensors", "none"] = "tensors"
-    return_mm_kwargs: bool | None = None
-    cache_salt: str | None = Field(default=None, min_length=1, max_length=128)
-    kv_transfer_params: dict[str, Any] | None = None
-    ec_transfer_params: dict[str, Any] | None = None
-    vllm_xargs: dict[str, _ExtraArg] | None = None
-    repetition_detection: RepetitionDetectionParams | None = None
-    thinking_token_budget: _ThinkingBudget = None
-    stream_interval: Annotated[int, Field(ge=1)] | None = None
-    output_mode: OutputMode = "tokens"
 
     @model_validator(mode="before")
     @classmethod

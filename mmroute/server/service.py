@@ -15,6 +15,8 @@ from pydantic import TypeAdapter
 
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity
+from mmroute.server.derender import derender_chat, derender_completion
+from mmroute.server.derender_protocol import DerenderChat, DerenderCompletion
 from mmroute.server.drain import Drain
 from mmroute.server.endpoints import Endpoints, Handler
 from mmroute.server.errors import ApiError
@@ -48,6 +50,8 @@ _ADMIN: Final = ("/admin",)
 _POSTED: Final[dict[str, tuple[TypeAdapter[Any], Handler[Any]]]] = {
     "/v1/chat/completions/render": (TypeAdapter(ChatCompletionRequest), render_chat),
     "/v1/completions/render": (TypeAdapter(CompletionRequest), render_completion),
+    "/v1/chat/completions/derender": (TypeAdapter(DerenderChat), derender_chat),
+    "/v1/completions/derender": (TypeAdapter(DerenderCompletion), derender_completion),
     "/tokenize": (TypeAdapter(TokenizeRequest), tokenize),
     "/detokenize": (TypeAdapter(DetokenizeRequest), detokenize),
 }
