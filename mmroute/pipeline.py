@@ -23,6 +23,7 @@ from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
 
 if TYPE_CHECKING:
+    from mmroute.chat import ParsedChat
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
     from mmroute.hashing.reuse import HashReuse
@@ -36,6 +37,7 @@ __all__ = [
     "frames_of",
     "geometry_of",
     "prepare",
+    "rendered_chat",
     "text_prefix",
 ]
 
@@ -169,12 +171,10 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     if not model.placement.keeps_prefix:
         return None
     try:
-        request = model.engine.with_defaults(request, model.settings)
-        chat = model.engine.parse_chat(request)
-        rendered = model.chat.render(chat, {}, request)
-        if not isinstance(rendered, str):
+        chat, text = rendered_chat(model, request)
+        if not isinstance(text, str):
             return None
-        ids = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
+        ids = _encode(model, text, add_special_tokens=request.add_special_tokens)
         rules = [_rules(model, modality, len(parts)) for modality, parts in chat.media.items()]
     except InexactError:
         return None
@@ -186,6 +186,17 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
         return None
     prefix = ids[: places[0]]
     return prefix if 0 < len(prefix) < model.max_model_len else None
+
+
+def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, str | TokenIds]:
+    """A chat, and its prompt as the engine renders it, before its items are counted.
+
+    Raises:
+        InexactError: the engine refuses the chat, or it is not covered.
+    """
+    request = model.engine.with_defaults(request, model.settings)
+    chat = model.engine.parse_chat(request)
+    return chat, model.chat.render(chat, {}, request)
 
 
 def _given_items(model: ResolvedModel, request: Request) -> Items:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, TokenIdList
 
@@ -23,6 +23,14 @@ __all__ = [
     "GeneratedChoice",
 ]
 
+
+def _of_a_vocabulary(ids: list[int]) -> list[int]:
+    if ids and min(ids) < 0:
+        raise ValueError("token_ids must not contain negative values")
+    return ids
+
+
+_Ids: TypeAlias = Annotated[list[int], Field(fail_fast=True), AfterValidator(_of_a_vocabulary)]
 _Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
@@ -32,7 +40,7 @@ class GeneratedChoice(BaseModel):
     index: int
     finish_reason: str | None = None
     stop_reason: int | str | None = None
-    token_ids: TokenIdList | None = None
+    token_ids: _Ids | None = None
     logprobs: dict[str, Any] | None = None
 
 

@@ -17,6 +17,7 @@ from mmroute.model.files import find_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
+from mmroute.request import Lora
 from mmroute.server.output_text import OutputRules, output_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info
@@ -49,6 +50,11 @@ class ModelSource:
     backend: str = "vllm"
     engine_settings: EngineSettings = _NO_SETTINGS
 
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The names, and those of its LoRA adapters."""
+        return *self.names, *self.engine_settings.loras
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -61,6 +67,7 @@ class LoadedModel:
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: of sampling parameters.
         outputs: rules of its answers.
+        loras: path of each LoRA adapter, by its name.
         tokenizer_info: what ``/tokenizer_info`` answers.
     """
 
@@ -70,12 +77,18 @@ class LoadedModel:
     unlimited: Normalizer
     defaults: SamplingDefaults
     outputs: OutputRules
+    loras: Mapping[str, str]
     tokenizer_info: Mapping[str, Any]
 
     @property
     def max_model_len(self) -> int:
         """Tokens of the longest context."""
         return self.model.max_model_len
+
+    def lora(self, name: str | None) -> Lora | None:
+        """The adapter that a request asks for, if it is one."""
+        path = self.loras.get(name or "")
+        return None if path is None else Lora(name or "", path)
 
 
 def load(
@@ -146,5 +159,6 @@ def load(
         unlimited,
         sampling_defaults(generation_config),
         outputs,
+        source.engine_settings.loras,
         tokenizer_info(tokenizer_config),
     )

@@ -230,7 +230,7 @@ class Models:
             NameTakenError: one of its names is another model's.
         """
         with self._lock:
-            known = {self._by_name[name] for name in source.names if name in self._by_name}
+            known = {self._by_name[name] for name in source.served if name in self._by_name}
             living = {entry for entry in known if entry.status is not ModelStatus.FAILED}
             for entry in living:
                 if entry.source == source:
@@ -340,11 +340,11 @@ class Models:
             raise ValueError(f"{source.model} must be served by at least one name")
         self._check_free(source, None)
         entry = Entry(source)
-        self._by_name = {**self._by_name, **dict.fromkeys(source.names, entry)}
+        self._by_name = {**self._by_name, **dict.fromkeys(source.served, entry)}
         return entry
 
     def _check_free(self, source: ModelSource, owner: Entry | None) -> None:
-        for name in source.names:
+        for name in source.served:
             if self._by_name.get(name, owner) is not owner:
                 raise NameTakenError(f"two models are served by the name {name!r}")
 
@@ -357,7 +357,7 @@ class Models:
                 return
             self._first = [new if entry is current else entry for entry in self._first]
             kept = {name: e for name, e in self._by_name.items() if e is not current}
-            self._by_name = {**dict.fromkeys(new.source.names, new), **kept}
+            self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
             self._drop_files(current.source)
             self._loads[_files(new.source)] = new.loading
         self._collect()

@@ -104,7 +104,7 @@ def _model_list(models: Models) -> dict[str, Any]:
     for name, entry in models.names():
         if entry.status is ModelStatus.FAILED:
             continue
-        loaded = entry.loaded
+        loaded, loras = entry.loaded, entry.source.engine_settings.loras
         permission = {
             "id": f"modelperm-{uuid.uuid4().hex[:16]}",
             "object": "model_permission",
@@ -124,9 +124,9 @@ def _model_list(models: Models) -> dict[str, Any]:
             "object": "model",
             "created": models.created,
             "owned_by": "vllm",
-            "root": entry.source.model,
-            "parent": None,
-            "max_model_len": None if loaded is None else loaded.max_model_len,
+            "root": loras.get(name, entry.source.model),
+            "parent": entry.source.names[0] if name in loras else None,
+            "max_model_len": None if loaded is None or name in loras else loaded.max_model_len,
             "permission": [permission],
         })  # fmt: skip
     return {"object": "list", "data": cards}

@@ -40,6 +40,7 @@ __all__ = [
     "TokenizeChatRequest",
     "TokenizeCompletionRequest",
     "TokenizeRequest",
+    "UncoveredRequest",
 ]
 
 _FEWEST_REPETITIONS: Final = 2
@@ -364,6 +365,12 @@ class TokenizeChatRequest(_Open):
         if isinstance(body, dict):
             check_generation_prompt(body)
         return body
+
+
+class UncoveredRequest(_Open):
+    """Body of a route of which every request is refused."""
+
+    model: str | None = None
 
 
 class DetokenizeRequest(BaseModel):

@@ -20,20 +20,26 @@ from mmroute.server.chats import exact, exact_chat
 from mmroute.server.errors import ApiError, bad_request, of_reason
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
 from mmroute.server.loading import LoadedModel
-from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, RenderRequest
+from mmroute.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    RenderRequest,
+    UncoveredRequest,
+)
 from mmroute.server.routings import (
     Prompt,
+    chat_offsets,
     has_template,
+    prompt_offsets,
     route_beginning,
     route_prompt,
-    text_offsets,
 )
 from mmroute.server.sampling import check_output_budget, sampling_params
 from mmroute.server.settings import InexactPolicy
 from mmroute.server.truncation import truncation_of
 from mmroute.stages import Stage
 
-__all__ = ["render_chat", "render_completion"]
+__all__ = ["refuse_route", "render_chat", "render_completion"]
 
 _UNSET: Final = (None, "auto")
 # Why a chat may have no exact answer while the tokens before its first image are known.
@@ -62,6 +68,8 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
         # Without a reasoning parser only the request itself can say so.
         answer["reasoning_ended"] = None if request.include_reasoning else True
         answer["parse_context"] = _parse_context(request)
+        if request.return_token_offsets:
+            answer["token_offsets"] = chat_offsets(loaded, request)
         return answer
 
     try:
@@ -93,16 +101,14 @@ def render_completion(request: CompletionRequest, context: HandlerContext) -> Ha
     loaded = _model_of(request, context)
     prompts = _prompts(request)
     truncation = truncation_of(request)
-    with_special = request.add_special_tokens
     base = _request_id("cmpl", request, context)
     routings, answers = [], []
     for number, prompt in enumerate(prompts):
         routing = route_prompt(
             loaded,
+            request,
             prompt,
             truncation,
-            add_special_tokens=with_special,
-            cache_salt=request.cache_salt,
             in_vocabulary=context.blocks is not None,
         )
         exact(loaded, routing)
@@ -111,10 +117,24 @@ def render_completion(request: CompletionRequest, context: HandlerContext) -> Ha
         request_id = base if len(prompts) == 1 else f"{base}-{number}"
         answer = _answer(request, routing, context, loaded, request_id)
         if request.return_token_offsets:
-            answer["token_offsets"] = text_offsets(loaded, prompt, add_special_tokens=with_special)
+            answer["token_offsets"] = prompt_offsets(loaded, request, prompt)
         answers.append(answer)
         routings.append(routing)
     return result_of(loaded, answers, routings)
+
+
+def refuse_route(request: UncoveredRequest, context: HandlerContext) -> HandlerResult:
+    """No request of these routes is answered here.
+
+    Raises:
+        ApiError: 404, 422 `unsupported_route`.
+    """
+    raise of_reason(
+        Reason.UNSUPPORTED_ROUTE,
+        f"{context.path}: vLLM turns such a request into a chat by rules of its own, which are not "
+        "covered; send the chat to /v1/chat/completions/render, or set --fallback-url",
+        model=context.models.find(request.model).name,
+    )
 
 
 def _model_of(request: RenderRequest, context: HandlerContext) -> LoadedModel:

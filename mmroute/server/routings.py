@@ -13,23 +13,24 @@ import numpy as np
 
 from mmroute.errors import Reason, quoted
 from mmroute.geometry import TokenIds
-from mmroute.pipeline import text_prefix
+from mmroute.pipeline import rendered_chat, text_prefix
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.errors import bad_request, of_reason
 from mmroute.server.loading import LoadedModel
-from mmroute.server.protocol import ChatCompletionRequest, TokenizeChatRequest
+from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, TokenizeChatRequest
 from mmroute.server.truncation import Truncation
 
 __all__ = [
     "ChatRequest",
     "Prompt",
+    "chat_offsets",
     "decoded",
     "has_template",
+    "prompt_offsets",
     "route_beginning",
     "route_chat",
     "route_prompt",
-    "text_offsets",
     "token_ids_of",
     "token_strings",
 ]
@@ -37,6 +38,8 @@ __all__ = [
 ChatRequest: TypeAlias = ChatCompletionRequest | TokenizeChatRequest
 Prompt: TypeAlias = str | list[int]
 """A prompt of a completion: a text, or token IDs."""
+Offsets: TypeAlias = list[tuple[int, int]]
+"""Start and end of each token, in characters."""
 
 _MAX_ID: Final = 2**32 - 1
 
@@ -63,44 +66,49 @@ def route_beginning(
     found = text_prefix(loaded.model, _asked(loaded, request, cache_salt))
     if found is None:
         return None
-    return Routing(cache_salt=cache_salt, hashing=loaded.model.hashing, _token_ids=found)
+    return Routing(
+        lora=loaded.lora(request.model),
+        cache_salt=cache_salt,
+        hashing=loaded.model.hashing,
+        _token_ids=found,
+    )
 
 
 def route_prompt(
     loaded: LoadedModel,
+    request: CompletionRequest,
     prompt: Prompt,
     truncation: Truncation | None,
     *,
-    add_special_tokens: bool,
-    cache_salt: str | None,
     in_vocabulary: bool,
 ) -> Routing:
     """The routing of a prompt. Token IDs that are given are handed back, as vLLM does it.
 
     Args:
         loaded: the model.
+        request: to which the prompt belongs.
         prompt: to encode.
         truncation: of the request.
-        add_special_tokens: put BOS before text.
-        cache_salt: enters block hashes.
         in_vocabulary: whether token IDs outside the vocabulary are refused here. vLLM's render
             lets them pass, and its engine refuses them: they never have block hashes.
 
     Raises:
         ApiError: what vLLM refuses.
     """
+    lora = loaded.lora(request.model)
+    asked = Request(
+        add_special_tokens=request.add_special_tokens, cache_salt=request.cache_salt, lora=lora
+    )
     if isinstance(prompt, str):
         normalizer = loaded.normalizer if truncation is None else loaded.unlimited
-        return normalizer.answer(
-            Request(prompt=prompt, add_special_tokens=add_special_tokens, cache_salt=cache_salt)
-        )
+        return normalizer.answer(asked._replace(prompt=prompt))
     ids = prompt
     if truncation is not None:
         ids = truncation.of_ids(ids, loaded.max_model_len)
     if not ids:
         raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
     if in_vocabulary:
-        return loaded.normalizer.answer(Request(prompt_token_ids=ids, cache_salt=cache_salt))
+        return loaded.normalizer.answer(asked._replace(prompt_token_ids=ids))
     if len(ids) > loaded.max_model_len:
         message = f"{len(ids)} tokens do not fit the context of {loaded.max_model_len}"
         raise of_reason(Reason.PROMPT_TOO_LONG, message, model=loaded.name)
@@ -108,7 +116,8 @@ def route_prompt(
         message = f"{quoted(max(ids))} is no token ID of any model"
         raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
     return Routing(
-        cache_salt=cache_salt,
+        lora=lora,
+        cache_salt=request.cache_salt,
         hashing=loaded.model.hashing,
         _token_ids=np.array(ids, dtype=np.uint32),
     )
@@ -138,13 +147,22 @@ def decoded(loaded: LoadedModel, ids: Sequence[int]) -> str:
     return tokenizer.decode([token_id for token_id in ids if token_id <= tokenizer.max_token_id])
 
 
-def text_offsets(
-    loaded: LoadedModel, prompt: Prompt, *, add_special_tokens: bool
-) -> list[tuple[int, int]] | None:
+def prompt_offsets(
+    loaded: LoadedModel, request: CompletionRequest, prompt: Prompt
+) -> Offsets | None:
     """Where in a text each token stands; None for token IDs, and where nobody can say."""
     if not isinstance(prompt, str):
         return None
-    return loaded.model.tokenizer.offsets(prompt, add_special_tokens=add_special_tokens)
+    specials = request.add_special_tokens
+    return loaded.model.tokenizer.offsets(prompt, add_special_tokens=specials)
+
+
+def chat_offsets(loaded: LoadedModel, request: ChatRequest) -> Offsets | None:
+    """The same in the rendered text of a chat without items."""
+    chat, text = rendered_chat(loaded.model, _asked(loaded, request, None))
+    if chat.media or not isinstance(text, str):
+        return None
+    return loaded.model.tokenizer.offsets(text, add_special_tokens=request.add_special_tokens)
 
 
 def token_strings(loaded: LoadedModel, ids: Sequence[int]) -> list[str]:
@@ -176,4 +194,5 @@ def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) ->
         mm_processor_kwargs=request.mm_processor_kwargs or {},
         media_io_kwargs=request.media_io_kwargs or {},
         cache_salt=cache_salt,
+        lora=loaded.lora(request.model),
     )

@@ -33,8 +33,9 @@ from mmroute.server.protocol import (
     CompletionRequest,
     DetokenizeRequest,
     TokenizeRequest,
+    UncoveredRequest,
 )
-from mmroute.server.render import render_chat, render_completion
+from mmroute.server.render import refuse_route, render_chat, render_completion
 from mmroute.server.settings import AccessLog, ServerSettings
 from mmroute.server.tokenization import detokenize, tokenize
 
@@ -52,6 +53,8 @@ _POSTED: Final[dict[str, tuple[TypeAdapter[Any], Handler[Any]]]] = {
     "/v1/completions/render": (TypeAdapter(CompletionRequest), render_completion),
     "/v1/chat/completions/derender": (TypeAdapter(DerenderChat), derender_chat),
     "/v1/completions/derender": (TypeAdapter(DerenderCompletion), derender_completion),
+    "/v1/messages/render": (TypeAdapter(UncoveredRequest), refuse_route),
+    "/v1/responses/render": (TypeAdapter(UncoveredRequest), refuse_route),
     "/tokenize": (TypeAdapter(TokenizeRequest), tokenize),
     "/detokenize": (TypeAdapter(DetokenizeRequest), detokenize),
 }

@@ -71,6 +71,9 @@ def _comparable(body: Any) -> Any:
     for item in body if isinstance(body, list) else [body]:
         if not isinstance(item, dict):
             continue
+        for answer in (item, item.get("chunk", {})):
+            if "created" in answer:
+                answer["created"] = 0
         if "request_id" in item:
             item["request_id"] = _without_random(str(item["request_id"]))
         placed = (item.get("features") or {}).get("mm_placeholders", {})

@@ -31,7 +31,8 @@ from server_helpers import (
 )
 from starlette.testclient import TestClient
 
-from mmroute import ImageSize, MmrouteError, ModelError, Normalizer, Reason
+from mmroute import ImageSize, Lora, MmrouteError, ModelError, Normalizer, Reason
+from mmroute.engines.settings import EngineSettings
 from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.pipeline import prepare
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings, create_app
@@ -234,6 +235,87 @@ def test_every_name_is_listed_and_answers(client: TestClient) -> None:
         assert client.post(TOKENIZE, json={"prompt": "this", "model": name}).json() == first
     other = client.post(TOKENIZE, json={"prompt": "this", "model": "embedded"}).json()
     assert other != first
+
+
+@pytest.mark.parametrize("route", ["messages", "responses"])
+def test_routes_that_are_not_answered_say_so(client: TestClient, route: str) -> None:
+    answer = client.post(f"/v1/{route}/render", json={"messages": HI})
+    assert error_of(answer) == (422, "InexactRouting", "unsupported_route")
+
+
+WORDS: Final[dict[str, Any]] = {"request_id": "r", "choices": [{"index": 0, "token_ids": [1500]}]}
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "reason"),
+    [
+        ("embedded", {"stream": True, "generate_chunk": WORDS}, "unsupported_tokenizer"),
+        (
+            "embedded",
+            {
+                "generate_response": WORDS,
+                "chat_request": {"messages": HI, "skip_special_tokens": False},
+            },
+            "unsupported_tokenizer",
+        ),
+        (
+            DIRECTORIES[0],
+            {
+                "generate_response": {
+                    "choices": [{"index": 0, "token_ids": [1], "logprobs": {"content": []}}]
+                }
+            },
+            "unsupported_field",
+        ),
+        (
+            DIRECTORIES[0],
+            {
+                "generate_response": WORDS,
+                "chat_request": {
+                    "messages": HI,
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+            },
+            "unsupported_field",
+        ),
+    ],
+)
+def test_answers_that_cannot_be_told_exactly_are_refused(
+    client: TestClient, model: str, body: dict[str, Any], reason: str
+) -> None:
+    answer = client.post("/v1/chat/completions/derender", json={"model": model, **body})
+    assert error_of(answer) == (422, "InexactRouting", reason)
+
+
+def test_an_answer_of_mistrals_own_tokenizer_becomes_text(client: TestClient) -> None:
+    ids = client.post(TOKENIZE, json={"model": "embedded", "prompt": "A router."}).json()["tokens"]
+    response = {"choices": [{"index": 0, "token_ids": [*ids, 2]}]}  # 2 ends it
+    answer = client.post(
+        "/v1/chat/completions/derender", json={"model": "embedded", "generate_response": response}
+    ).json()
+    assert answer["choices"][0]["message"]["content"] == "A router."
+
+
+def test_what_the_engine_was_started_with(small_model: Callable[[str], Path]) -> None:
+    """Adapters have names of their own; answers that the engine parses are refused."""
+    directory = str(small_model(DIRECTORIES[0]))
+    given = "--lora-modules adapter=/adapters/one --reasoning-parser qwen3"
+    settings = EngineSettings.from_args(given)
+    expected = Normalizer.from_pretrained(directory).normalize(
+        messages=HI, lora=Lora("adapter", "/adapters/one")
+    )
+    hashes = [key.hex() for key in expected.block_hashes("sha256_cbor", block_size=2)]
+    prompt = expected.token_ids.tolist()
+    with serving([ModelSource(directory, ("base",), engine_settings=settings)]) as client:
+        for path, body in ((CHAT, {"messages": HI}), (COMPLETION, {"prompt": prompt})):
+            query = "?block_size=2&algorithm=sha256_cbor"
+            found = client.post(path + query, json={"model": "adapter", **body}).json()
+            answer = found[0] if isinstance(found, list) else found
+            assert (answer["model"], answer["block_hashes"]) == ("adapter", hashes)
+        cards = {card["id"]: card for card in client.get("/v1/models").json()["data"]}
+        assert (cards["adapter"]["parent"], cards["adapter"]["root"]) == ("base", "/adapters/one")
+        refused = client.post("/v1/chat/completions/derender", json={"generate_response": WORDS})
+        assert error_of(refused) == (422, "InexactRouting", "unsupported_engine_setting")
 
 
 def test_a_model_that_several_serve_is_loaded_once(small_model: Callable[[str], Path]) -> None:

@@ -32,7 +32,6 @@ DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
     f"{CHAT} tools, required": (200, "likewise"),
     f"{CHAT} cut": (UNCOVERED, "only token IDs are cut exactly"),
     f"{COMPLETION} text, cut": (UNCOVERED, "only token IDs are cut exactly"),
-    f"{CHAT} offsets": (200, "token_offsets are null for chats"),
     f"{CHAT} unreachable": (
         (422, "InexactRouting", "image_size_unknown"), "links are not followed unless allowed",
     ),
