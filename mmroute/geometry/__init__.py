@@ -2,6 +2,7 @@
 
 from mmroute.geometry.replacement import (
     AnyGeometry,
+    CachePlan,
     EmbedRuns,
     Geometry,
     Overrides,
@@ -12,6 +13,7 @@ from mmroute.geometry.replacement import (
 
 __all__ = [
     "AnyGeometry",
+    "CachePlan",
     "EmbedRuns",
     "Geometry",
     "Overrides",

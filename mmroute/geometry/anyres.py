@@ -16,7 +16,7 @@ from typing import Final, Literal
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
 from mmroute.geometry.processor_kwargs import check_ignored
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["AnyRes", "best_resolution", "unpadded_grid"]
@@ -55,8 +55,7 @@ class AnyRes(FilledImages):
         if not self.pinpoints or min(map(min, self.pinpoints)) < self.image_size:
             raise ValueError(f"resolutions of at least {self.image_size} pixels a side")
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         if self.largest is not None:
             return self.count(ImageSize(*self.largest))
         return max(self.count(ImageSize(width, height)) for height, width in self.pinpoints)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import check_size, positive_count, read_kwargs
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["AspectPatches"]
@@ -34,8 +34,7 @@ class AspectPatches(FramedImages):
     counted_merge_size: int
     max_image_tokens: int
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return self.max_image_tokens
 
     def with_overrides(self, overrides: Overrides) -> AspectPatches:

@@ -17,7 +17,7 @@ from mmroute.audios.header import resampled_length
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.items import AudioLength
 
 __all__ = ["AudioFrames", "Encoder", "FixedAudio"]
@@ -54,8 +54,7 @@ class FixedAudio:
     opening: tuple[int, ...]
     closing: tuple[int, ...]
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return self.tokens
 
     def with_overrides(self, overrides: Overrides) -> FixedAudio:
@@ -96,9 +95,8 @@ class AudioFrames:
     opening: tuple[int, ...] = ()
     closing: tuple[int, ...] = ()
 
-    @property
-    def max_embeds(self) -> int:
-        return self._count(self.max_samples or _PLANNED_SECONDS * self.sampling_rate)
+    def max_embeds(self, _: CachePlan) -> int:
+        return self._count(_PLANNED_SECONDS * self.sampling_rate)
 
     def with_overrides(self, overrides: Overrides) -> AudioFrames:
         """All are refused: none was observed with audio."""

@@ -24,6 +24,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
 )
 from mmroute.geometry.replacement import (
+    CachePlan,
     Overrides,
     Replacement,
     RequestContext,
@@ -72,8 +73,7 @@ class CanvasTiles:
         if self.tile_size % self.patch_size:
             raise ValueError(f"tiles of a multiple of {self.patch_size} pixels")
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine's largest image is one column of tiles."""
         largest = ImageSize(self.tile_size, self.max_tiles * self.tile_size)
         return self._replacement(*self.grid(largest)).num_embeds

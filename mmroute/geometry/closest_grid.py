@@ -22,7 +22,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = [
@@ -51,6 +51,7 @@ class ClosestGrid(FramedImages):
         patch_size: side of a patch, in pixels.
         downsample_ratio: feature positions along a side of a tile for each patch.
         cropped: whether images are cut into tiles at all.
+        planned_cropped: whether the engine plans its encoder cache with images that are cut.
         thumbnail: whether a grid of several tiles is followed by the whole image as one more.
         overrides: of a request's processor kwargs: InternVL's are ``read``, or Nemotron's
             ``max_num_tiles``, or all are ``refused``.
@@ -63,12 +64,14 @@ class ClosestGrid(FramedImages):
     patch_size: int = 1
     downsample_ratio: float = 1.0
     cropped: bool = True
+    planned_cropped: bool = True
     thumbnail: bool = True
     overrides: Literal["read", "max_num_tiles", "refused"] = "read"
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine also tries one tile more than the most."""
+        if not self.planned_cropped:
+            return self._tokens_per_tile()
         most = self.max_tiles + self.thumbnail
         sizes = [
             ImageSize(columns * self.tile_size, rows * self.tile_size)
@@ -84,7 +87,10 @@ class ClosestGrid(FramedImages):
         if self.overrides == "max_num_tiles":
             return replace(self, max_tiles=max_num_tiles(overrides.processor, self.max_tiles))
         check_absent(overrides.processor, "do_center_crop", "size")
-        return replace(self, **tiling(read_kwargs(overrides.processor, *TILING)))
+        changes = tiling(read_kwargs(overrides.processor, *TILING))
+        if "cropped" in changes:
+            changes["planned_cropped"] = changes["cropped"]
+        return replace(self, **changes)
 
     def count(self, image: ImageSize) -> int:
         tiles = 1

@@ -17,7 +17,7 @@ from mmroute.geometry.processor_kwargs import (
     positive_count,
     refused,
 )
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["CropGrid"]
@@ -46,8 +46,7 @@ class CropGrid(FilledImages):
     crop_size: int
     row_ends: bool
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine's largest image is four crops."""
         return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size))
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["FixedGrid", "SelectStrategy", "VisionEncoder", "selected_tokens"]
@@ -39,11 +39,8 @@ class FixedGrid(FilledImages):
     patch_size: int
     select_strategy: SelectStrategy
 
-    @property
-    def max_embeds(self) -> int:
-        return selected_tokens(
-            self.vision_encoder, self.image_size // self.patch_size, self.select_strategy
-        )
+    def max_embeds(self, _: CachePlan) -> int:
+        return self._tokens()
 
     def with_overrides(self, overrides: Overrides) -> FixedGrid:
         """The engine counts by the model's own config.
@@ -55,7 +52,12 @@ class FixedGrid(FilledImages):
         return self
 
     def count(self, image: ImageSize) -> int:
-        return self.max_embeds
+        return self._tokens()
+
+    def _tokens(self) -> int:
+        return selected_tokens(
+            self.vision_encoder, self.image_size // self.patch_size, self.select_strategy
+        )
 
 
 def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:

@@ -12,7 +12,7 @@ from itertools import repeat
 
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 
 __all__ = ["FixedSequence"]
@@ -36,8 +36,7 @@ class FixedSequence:
     tokens_per_image: int
     blank_line: tuple[int, ...]
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return self.tokens_per_image
 
     def with_overrides(self, overrides: Overrides) -> FixedSequence:

@@ -17,7 +17,7 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     size_limits,
 )
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import (
     enlarge_to_factor,
     resizes,
@@ -51,8 +51,7 @@ class GlmResize(FilledImages):
     max_pixels: int
     resize: bool = True
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """What the engine's largest square image has."""
         return replace(self, resize=True).count(_ENGINES_LARGEST)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import check_unread, positive_count, refused
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
 from mmroute.items import ImageSize
 
 __all__ = ["HdTransform", "padded_size"]
@@ -39,8 +39,7 @@ class HdTransform:
     num_crops: int
     target: str
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine measures it with a 50x8000 image."""
         return self.count(_LARGEST)
 

@@ -18,7 +18,7 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     refused,
 )
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
 from mmroute.items import ImageSize
 
@@ -53,8 +53,7 @@ class MiniMaxResize(FramedImages):
     def _factor(self) -> int:
         return self.patch_size * self.merge_size
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """A square image."""
         if self.max_long_side is None:
             side = math.isqrt(self.max_pixels)

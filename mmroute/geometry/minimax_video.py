@@ -14,7 +14,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.minimax_resize import grid_by_area
-from mmroute.geometry.replacement import Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, Replacement, RequestContext
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
@@ -47,9 +47,9 @@ class MiniMaxVideo(SampledVideos):
     max_pixels: int
     max_long_side: int | None = None
 
-    @property
-    def max_embeds(self) -> int:
-        return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
+    def max_embeds(self, plan: CachePlan) -> int:
+        """The engine plans with frames of the size of the largest image."""
+        return plan.pairs_like_images(_MOST_PAIRS)
 
     def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         if self.max_long_side is not None:

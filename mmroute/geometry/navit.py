@@ -15,7 +15,7 @@ from typing import Final, Self
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_unread, refused
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 
 __all__ = ["Navit", "NavitWithSize"]
@@ -41,8 +41,7 @@ class Navit(FilledImages):
     max_patches_per_side: int
     fixed_tokens: int | None = None
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """A square, which is not the largest image there is."""
         return self.count(_ENGINES_LARGEST)
 
@@ -82,8 +81,7 @@ class NavitWithSize(Navit):
     opening: str
     closing: tuple[int, ...]
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The most of all numbers of patches along both sides."""
         patch, most = self.patch_size, self.max_patches_per_side
         sides = [min((patches + 1) * patch - 1, most * patch) for patches in range(most + 1)]

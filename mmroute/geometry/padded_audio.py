@@ -18,7 +18,7 @@ from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
 from mmroute.items import AudioLength
 
 __all__ = ["PaddedAudio"]
@@ -56,8 +56,7 @@ class PaddedAudio:
         if not per_token or -(-frames // per_token) != self._tokens(1):
             raise ValueError("mistral-common and the engine count other tokens")
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return self._tokens(-(-_MOST_SECONDS // self.chunk_seconds))
 
     @property

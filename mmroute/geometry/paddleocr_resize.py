@@ -18,7 +18,7 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     size_limits,
 )
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
 from mmroute.items import ImageSize
 
@@ -43,8 +43,7 @@ class PaddleOcrResize(FilledImages):
     max_pixels: int
     resize: bool = True
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """A rectangle that is nearly a square."""
         most = self.max_pixels // (self.patch_size * self.merge_size) ** 2
         return most - most % math.isqrt(most)

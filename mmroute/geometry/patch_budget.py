@@ -14,7 +14,7 @@ from typing import Final
 
 from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import check_absent, check_size, read_kwargs, refused
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["PatchBudget", "soft_tokens"]
@@ -36,8 +36,7 @@ class PatchBudget(FramedImages):
     pooling_size: int
     max_soft_tokens: int
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return self.max_soft_tokens
 
     def with_overrides(self, overrides: Overrides) -> PatchBudget:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, rows
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, rows
 from mmroute.items import ImageSize
 
 __all__ = ["PatchRows"]
@@ -45,8 +45,7 @@ class PatchRows:
     rounding: Literal["down", "half_even"] = "down"
     overrides: Literal["ignored", "checked", "size"] = "checked"
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         columns, count = self.grid(ImageSize(self.max_side, self.max_side))
         return columns * count
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnyGeometry",
+    "CachePlan",
     "EmbedRuns",
     "Geometry",
     "Overrides",
@@ -83,6 +84,37 @@ class RequestContext(NamedTuple):
     processor_cache_off: bool = False
 
 
+class CachePlan(NamedTuple):
+    """What the engine plans its encoder cache with, beside a model's own values.
+
+    Attributes:
+        max_model_len: tokens of the longest context.
+        largest_image: features of the largest image that it plans with; 0 without images.
+        takes_images: whether a request may have an image.
+    """
+
+    max_model_len: int
+    largest_image: int = 0
+    takes_images: bool = True
+
+    @property
+    def beside_an_image(self) -> int:
+        """Tokens of the longest context that the largest image leaves; it may be negative."""
+        return self.max_model_len - self.largest_image * self.takes_images
+
+    def pairs_like_images(self, most: int) -> int:
+        """Features of the largest video whose pairs of frames are counted as images are.
+
+        Args:
+            most: pairs that the engine plans with, if the context holds them.
+
+        Source: vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``
+        (``Qwen2VLProcessingInfo.get_max_video_tokens``).
+        """
+        pairs = self.max_model_len // max(1, self.largest_image)
+        return min(most, max(1, pairs)) * self.largest_image
+
+
 class Overrides(NamedTuple):
     """What a request changes of how its items are processed.
 
@@ -101,11 +133,10 @@ class Geometry(Protocol[ItemT_contra]):
     It gets all items of a request at once, because some models share one budget among them.
     """
 
-    @property
-    def max_embeds(self) -> int:
-        """The most feature positions one item can have with the model's own configuration.
+    def max_embeds(self, plan: CachePlan, /) -> int:
+        """Feature positions of the largest item that the engine plans its encoder cache with.
 
-        The engine's own estimate, by which it sizes its encoder cache.
+        It is the engine's own estimate, which is not always the most that an item can have.
         """
 
     def with_overrides(self, overrides: Overrides) -> Geometry[ItemT_contra]:

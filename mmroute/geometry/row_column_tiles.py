@@ -22,7 +22,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, repeated
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, repeated
 from mmroute.items import ImageSize
 
 __all__ = ["RowColumnTiles"]
@@ -57,8 +57,7 @@ class RowColumnTiles:
     whole: str
     tile: str
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine plans with a square of one tile."""
         rows, columns = self.grid(ImageSize(self.tile_size, self.tile_size))
         return (rows * columns + 1) * self.tokens_per_tile

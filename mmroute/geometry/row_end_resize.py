@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from mmroute.geometry.processor_kwargs import switch
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.items import ImageSize
 
@@ -30,8 +30,7 @@ class RowEndResize(SmartResize):
 
     frame: bool = True
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine's estimate for families without a rule: the better of two squares."""
         sides = math.isqrt(self.max_pixels), _LARGE_SIDE
         return max(self.count(ImageSize(side, side)) for side in sides)

@@ -17,7 +17,7 @@ from typing import Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.closest_grid import max_num_tiles
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, framed
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, framed
 from mmroute.items import ImageSize
 
 __all__ = ["SharedBudget"]
@@ -46,8 +46,7 @@ class SharedBudget:
     min_patches: int
     max_patches: int
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine plans with a whole context for a video."""
         return max(self.min_patches, self.max_patches) // _MERGE**2
 

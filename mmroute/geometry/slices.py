@@ -23,7 +23,7 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     refused,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, repeated
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, repeated
 from mmroute.items import ImageSize
 
 __all__ = ["Slices"]
@@ -86,8 +86,7 @@ class Slices:
     number_start: str
     number_end: str
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return sum(self.counts(ImageSize(self.planned_side, self.planned_side * self.max_slices)))
 
     def with_overrides(self, overrides: Overrides) -> Slices:

@@ -21,7 +21,7 @@ from mmroute.geometry.processor_kwargs import (
     read_kwargs,
     refused,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 
 __all__ = ["SoftTokens"]
@@ -76,8 +76,7 @@ class SoftTokens:
     min_ratio: float
     one_shape: bool = True
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         crops = self.max_num_crops if self.pan_and_scan else 0
         return (crops + 1) * self.tokens_per_image
 

@@ -22,7 +22,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, repeated
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, repeated
 from mmroute.geometry.smart_resize import smart_resize
 from mmroute.items import ImageSize
 
@@ -81,8 +81,7 @@ class ThumbnailTiles:
     thumbnail_tag: str
     tile: str
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine plans with an image that is not cut."""
         if self.tile_size % self.patch_size:
             raise ValueError(f"tiles must be of a multiple of {self.patch_size} pixels")

@@ -14,6 +14,7 @@ import numpy as np
 from mmroute.geometry.closest_grid import TILING, grids, tiling
 from mmroute.geometry.processor_kwargs import check_absent, check_size, read_flat, read_kwargs
 from mmroute.geometry.replacement import (
+    CachePlan,
     Overrides,
     Replacement,
     RequestContext,
@@ -51,8 +52,7 @@ class TileLines:
     max_tiles: int
     cropped: bool = True
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine's largest image is one column of tiles."""
         lines = self.lines(ImageSize(self.tile_size, self.max_tiles * self.tile_size))
         return lines * self.line_side**2

@@ -12,7 +12,7 @@ from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.patch_budget import soft_tokens
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
@@ -48,8 +48,7 @@ class TimedFrames(SampledVideos):
     pooling_size: int
     max_soft_tokens: int
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return _MOST_FRAMES * self.max_soft_tokens
 
     def with_overrides(self, overrides: Overrides) -> Self:

@@ -7,6 +7,7 @@ Sources: transformers 5.20.2 ``models/qwen3_vl/video_processing_qwen3_vl.py``,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -17,7 +18,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import Frames, Sampler, item_refused, sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import (
     enlarge_to_factor,
@@ -29,6 +30,9 @@ from mmroute.items import VideoSize
 __all__ = ["TimedPairs"]
 
 _PAIR: Final = 2
+# vLLM 0.33.0 ``glm4_1v.py``; the area is the default of its ``smart_resize``.
+_PLANNED_FRAMES: Final = 600
+_PLANNED_MIN_PIXELS: Final = 112 * 112
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +78,31 @@ class TimedPairs(SampledVideos):
     max_frames: int = 768
     num_frames: int | None = None
 
-    @property
-    def max_embeds(self) -> int:
-        return self.max_pixels // _PAIR // (self.patch_size * self.merge_size) ** 2
+    def max_embeds(self, plan: CachePlan) -> int:
+        """GLM-4.1V's is the frames whose features fill the context best beside an image."""
+        if self.sampler is not Sampler.OPENCV_DYNAMIC:
+            return self.max_pixels // _PAIR // (self.patch_size * self.merge_size) ** 2
+        best = most = 0
+        for frames in range(1, _PLANNED_FRAMES + 1):
+            count = self._planned(frames, plan.largest_image)
+            if most < count <= plan.beside_an_image:
+                best, most = frames, count
+        return self._planned(max(_PAIR, best), plan.largest_image)
+
+    def _planned(self, frames: int, largest_image: int) -> int:
+        """Features of as many frames of the size of the largest image, a square."""
+        factor = self.patch_size * self.merge_size
+        side = math.isqrt(largest_image) * factor
+        rows, columns = smart_resize(
+            side,
+            side,
+            factor=factor,
+            min_pixels=_PLANNED_MIN_PIXELS,
+            max_pixels=self.max_pixels,
+            frames=max(_PAIR, frames),
+            counted_frames=round(max(_PAIR, frames) / _PAIR) * _PAIR,
+        )
+        return -(-frames // _PAIR) * rows * columns
 
     def with_overrides(self, overrides: Overrides) -> TimedPairs:
         """Limits of the volume, and which frames are taken."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.filled_images import FilledImages
-from mmroute.geometry.replacement import Overrides
+from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = ["TokenBudget"]
@@ -39,8 +39,7 @@ class TokenBudget(FilledImages):
     def _factor(self) -> int:
         return self.patch_size * self.merge_size * self.expand_factor
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         return self.max_tokens * self.expand_factor**2
 
     def with_overrides(self, overrides: Overrides) -> TokenBudget:

@@ -7,16 +7,13 @@ Sources: vLLM 0.33.0 ``model_executor/models/llava_onevision.py``, ``llava_next_
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.replacement import Replacement, RequestContext, fill, repeated
+from mmroute.geometry.replacement import CachePlan, Replacement, RequestContext, fill, repeated
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
 __all__ = ["NumberedFrames", "PooledFrames"]
-
-_MOST_FRAMES: Final = 32  # that are sampled if the request does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +26,8 @@ class PooledFrames(SampledVideos):
         patch_size: pixels along one side of a patch.
         stride: patches along one side that are pooled; the last may be fewer.
         newline: whether one token more follows all frames.
+        planned_frames: the most that the engine plans its encoder cache with; None: all that the
+            context holds.
     """
 
     video_token_id: int
@@ -36,10 +35,12 @@ class PooledFrames(SampledVideos):
     patch_size: int
     stride: int
     newline: bool
+    planned_frames: int | None = None
 
-    @property
-    def max_embeds(self) -> int:
-        return self._count(_MOST_FRAMES)
+    def max_embeds(self, plan: CachePlan) -> int:
+        """As many frames as the context holds, or as the engine plans with."""
+        frames = (plan.max_model_len - self.newline) // (self._count(1) - self.newline)
+        return self._count(max(1, min(frames, self.planned_frames or frames)))
 
     def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         return fill(self.video_token_id, self._count(len(self.frames(video).indices)))
@@ -67,9 +68,10 @@ class NumberedFrames(SampledVideos):
     separator: str
     tokens_per_frame: int
 
-    @property
-    def max_embeds(self) -> int:
-        return _MOST_FRAMES * self.tokens_per_frame
+    def max_embeds(self, plan: CachePlan) -> int:
+        """As many frames as the context holds beside an image."""
+        frames = plan.beside_an_image // self.tokens_per_frame
+        return max(1, frames) * self.tokens_per_frame
 
     def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
         frames = len(self.frames(video).indices)

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize
 from mmroute.items import VideoSize
@@ -39,9 +39,9 @@ class VideoResize(SampledVideos):
     min_pixels: int
     max_pixels: int
 
-    @property
-    def max_embeds(self) -> int:
-        return _MOST_PAIRS * self.max_pixels // (self.patch_size * self.merge_size) ** 2
+    def max_embeds(self, plan: CachePlan) -> int:
+        """The engine plans with frames of the size of the largest image."""
+        return plan.pairs_like_images(_MOST_PAIRS)
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Limits of the area, and which frames are decoded."""

@@ -21,6 +21,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
 )
 from mmroute.geometry.replacement import (
+    CachePlan,
     Overrides,
     Replacement,
     RequestContext,
@@ -75,8 +76,7 @@ class WindowCrops:
     tokens_per_window: int
     cropped: bool = True
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The engine counts all tokens of a large square."""
         return len(self.replacement(ImageSize(_MAX_SIDE, _MAX_SIDE)).token_ids)
 

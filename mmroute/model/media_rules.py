@@ -19,8 +19,7 @@ class MediaRules:
         geometry: items to replacements.
         overridden: the geometry under a request's overrides.
         target: the token IDs whose place an item takes, unless its replacement says otherwise.
-        max_embeds: the most features one item has by the model's own configuration; the engine
-            sizes its encoder cache by it.
+        max_embeds: features of the largest item that the engine plans its encoder cache with.
         max_items: in one prompt.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,7 +14,7 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.fast_paths import FastPaths
-from mmroute.geometry import AnyGeometry
+from mmroute.geometry import AnyGeometry, CachePlan
 from mmroute.geometry.algorithms import geometries
 from mmroute.items import Modality
 from mmroute.model.configured import (
@@ -28,10 +28,12 @@ from mmroute.model.configured import (
     overriding,
 )
 from mmroute.model.families import match_family
-from mmroute.model.files import EMBEDDED_MODEL, FieldRef, JsonValue, ModelFiles, find_model
+from mmroute.model.files import EMBEDDED_MODEL, FieldRef, ModelFiles, find_model
 from mmroute.model.media_rules import MediaRules
-from mmroute.model.resolved import Origin, ResolvedModel
-from mmroute.model.spec import FamilySpec, Lookup, MediaSpec, TokenLookup
+from mmroute.model.resolved import ResolvedModel
+from mmroute.model.spec import FamilySpec, MediaSpec
+from mmroute.model.tokens import resolve_tokens
+from mmroute.model.values import Values
 from mmroute.placement import Placement
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
@@ -141,7 +143,7 @@ def resolve_files(
 
 
 class _Resolver:
-    """Works through one spec, and notes every value it finds."""
+    """Works through one spec."""
 
     def __init__(
         self,
@@ -156,8 +158,7 @@ class _Resolver:
         self.engine = engine
         self.family = family
         self.fast_paths = fast_paths
-        self.origins: list[Origin] = []
-        self.within = ""  # begins the names of values that videos or audio have beside images
+        self.values = Values(files, family.family)
 
     def resolve(self, model_id: str | None) -> ResolvedModel:
         engine = self.engine
@@ -165,30 +166,20 @@ class _Resolver:
         self._check_requirements()
         check_tokenizer_mode(self.settings, self.family)
         tokenizer = self._tokenizer()
-        tokens = self._tokens(tokenizer)
-        media = self._media(tokenizer, tokens)
+        tokens = resolve_tokens(self.family.tokens, tokenizer, self.values)
+        max_model_len = self._max_model_len()
+        media = self._media(tokenizer, tokens, max_model_len)
         placement = self._placement(tokenizer, tokens)
         chat = engine.load_chat(self.files, self.family, tokenizer, media, self.settings)
         chat = configured_chat(chat, self.settings, self.files.name)
         for name, origin in chat.origins.items():
             value = chat.content_format if name == "content_format" else None
-            self._note(name, value, origin)
+            self.values.note(name, value, origin)
         self._note_bos(tokenizer)
-        context = self.family.context
-        max_model_len = engine.longest_context(
-            self.files,
-            self._integer("max_position_embeddings", context.length),
-            scale=self.files.object("config.json").get("model_type")
-            not in context.includes_rope_scaling,
-        )
-        self._note("max_model_len", max_model_len, "after other limits and RoPE scaling")
-        if self.settings.max_model_len is not None:
-            max_model_len = configured_context(self.settings, max_model_len)
-            self._note("max_model_len", max_model_len, "the engine's settings")
-        vocab_size = self._integer("vocab_size", self.family.vocab_size, default=0)
+        vocab_size = self.values.integer("vocab_size", self.family.vocab_size, default=0)
         max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
-        self._note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
-        taken = [rules.max_embeds for rules in media.values() if rules.max_items]
+        self.values.note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
+        planned = [rules.max_embeds for rules in media.values() if rules.max_items]
         return ResolvedModel(
             name=self.files.name,
             model_id=model_id or self.files.name,
@@ -202,7 +193,7 @@ class _Resolver:
                 model_id=model_id or self.files.name,
                 guessed=model_id is None and not self._is_named(),
             ),
-            encoder_cache=max([engine.min_encoder_cache, *taken]),
+            encoder_cache=max([engine.min_encoder_cache, *planned]),
             settings=self.settings,
             tokenizer=tokenizer,
             chat=chat,
@@ -210,27 +201,41 @@ class _Resolver:
             placement=placement,
             max_model_len=max_model_len,
             max_token_id=max_token_id,
-            origins=tuple(self.origins),
+            origins=tuple(self.values.origins),
         )
 
     def _is_named(self) -> bool:
         """Whether the model was found by a name, which the engine may have, too."""
         return self.files.commit is not None or self.files.name == EMBEDDED_MODEL
 
+    def _max_model_len(self) -> int:
+        context = self.family.context
+        own = self.engine.longest_context(
+            self.files,
+            self.values.integer("max_position_embeddings", context.length),
+            scale=self.files.object("config.json").get("model_type")
+            not in context.includes_rope_scaling,
+        )
+        self.values.note("max_model_len", own, "after other limits and RoPE scaling")
+        if self.settings.max_model_len is None:
+            return own
+        given = configured_context(self.settings, own)
+        self.values.note("max_model_len", given, "the engine's settings")
+        return given
+
     def _check_requirements(self) -> None:
         for ref, allowed in self.family.requires.items():
             _, value = self.files.lookup(ref)
-            self._note(str(ref), value, str(ref))
+            self.values.note(str(ref), value, str(ref))
             if value not in allowed:
-                raise self._invalid(str(ref), value, " or ".join(map(quoted, allowed)))
-
-    def _note(self, name: str, value: Any, source: str) -> None:
-        self.origins.append(Origin(f"{self.within}{name}", value, source))
+                raise self.values.invalid(str(ref), value, " or ".join(map(quoted, allowed)))
 
     def _note_bos(self, tokenizer: Tokenizer) -> None:
         added = tokenizer.encode("", add_special_tokens=True).tolist()
         rule = {"bos_token_id": tokenizer.bos_token_id, "added_to_text_prompts": added}
-        self._note("bos", rule, "what the tokenizer puts around an empty text; chats get none")
+        self.values.note(
+            "bos", rule, "what the tokenizer puts around an empty text; chats get none"
+        )
 
     def _tokenizer(self) -> Tokenizer:
         spec = self.family.tokenizer
@@ -239,149 +244,51 @@ class _Resolver:
             built = built_class(self.files, spec.pipelines)
             what = "tokenizer.json as it is written" if built == FILE else f"built as {built}"
             by = "family spec" if spec.pipelines else "config.json:model_type"
-            self._note("tokenizer", what, f"{by} and tokenizer_config.json:tokenizer_class")
+            self.values.note("tokenizer", what, f"{by} and tokenizer_config.json:tokenizer_class")
         return tokenizer
 
-    def _find(self, name: str, lookup: Lookup) -> JsonValue:
-        for ref in map(self.files.effective, lookup.sources):
-            present, value = self.files.lookup(ref)
-            if present:
-                self._note(name, value, str(ref))
-                self._agree(f"{ref} is {value!r}", value, lookup.equals)
-                return self._named(name, value, lookup)
-        model_type = self.files.object("config.json").get("model_type")
-        default: JsonValue = lookup.default_for(model_type)
-        if default is not None:
-            note = f": {lookup.note}" if lookup.note else ""
-            self._note(name, default, f"default{note}")
-        return default
-
-    def _named(self, name: str, value: JsonValue, lookup: Lookup) -> JsonValue:
-        if not lookup.names:
-            return value
-        values = value if isinstance(value, list) else [value]
-        found = [text for text in lookup.names if text in values]
-        if len(found) != 1:
-            raise self._invalid(name, value, f"one of {', '.join(lookup.names)}")
-        meant: JsonValue = lookup.names[found[0]]
-        return meant
-
-    def _required(self, name: str, lookup: Lookup) -> JsonValue:
-        value = self._find(name, lookup)
-        if value is None:
-            places = " or ".join(map(str, lookup.sources))
-            raise ModelError(
-                Reason.MISSING_CONFIG_FIELD,
-                f"{self.files.name}: {name} of family {self.family.family} is not in {places} "
-                f"(files in {self.files.root}: {', '.join(self.files.names())}).",
-            )
-        return value
-
-    def _integer(self, name: str, lookup: Lookup, *, default: int | None = None) -> int:
-        value = self._find(name, lookup) if default is not None else self._required(name, lookup)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self._invalid(name, value, "a non-negative integer")
-        return value
-
-    def _invalid(self, name: str, value: object, wanted: str) -> ModelError:
-        name = f"{self.within}{name}"
-        source = next((o.source for o in reversed(self.origins) if o.name == name), "?")
-        return ModelError(
-            Reason.INVALID_CONFIG_FIELD,
-            f"{self.files.name}: {name} (from {source}) must be {wanted}, found {quoted(value)}.",
-        )
-
-    def _tokens(self, tokenizer: Tokenizer) -> dict[str, int]:
-        return {
-            name: self._token(f"{name}_token", lookup, tokenizer)
-            for name, lookup in self.family.tokens.items()
-        }
-
-    def _token(self, name: str, lookup: TokenLookup, tokenizer: Tokenizer) -> int:
-        """Resolve one token, and prove that its text is this one token and nothing else."""
-        if lookup.text is not None:
-            text = self._required(f"{name}_text", lookup.text)
-            if not isinstance(text, str):
-                raise self._invalid(f"{name}_text", text, "a string")
-            found = tokenizer.token_id(text)
-            if found is None:
-                raise self._split(name, text, tokenizer)
-            token_id = found
-            self._note(f"{name}_id", token_id, self._agreeing(lookup) + f"the vocabulary, {text!r}")
-        else:
-            token_id = self._integer(f"{name}_id", lookup.id or Lookup())
-            if token_id > tokenizer.max_token_id:
-                raise ModelError(
-                    Reason.SPECIAL_TOKEN_SPLIT,
-                    f"{self.files.name}: {name}_id is {token_id}, but the tokenizer's IDs end at "
-                    f"{tokenizer.max_token_id}.",
-                )
-            text = tokenizer.decode([token_id])
-            self._note(f"{name}_text", text, f"the vocabulary's text of {token_id}")
-        if tokenizer.reads_special_tokens:
-            encoded = tokenizer.encode(text, add_special_tokens=False).tolist()
-            if encoded != [token_id]:
-                raise self._split(name, text, tokenizer)
-        self._agree(f"{name} is {token_id} ({text!r}) in the tokenizer", token_id, lookup.equals)
-        return token_id
-
-    def _agree(self, found: str, value: JsonValue, places: Iterable[FieldRef]) -> None:
-        for ref in map(self.files.effective, places):
-            present, other = self.files.lookup(ref)
-            if present and other != value:
-                raise ModelError(
-                    Reason.CONTRADICTORY_CONFIG,
-                    f"{self.files.name}: {found}, but {ref} says {other!r}.",
-                )
-
-    def _agreeing(self, lookup: TokenLookup) -> str:
-        present = [str(ref) for ref in lookup.equals if self.files.lookup(ref)[0]]
-        return f"{', '.join(present)} and " if present else ""
-
-    def _split(self, name: str, text: str, tokenizer: Tokenizer) -> ModelError:
-        encoded = tokenizer.encode(text, add_special_tokens=False).tolist()
-        return ModelError(
-            Reason.SPECIAL_TOKEN_SPLIT,
-            f"{self.files.name}: {name} {text!r} must be one token, but the tokenizer makes "
-            f"{encoded} of it. Is it missing from added_tokens of tokenizer.json and from "
-            "added_tokens_decoder of tokenizer_config.json?",
-        )
-
     def _media(
-        self, tokenizer: Tokenizer, tokens: Mapping[str, int]
+        self, tokenizer: Tokenizer, tokens: Mapping[str, int], max_model_len: int
     ) -> Mapping[Modality, MediaRules]:
         if not self.family.media:
-            self._note("images", "refused", "the engine takes only text for this family")
-        return {
-            modality: self._media_rules(modality, spec, tokenizer, tokens)
-            for modality, spec in self.family.media.items()
-            if spec.needs is None or self.files.lookup(spec.needs)[0]
-        }
+            self.values.note("images", "refused", "the engine takes only text for this family")
+        media: dict[Modality, MediaRules] = {}
+        for modality, spec in self.family.media.items():
+            if spec.needs is None or self.files.lookup(spec.needs)[0]:
+                images = media.get(Modality.IMAGE)
+                plan = CachePlan(max_model_len)
+                if images is not None:
+                    plan = CachePlan(max_model_len, images.max_embeds, images.max_items > 0)
+                media[modality] = self._media_rules(modality, spec, tokenizer, tokens, plan)
+        return media
 
     def _media_rules(
-        self, modality: Modality, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
+        self,
+        modality: Modality,
+        spec: MediaSpec,
+        tokenizer: Tokenizer,
+        tokens: Mapping[str, int],
+        plan: CachePlan,
     ) -> MediaRules:
-        self.within = "" if modality is Modality.IMAGE else f"{modality}."
+        self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
         if modality is Modality.IMAGE and "resize" not in spec.values:
             self._check_resized()
         overridden = overriding(self._geometry(spec, tokenizer, tokens), self.engine, self.settings)
         target: tuple[int, ...] = ()
         if spec.target is not None:
             target = (tokens[spec.target],)
-            self._note("chat_placeholder_id", tokens[spec.target], f"the {spec.target} token")
+            self.values.note("chat_placeholder_id", tokens[spec.target], f"the {spec.target} token")
         elif spec.target_text is not None:
-            text = self._required("chat_placeholder_text", spec.target_text)
+            text = self.values.required("chat_placeholder_text", spec.target_text)
             if not isinstance(text, str) or not text:
-                raise self._invalid("chat_placeholder_text", text, "a text")
+                raise self.values.invalid("chat_placeholder_text", text, "a text")
             target = tuple(tokenizer.encode(text, add_special_tokens=False).tolist())
-            self._note("chat_placeholder_ids", list(target), f"encoded {text!r}")
+            self.values.note("chat_placeholder_ids", list(target), f"encoded {text!r}")
         else:
-            self._note("chat_placeholder", spec.templates.get("target"), "family spec")
+            self.values.note("chat_placeholder", spec.templates.get("target"), "family spec")
         geometry = configured_geometry(overridden, modality, self.settings)
-        max_embeds = self._max_embeds(modality, geometry)
-        self.within = ""
+        max_embeds = self._max_embeds(modality, geometry, plan)
+        self.values.within = ""
         most = self.engine.most(modality)
         return MediaRules(
             geometry,
@@ -403,15 +310,15 @@ class _Resolver:
                 f"{self.family.family}.",
             )
 
-    def _max_embeds(self, modality: Modality, geometry: AnyGeometry) -> int:
+    def _max_embeds(self, modality: Modality, geometry: AnyGeometry, plan: CachePlan) -> int:
         """Count the largest item once: values that make no sense together fail here."""
         try:
-            found = geometry.max_embeds
+            found = geometry.max_embeds(plan)
         except (InexactError, ArithmeticError, ValueError) as error:
             raise self._senseless(modality, geometry, str(error)) from error
         if found < 1:
             raise self._senseless(modality, geometry, f"no {modality} has a token")
-        self._note(f"max_features_per_{modality}", found, "the geometry")
+        self.values.note(f"max_features_per_{modality}", found, "the geometry")
         return found
 
     def _senseless(self, modality: Modality, geometry: AnyGeometry, why: str) -> ModelError:
@@ -423,17 +330,21 @@ class _Resolver:
     def _geometry(
         self, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
     ) -> AnyGeometry:
-        self._note("geometry", spec.geometry, "family spec")
+        self.values.note("geometry", spec.geometry, "family spec")
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
         fields = dataclasses.fields(geometries()[spec.geometry])  # type: ignore[arg-type]  # all of them are dataclasses
         optional = {f.name for f in fields if f.default is not dataclasses.MISSING}
         for name, lookup in spec.values.items():
-            value = self._find(name, lookup) if name in optional else self._required(name, lookup)
+            value = (
+                self.values.find(name, lookup)
+                if name in optional
+                else self.values.required(name, lookup)
+            )
             if value is None:
                 continue  # the geometry's own default
             values[name] = value
             if type(values[name]) in (int, float) and values[name] <= 0:
-                raise self._invalid(name, values[name], "positive")
+                raise self.values.invalid(name, values[name], "positive")
         for name, text in spec.texts.items():
             values[name] = tokenizer.encode(text, add_special_tokens=False).tolist()
         values.update(spec.templates)
@@ -450,9 +361,9 @@ class _Resolver:
                     f"{self.files.name}: {spec.geometry} needs {wanted}, found {quoted(values)}.",
                 ) from error
             name = str(first["loc"][0])
-            raise self._invalid(name, values.get(name), wanted) from error
+            raise self.values.invalid(name, values.get(name), wanted) from error
 
     def _placement(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:
         if self.family.media:
-            self._note("placement", self.family.placement, "family spec")
+            self.values.note("placement", self.family.placement, "family spec")
         return placement_rules()[self.family.placement].build(tokenizer, tokens)

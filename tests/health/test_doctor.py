@@ -19,7 +19,7 @@ from small_models import SMALL_MODELS, Files, write_model
 from small_text_families import TEXT_FAMILIES
 
 from mmroute import Normalizer
-from mmroute.geometry import Replacement, RequestContext, TokenIds
+from mmroute.geometry import CachePlan, Replacement, RequestContext, TokenIds
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
 from mmroute.items import ImageSize, Modality
@@ -280,7 +280,8 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
     turn = itertools.count()
 
     class Growing:
-        max_embeds = geometry.max_embeds
+        def max_embeds(self, plan: CachePlan) -> int:
+            return geometry.max_embeds(plan)
 
         def with_overrides(self, _: object) -> Growing:
             return self

@@ -16,7 +16,7 @@ from small_models import SMALL_MODELS
 from mmroute import Normalizer
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
-from mmroute.geometry import Overrides, Replacement, RequestContext, TokenIds
+from mmroute.geometry import CachePlan, Overrides, Replacement, RequestContext, TokenIds
 from mmroute.items import ImageSize, Modality
 from mmroute.model.files import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives, total
@@ -461,7 +461,8 @@ NO_CONTEXT = RequestContext(0, 0, lambda _: np.array([], np.uint32))
 class Odd:
     """A geometry that is no dataclass: of it only the size can be varied."""
 
-    max_embeds = 100
+    def max_embeds(self, _: CachePlan) -> int:
+        return 100
 
     def with_overrides(self, overrides: Overrides) -> Odd:
         del overrides

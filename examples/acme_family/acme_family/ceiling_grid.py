@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmroute import ImageSize
-from mmroute.geometry import Overrides
+from mmroute.geometry import CachePlan, Overrides
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_ignored
 
@@ -24,8 +24,7 @@ class CeilingGrid(FilledImages):
     square: int
     max_side: int
 
-    @property
-    def max_embeds(self) -> int:
+    def max_embeds(self, _: CachePlan) -> int:
         """The most tokens of one image."""
         return self.count(ImageSize(self.max_side, self.max_side))
 

@@ -1,0 +1,120 @@
+"""What a family spec asks for, looked up in a model's files, and where each value was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mmroute.errors import ModelError, Reason, quoted
+from mmroute.model.files import FieldRef, JsonValue, ModelFiles
+from mmroute.model.resolved import Origin
+from mmroute.model.spec import Lookup
+
+__all__ = ["Values"]
+
+
+class Values:
+    """Reads the values of one model, and notes each with its place.
+
+    Attributes:
+        files: of the model.
+        family: name of its family, for messages.
+        origins: what was noted so far.
+        within: what the names of values begin with; empty for those of images and of the model.
+    """
+
+    def __init__(self, files: ModelFiles, family: str) -> None:
+        self.files = files
+        self.family = family
+        self.origins: list[Origin] = []
+        self.within = ""
+
+    def note(self, name: str, value: Any, source: str) -> None:
+        """Keep where a value came from."""
+        self.origins.append(Origin(f"{self.within}{name}", value, source))
+
+    def find(self, name: str, lookup: Lookup) -> JsonValue:
+        """A value at the first of its places, or its default, or None.
+
+        Raises:
+            ModelError: `contradictory_config`; `invalid_config_field` if the value has no name.
+        """
+        for ref in map(self.files.effective, lookup.sources):
+            present, value = self.files.lookup(ref)
+            if present:
+                self.note(name, value, str(ref))
+                self.agree(f"{ref} is {value!r}", value, lookup.equals)
+                return self._named(name, value, lookup)
+        model_type = self.files.object("config.json").get("model_type")
+        default: JsonValue = lookup.default_for(model_type)
+        if default is not None:
+            note = f": {lookup.note}" if lookup.note else ""
+            self.note(name, default, f"default{note}")
+        return default
+
+    def _named(self, name: str, value: JsonValue, lookup: Lookup) -> JsonValue:
+        if not lookup.names:
+            return value
+        values = value if isinstance(value, list) else [value]
+        found = [text for text in lookup.names if text in values]
+        if len(found) != 1:
+            raise self.invalid(name, value, f"one of {', '.join(lookup.names)}")
+        meant: JsonValue = lookup.names[found[0]]
+        return meant
+
+    def required(self, name: str, lookup: Lookup) -> JsonValue:
+        """A value that must be there.
+
+        Raises:
+            ModelError: as `find`; `missing_config_field`.
+        """
+        value = self.find(name, lookup)
+        if value is None:
+            places = " or ".join(map(str, lookup.sources))
+            raise ModelError(
+                Reason.MISSING_CONFIG_FIELD,
+                f"{self.files.name}: {name} of family {self.family} is not in {places} "
+                f"(files in {self.files.root}: {', '.join(self.files.names())}).",
+            )
+        return value
+
+    def integer(self, name: str, lookup: Lookup, *, default: int | None = None) -> int:
+        """A non-negative integer.
+
+        Raises:
+            ModelError: as `required`; `invalid_config_field`.
+        """
+        value = self.find(name, lookup) if default is not None else self.required(name, lookup)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self.invalid(name, value, "a non-negative integer")
+        return value
+
+    def invalid(self, name: str, value: object, wanted: str) -> ModelError:
+        """The error of a value that was noted and cannot be used."""
+        name = f"{self.within}{name}"
+        source = next((o.source for o in reversed(self.origins) if o.name == name), "?")
+        return ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{self.files.name}: {name} (from {source}) must be {wanted}, found {quoted(value)}.",
+        )
+
+    def agree(self, found: str, value: JsonValue, places: Iterable[FieldRef]) -> None:
+        """Check other places of a value.
+
+        Args:
+            found: where it was found, for the message.
+            value: what was found.
+            places: that must hold the same, where they are present.
+
+        Raises:
+            ModelError: `contradictory_config`.
+        """
+        for ref in map(self.files.effective, places):
+            present, other = self.files.lookup(ref)
+            if present and other != value:
+                raise ModelError(
+                    Reason.CONTRADICTORY_CONFIG,
+                    f"{self.files.name}: {found}, but {ref} says {other!r}.",
+                )

@@ -1,0 +1,76 @@
+"""The largest item that the engine plans its encoder cache with.
+
+The expected numbers are vLLM 0.33.0's own (``vllm/multimodal/encoder_budget.py``,
+``get_mm_max_toks_per_item``) for models with these values.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from mmroute.geometry import AnyGeometry, CachePlan
+from mmroute.geometry.closest_grid import ClosestGrid
+from mmroute.geometry.frame_sampling import Sampler
+from mmroute.geometry.minimax_video import MiniMaxVideo
+from mmroute.geometry.timed_pairs import TimedPairs
+from mmroute.geometry.video_frames import NumberedFrames, PooledFrames
+from mmroute.geometry.video_resize import VideoResize
+
+OMNI = VideoResize(
+    video_token_id=1, patch_size=16, merge_size=2, min_pixels=4, max_pixels=602112,
+    sampler=Sampler.QWEN2_VL,
+)  # fmt: skip
+MINIMAX = MiniMaxVideo(
+    fill=(1,), before=(), after=(), time="", patch_size=14, merge_size=2, max_pixels=451584,
+    sampler=Sampler.MINIMAX_M3_VL,
+)  # fmt: skip
+INTERNVL = NumberedFrames(
+    tokens_per_frame=256, frame="", fill="", end="", separator="", sampler=Sampler.OPENCV,
+)  # fmt: skip
+ONEVISION = PooledFrames(
+    video_token_id=1, image_size=384, patch_size=14, stride=2, newline=True, planned_frames=16,
+    sampler=Sampler.OPENCV,
+)  # fmt: skip
+TILES = ClosestGrid(
+    start_token_id=1, image_token_id=2, end_token_id=3, tile_size=448, min_tiles=1, max_tiles=12,
+    tokens_per_tile=256,
+)  # fmt: skip
+UNCUT = ClosestGrid(
+    start_token_id=1, image_token_id=2, end_token_id=3, tile_size=448, min_tiles=1, max_tiles=12,
+    tokens_per_tile=256, planned_cropped=False,
+)  # fmt: skip
+
+
+def glm(max_pixels: int) -> TimedPairs:
+    return TimedPairs(
+        fill=(1,), opening=(), before=(), after=(), closing=(), time="", time_is="whole",
+        time_first=False, patch_size=14, merge_size=2, min_pixels=12544, max_pixels=max_pixels,
+        sampler=Sampler.OPENCV_DYNAMIC,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("geometry", "plan", "planned"),
+    [
+        pytest.param(OMNI, CachePlan(65536, 12544), 62720, id="five pairs fit"),
+        pytest.param(OMNI, CachePlan(131072, 12544), 7 * 12544, id="never more than seven"),
+        pytest.param(OMNI, CachePlan(4096, 12544), 12544, id="one pair, though none fits"),
+        pytest.param(MINIMAX, CachePlan(1 << 20, 576), 144000, id="minimax"),
+        pytest.param(MINIMAX, CachePlan(4096, 576), 4032, id="minimax in a short context"),
+        pytest.param(glm(47040000), CachePlan(65536, 6084), 31974, id="glm-4.1v"),
+        pytest.param(glm(100352000), CachePlan(65536, 6084), 59400, id="glm-4.5v"),
+        pytest.param(glm(47040000), CachePlan(4096, 6084), 6084, id="glm in a short context"),
+        pytest.param(INTERNVL, CachePlan(32768, 256), 32512, id="internvl beside an image"),
+        pytest.param(INTERNVL, CachePlan(1024, 256), 768, id="internvl in a short context"),
+        pytest.param(ONEVISION, CachePlan(32768, 8748), 3137, id="sixteen frames"),
+        pytest.param(ONEVISION, CachePlan(1024, 8748), 981, id="five frames"),
+        pytest.param(TILES, CachePlan(32768), 3328, id="twelve tiles and a thumbnail"),
+        pytest.param(UNCUT, CachePlan(32768), 256, id="an image that is not cut"),
+    ],
+)
+def test_the_engine_plans_with(geometry: AnyGeometry, plan: CachePlan, planned: int) -> None:
+    assert geometry.max_embeds(plan) == planned
+
+
+def test_without_images_their_part_of_the_context_is_free() -> None:
+    assert INTERNVL.max_embeds(CachePlan(1024, 256, takes_images=False)) == 1024
