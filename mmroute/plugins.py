@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Collection
+from importlib.metadata import EntryPoint
+from typing import Any
 
 from mmroute.errors import SpecError
 
-__all__ = ["with_installed"]
-
-Entry = TypeVar("Entry")
+__all__ = ["installed", "load"]
 
 
-def with_installed(own: Mapping[str, Entry], group: str) -> Mapping[str, Entry]:
-    """A table, and what the entry points of a group add to it.
+def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
+    """The entry points of a group, by name.
+
+    Args:
+        group: of entry points.
+        taken: names that are this package's own.
 
     Raises:
-        SpecError: one cannot be imported, or two have one name.
+        SpecError: two have one name.
     """
-    table = dict(own)
+    found: dict[str, EntryPoint] = {}
     for point in importlib.metadata.entry_points(group=group):
-        owner = point.dist.name if point.dist else "an installed package"
-        if point.name in table:
-            raise SpecError(f"{owner}: {point.name!r} of {group} is already taken")
-        try:
-            table[point.name] = point.load()
-        except Exception as error:  # code of others: whatever it raises
-            raise SpecError(
-                f"{owner}: {point.value!r} of {group} cannot be imported: {error!r}"
-            ) from error
-    return table
+        if point.name in taken or point.name in found:
+            raise SpecError(f"{_owner(point)}: {point.name!r} of {group} is already taken")
+        found[point.name] = point
+    return found
+
+
+def load(point: EntryPoint) -> Any:
+    """What an entry point names.
+
+    Raises:
+        SpecError: it cannot be imported.
+    """
+    try:
+        return point.load()
+    except Exception as error:  # code of others: whatever it raises
+        raise SpecError(
+            f"{_owner(point)}: {point.value!r} of {point.group} cannot be imported: {error!r}"
+        ) from error
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an installed package"

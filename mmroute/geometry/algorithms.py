@@ -1,96 +1,85 @@
 """All geometries by name: the ones of this package, and those of installed packages.
 
-Only loading a model needs them.
+A geometry is imported when the first model needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import EntryPoint
 from typing import Final
 
-from mmroute.geometry.anyres import AnyRes
-from mmroute.geometry.aspect_patches import AspectPatches
-from mmroute.geometry.audio_frames import AudioFrames, FixedAudio
-from mmroute.geometry.canvas_tiles import CanvasTiles
-from mmroute.geometry.closest_grid import ClosestGrid
-from mmroute.geometry.crop_grid import CropGrid
-from mmroute.geometry.fixed_grid import FixedGrid
-from mmroute.geometry.fixed_sequence import FixedSequence
-from mmroute.geometry.glm_resize import GlmResize
-from mmroute.geometry.hd_transform import HdTransform
-from mmroute.geometry.minimax_resize import MiniMaxResize
-from mmroute.geometry.minimax_video import MiniMaxVideo
-from mmroute.geometry.navit import Navit, NavitWithSize
-from mmroute.geometry.padded_audio import PaddedAudio
-from mmroute.geometry.paddleocr_resize import PaddleOcrResize
-from mmroute.geometry.patch_budget import PatchBudget
-from mmroute.geometry.patch_rows import PatchRows
 from mmroute.geometry.replacement import AnyGeometry
-from mmroute.geometry.row_column_tiles import RowColumnTiles
-from mmroute.geometry.row_end_resize import RowEndResize
-from mmroute.geometry.shared_budget import SharedBudget
-from mmroute.geometry.slices import Slices
-from mmroute.geometry.smart_resize import SmartResize
-from mmroute.geometry.soft_tokens import SoftTokens
-from mmroute.geometry.thumbnail_tiles import ThumbnailTiles
-from mmroute.geometry.tile_lines import TileLines
-from mmroute.geometry.timed_frames import TimedFrames
-from mmroute.geometry.timed_pairs import TimedPairs
-from mmroute.geometry.token_budget import TokenBudget
-from mmroute.geometry.video_frames import NumberedFrames, PooledFrames
-from mmroute.geometry.video_resize import VideoResize
-from mmroute.geometry.window_crops import WindowCrops
-from mmroute.plugins import with_installed
+from mmroute.plugins import installed, load
 
-__all__ = ["ENTRY_POINTS", "geometries"]
+__all__ = ["ENTRY_POINTS", "geometry_class", "geometry_names"]
 
 ENTRY_POINTS: Final = "mmroute.geometries"
 """Entry point group of other packages' geometries: name in a spec -> ``module:Class``."""
 
-_OWN: Final[Mapping[str, type[AnyGeometry]]] = {
-    "anyres": AnyRes,
-    "aspect_patches": AspectPatches,
-    "audio_frames": AudioFrames,
-    "canvas_tiles": CanvasTiles,
-    "closest_grid": ClosestGrid,
-    "crop_grid": CropGrid,
-    "fixed_audio": FixedAudio,
-    "fixed_grid": FixedGrid,
-    "fixed_sequence": FixedSequence,
-    "glm_resize": GlmResize,
-    "hd_transform": HdTransform,
-    "minimax_resize": MiniMaxResize,
-    "minimax_video": MiniMaxVideo,
-    "navit": Navit,
-    "navit_with_size": NavitWithSize,
-    "numbered_frames": NumberedFrames,
-    "padded_audio": PaddedAudio,
-    "paddleocr_resize": PaddleOcrResize,
-    "patch_budget": PatchBudget,
-    "patch_rows": PatchRows,
-    "pooled_frames": PooledFrames,
-    "row_column_tiles": RowColumnTiles,
-    "row_end_resize": RowEndResize,
-    "shared_budget": SharedBudget,
-    "slices": Slices,
-    "smart_resize": SmartResize,
-    "soft_tokens": SoftTokens,
-    "thumbnail_tiles": ThumbnailTiles,
-    "tile_lines": TileLines,
-    "timed_frames": TimedFrames,
-    "timed_pairs": TimedPairs,
-    "token_budget": TokenBudget,
-    "video_resize": VideoResize,
-    "window_crops": WindowCrops,
+_OWN: Final[Mapping[str, str]] = {
+    "anyres": "anyres:AnyRes",
+    "aspect_patches": "aspect_patches:AspectPatches",
+    "audio_frames": "audio_frames:AudioFrames",
+    "canvas_tiles": "canvas_tiles:CanvasTiles",
+    "closest_grid": "closest_grid:ClosestGrid",
+    "crop_grid": "crop_grid:CropGrid",
+    "fixed_audio": "audio_frames:FixedAudio",
+    "fixed_grid": "fixed_grid:FixedGrid",
+    "fixed_sequence": "fixed_sequence:FixedSequence",
+    "glm_resize": "glm_resize:GlmResize",
+    "hd_transform": "hd_transform:HdTransform",
+    "minimax_resize": "minimax_resize:MiniMaxResize",
+    "minimax_video": "minimax_video:MiniMaxVideo",
+    "navit": "navit:Navit",
+    "navit_with_size": "navit:NavitWithSize",
+    "numbered_frames": "video_frames:NumberedFrames",
+    "padded_audio": "padded_audio:PaddedAudio",
+    "paddleocr_resize": "paddleocr_resize:PaddleOcrResize",
+    "patch_budget": "patch_budget:PatchBudget",
+    "patch_rows": "patch_rows:PatchRows",
+    "pooled_frames": "video_frames:PooledFrames",
+    "row_column_tiles": "row_column_tiles:RowColumnTiles",
+    "row_end_resize": "row_end_resize:RowEndResize",
+    "shared_budget": "shared_budget:SharedBudget",
+    "slices": "slices:Slices",
+    "smart_resize": "smart_resize:SmartResize",
+    "soft_tokens": "soft_tokens:SoftTokens",
+    "thumbnail_tiles": "thumbnail_tiles:ThumbnailTiles",
+    "tile_lines": "tile_lines:TileLines",
+    "timed_frames": "timed_frames:TimedFrames",
+    "timed_pairs": "timed_pairs:TimedPairs",
+    "token_budget": "token_budget:TokenBudget",
+    "video_resize": "video_resize:VideoResize",
+    "window_crops": "window_crops:WindowCrops",
 }
 
 
 @cache
-def geometries() -> Mapping[str, type[AnyGeometry]]:
-    """Name in a family spec -> dataclass. Its fields are the values the spec must give.
+def _entries() -> Mapping[str, EntryPoint]:
+    own = {
+        name: EntryPoint(name, f"mmroute.geometry.{where}", ENTRY_POINTS)
+        for name, where in _OWN.items()
+    }
+    return own | installed(ENTRY_POINTS, own)
+
+
+def geometry_names() -> tuple[str, ...]:
+    """The names that a family spec may give.
 
     Raises:
-        SpecError: an installed package's geometry cannot be imported, or has a name that is taken.
+        SpecError: an installed package's geometry has a name that is taken.
     """
-    return with_installed(_OWN, ENTRY_POINTS)
+    return tuple(_entries())
+
+
+@cache
+def geometry_class(name: str) -> type[AnyGeometry]:
+    """The dataclass of a name in a family spec. Its fields are the values the spec must give.
+
+    Raises:
+        SpecError: as `geometry_names`; an installed package's geometry cannot be imported.
+    """
+    found: type[AnyGeometry] = load(_entries()[name])
+    return found

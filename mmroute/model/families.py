@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from mmroute.errors import ModelError, Reason, SpecError
 from mmroute.model.files import ModelFiles
-from mmroute.model.spec import OWN_PACKAGE, FamilySpec, load_spec
+from mmroute.model.spec import OWN_PACKAGE, FamilyHead, FamilySpec, check_spec, read_spec
 
 __all__ = ["ENTRY_POINTS", "known_families", "match_family", "spec_files"]
 
@@ -50,6 +50,36 @@ def _toml_files(root: Traversable) -> list[Traversable]:
     return sorted(files, key=lambda file: file.name)
 
 
+class _SpecFile(NamedTuple):
+    """A family spec, of which only the head is checked: a model needs no more of the others."""
+
+    package: str
+    name: str
+    tables: Mapping[str, Any]
+    head: FamilyHead
+
+    def checked(self) -> FamilySpec:
+        """The whole spec.
+
+        Raises:
+            SpecError: it is malformed.
+        """
+        spec = check_spec(FamilySpec, self.tables, self.name)
+        return spec.model_copy(update={"package": self.package})
+
+
+@cache
+def _read_specs() -> tuple[_SpecFile, ...]:
+    specs: dict[str, _SpecFile] = {}
+    for package, file in spec_files():
+        tables = read_spec(file.read_text(encoding="utf-8"), file.name)
+        head = check_spec(FamilyHead, tables, file.name)
+        if head.family in specs:
+            raise SpecError(f"{file.name}: a family {head.family!r} is already known")
+        specs[head.family] = _SpecFile(package, file.name, tables, head)
+    return tuple(specs.values())
+
+
 @cache
 def known_families() -> tuple[FamilySpec, ...]:
     """All family specs: the shipped ones, then those of installed packages.
@@ -57,13 +87,7 @@ def known_families() -> tuple[FamilySpec, ...]:
     Raises:
         SpecError: one is malformed, or two have one name.
     """
-    specs: dict[str, FamilySpec] = {}
-    for package, file in spec_files():
-        spec = load_spec(file.read_text(encoding="utf-8"), file.name)
-        if spec.family in specs:
-            raise SpecError(f"{file.name}: a family {spec.family!r} is already known")
-        specs[spec.family] = spec.model_copy(update={"package": package})
-    return tuple(specs.values())
+    return tuple(file.checked() for file in _read_specs())
 
 
 def match_family(
@@ -77,7 +101,7 @@ def match_family(
 
     Raises:
         ModelError: `unknown_family`, or `contradictory_config`.
-        SpecError: two match.
+        SpecError: two match, or the one that does is malformed.
     """
     vocabularies = files.names(("tekken.json", "tokenizer.model.v*"))
     if files.has("config.json") and files.has("params.json") and vocabularies:
@@ -87,20 +111,21 @@ def match_family(
             "chooses between the two formats by the weights that lie beside them, and their token "
             "IDs differ. Give a directory with the files of one format only.",
         )
-    found = [spec for spec in known_families() if spec.matches(files)]
-    matching = [s for s in found if not any(files.lookup(ref)[0] for ref in s.without)]
+    found = [spec for spec in _read_specs() if spec.head.matches(files)]
+    matching = [s for s in found if not any(files.lookup(ref)[0] for ref in s.head.without)]
     if found and not matching:
-        named = ", ".join(str(ref) for ref in found[0].without if files.lookup(ref)[0])
+        head = found[0].head
+        named = ", ".join(str(ref) for ref in head.without if files.lookup(ref)[0])
         raise ModelError(
             Reason.CONTRADICTORY_CONFIG,
-            f"{files.name} is of the family {found[0].family} by what it matches, but has {named}. "
+            f"{files.name} is of the family {head.family} by what it matches, but has {named}. "
             "Give the configuration of one model.",
         )
     if len(matching) > 1:
-        names = ", ".join(spec.family for spec in matching)
+        names = ", ".join(spec.head.family for spec in matching)
         raise SpecError(f"{files.name} is matched by more than one family spec: {names}")
     if matching:
-        return matching[0]
+        return matching[0].checked()
     raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files, why_refused))
 
 

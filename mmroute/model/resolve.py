@@ -15,7 +15,7 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.fast_paths import FastPaths
 from mmroute.geometry import AnyGeometry, CachePlan
-from mmroute.geometry.algorithms import geometries
+from mmroute.geometry.algorithms import geometry_class
 from mmroute.items import Modality
 from mmroute.model.configured import (
     check_covered,
@@ -332,7 +332,8 @@ class _Resolver:
     ) -> AnyGeometry:
         self.values.note("geometry", spec.geometry, "family spec")
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
-        fields = dataclasses.fields(geometries()[spec.geometry])  # type: ignore[arg-type]  # all of them are dataclasses
+        kind = geometry_class(spec.geometry)
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # all of them are dataclasses
         optional = {f.name for f in fields if f.default is not dataclasses.MISSING}
         for name, lookup in spec.values.items():
             value = (
@@ -350,7 +351,7 @@ class _Resolver:
         values.update(spec.templates)
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
-            adapter = TypeAdapter(geometries()[spec.geometry])
+            adapter = TypeAdapter(kind)
             return adapter.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]

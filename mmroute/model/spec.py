@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from mmroute.errors import SpecError, did_you_mean, problem
-from mmroute.geometry.algorithms import geometries
+from mmroute.geometry.algorithms import geometry_class, geometry_names
 from mmroute.items import IdentityForm, Modality
 from mmroute.model.files import FieldRef, JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
@@ -28,15 +28,19 @@ from mmroute.tokenizers.pipelines import PIPELINES
 
 __all__ = [
     "OWN_PACKAGE",
+    "FamilyHead",
     "FamilySpec",
     "Lookup",
     "MediaSpec",
     "TokenLookup",
+    "check_spec",
     "load_spec",
     "media_problems",
+    "read_spec",
 ]
 
 OWN_PACKAGE: Final = "mmroute"
+_Part = TypeVar("_Part", bound="FamilyHead")
 
 _Ref = Annotated[
     FieldRef,
@@ -160,13 +164,13 @@ def media_problems(
         The place in the table, and what is wrong there.
     """
     name = media.get("geometry")
-    if not isinstance(name, str) or name not in geometries():
-        hint = did_you_mean(str(name), geometries())
-        yield "geometry", f"must be one of {', '.join(sorted(geometries()))}{hint}"
+    if not isinstance(name, str) or name not in geometry_names():
+        hint = did_you_mean(str(name), geometry_names())
+        yield "geometry", f"must be one of {', '.join(sorted(geometry_names()))}{hint}"
         return
     templates = media.get("templates") or {}
     yield from _target_problems(media, templates, tokens, rendered=rendered)
-    declared = dataclasses.fields(geometries()[name])  # type: ignore[arg-type]  # all of them are dataclasses
+    declared = dataclasses.fields(geometry_class(name))  # type: ignore[arg-type]  # all of them are dataclasses
     fields = {field.name: field for field in declared}
     of_tokens = {f"{token}_token_id" for token in tokens}
     given = {
@@ -216,24 +220,50 @@ class ContextSpec(_Strict):
     """Model types whose length includes a RoPE scaling factor; that of all others it multiplies."""
 
 
-class FamilySpec(_Strict):
-    """One family of models."""
+class FamilyHead(BaseModel):
+    """What tells a family from the others. Models of other families need no more of a spec."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     family: str
-    title: str
     match: Annotated[Mapping[_Ref, tuple[str, ...]], Field(min_length=1)]
     """Field -> the values it may have; all must match, and exactly. ``*``: any value; an empty
     list: the field must not be there."""
-    requires: Mapping[_Ref, tuple[bool | int | str, ...]] = Field(default_factory=dict)
-    """Field -> the values that this spec holds for; a model with another is refused by name."""
     without: tuple[_Ref, ...] = ()
     """Fields that no model of this family has: another family's, or a contradiction."""
+    embedded: tuple[str, ...] = ()
+    """Models that need no configuration file, by name."""
+
+    def matches(self, files: ModelFiles) -> bool:
+        """Whether the family is the one of these files."""
+        if files.name in self.embedded and not files.has("config.json"):
+            return True
+        return all(
+            self._accepts(files.lookup(field), allowed) for field, allowed in self.match.items()
+        )
+
+    @staticmethod
+    def _accepts(found: tuple[bool, JsonValue], allowed: tuple[str, ...]) -> bool:
+        present, value = found
+        if not present:
+            return not allowed
+        # `architectures` is a list; the engine goes by its entries.
+        values = value if isinstance(value, list) else [value]
+        return allowed == ("*",) or any(v in allowed for v in values)
+
+
+class FamilySpec(FamilyHead):
+    """One family of models."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    requires: Mapping[_Ref, tuple[bool | int | str, ...]] = Field(default_factory=dict)
+    """Field -> the values that this spec holds for; a model with another is refused by name."""
     refused: str = ""
     """Why the answers of an engine are not covered for this family; in that engine's own table."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
-    embedded: tuple[str, ...] = ()
-    """Models that need no configuration file, by name."""
     tokenizer: TokenizerSpec = TokenizerSpec()
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
     chat: str = "template"
@@ -296,23 +326,6 @@ class FamilySpec(_Strict):
         plain = self.model_dump(by_alias=True, exclude={"engine"}, exclude_unset=True)
         return FamilySpec.model_validate(_overlaid(plain, self.engine[name]))
 
-    def matches(self, files: ModelFiles) -> bool:
-        """Whether the family is the one of these files."""
-        if files.name in self.embedded and not files.has("config.json"):
-            return True
-        return all(
-            self._accepts(files.lookup(field), allowed) for field, allowed in self.match.items()
-        )
-
-    @staticmethod
-    def _accepts(found: tuple[bool, JsonValue], allowed: tuple[str, ...]) -> bool:
-        present, value = found
-        if not present:
-            return not allowed
-        # `architectures` is a list; the engine goes by its entries.
-        values = value if isinstance(value, list) else [value]
-        return allowed == ("*",) or any(v in allowed for v in values)
-
 
 def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """One nested table over another: what is above wins, key by key."""
@@ -325,15 +338,34 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def load_spec(text: str, origin: str) -> FamilySpec:
-    """Read one family spec.
+def read_spec(text: str, origin: str) -> Mapping[str, Any]:
+    """The tables of one family spec.
+
+    Raises:
+        SpecError: naming the file.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{origin} is not TOML: {error}") from error
+
+
+def check_spec(kind: type[_Part], tables: Mapping[str, Any], origin: str) -> _Part:
+    """A family spec, or its head, from its tables.
 
     Raises:
         SpecError: naming the file, the field, and what was found there.
     """
     try:
-        return FamilySpec.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{origin} is not TOML: {error}") from error
+        return kind.model_validate(tables)
     except ValidationError as error:
         raise SpecError(f"{origin}: {'; '.join(map(problem, error.errors()))}") from error
+
+
+def load_spec(text: str, origin: str) -> FamilySpec:
+    """Read one family spec.
+
+    Raises:
+        SpecError: as `read_spec` and `check_spec`.
+    """
+    return check_spec(FamilySpec, read_spec(text, origin), origin)

@@ -15,7 +15,7 @@ from mmroute.placement.expansion import Placement
 from mmroute.placement.numbered_tags import NumberedTags
 from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.placement.targets import Targets
-from mmroute.plugins import with_installed
+from mmroute.plugins import installed, load
 from mmroute.tokenizers import Tokenizer
 
 __all__ = ["ENTRY_POINTS", "PlacementRule", "placement_rules"]
@@ -57,4 +57,5 @@ def placement_rules() -> Mapping[str, PlacementRule]:
     Raises:
         SpecError: an installed package's rule cannot be imported, or has a name that is taken.
     """
-    return with_installed(_OWN, ENTRY_POINTS)
+    added = {name: load(point) for name, point in installed(ENTRY_POINTS, _OWN).items()}
+    return {**_OWN, **added}

@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, quoted
 from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.geometry.algorithms import geometries
+from mmroute.geometry.algorithms import geometry_class
 from mmroute.items import Modality
 from mmroute.model.families import known_families, match_family
 from mmroute.model.files import MODEL_FILES, FieldRef, ModelFiles, find_model
@@ -199,7 +199,7 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
         lookups |= {f"tokens.{name}.id": (token.id, int)} if token.id else {}
         lookups |= {f"tokens.{name}.text": (token.text, str)} if token.text else {}
     for modality, media in spec.media.items():
-        kinds = typing.get_type_hints(geometries()[media.geometry])
+        kinds = typing.get_type_hints(geometry_class(media.geometry))
         for name, lookup in media.values.items():
             lookups[f"{modality}.values.{name}"] = (lookup, kinds[name])
     for place, (lookup, kind) in lookups.items():
