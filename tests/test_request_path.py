@@ -241,7 +241,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
             "images": [ImageSize(6000, 6000)],
             "mm_processor_kwargs": {"max_pixels": 10**8},
         },
-        Reason.PROMPT_TOO_LONG,
+        Reason.ITEM_TOO_LARGE,
     ),
 }
 
