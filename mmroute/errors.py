@@ -15,6 +15,7 @@ __all__ = [
     "MmrouteError",
     "ModelError",
     "ModelIdWarning",
+    "NoTokenIdsError",
     "Reason",
     "SpecError",
     "did_you_mean",
@@ -197,6 +198,10 @@ class InexactError(MmrouteError):
     `Routing`. A caller meets it by asking such a `Routing` for what it does not have, and where
     images are read on their own (`mmroute.read_image`).
     """
+
+
+class NoTokenIdsError(InexactError, AttributeError):
+    """An attribute of an inexact routing was asked for: `hasattr` and debuggers find it missing."""
 
 
 class EventsError(MmrouteError):

@@ -105,6 +105,11 @@ class Request(NamedTuple):
     cache_salt: str | None = None
     lora: Lora | None = None
 
+    def __repr__(self) -> str:
+        given = zip(self._fields, self, self._field_defaults.values(), strict=True)
+        told = (f"{name}={quoted(value)}" for name, value, default in given if value != default)
+        return f"Request({', '.join(told)})"
+
     @classmethod
     def of(cls, fields: RequestFields) -> Request:
         """The request with these fields.

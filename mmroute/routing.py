@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from mmroute.errors import InexactError, ModelIdWarning, Reason
+from mmroute.errors import InexactError, ModelIdWarning, NoTokenIdsError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import (
     BlockHashes,
@@ -63,7 +63,7 @@ class Profile(Protocol):
         """The answer to the request of a routing, as these workers hold it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Routing:
     """The answer to one request: exact token IDs, or the reason why there are none.
 
@@ -89,10 +89,16 @@ class Routing:
     reason: Reason | None = None
     message: str = ""
     hashing: Hashing = _DEFAULT_HASHING
-    _token_ids: TokenIds | None = field(default=None, repr=False)
-    _unexpanded: TokenIds | None = field(default=None, repr=False)
-    _reuse: HashReuse | None = field(default=None, repr=False)
-    asked: tuple[ResolvedModel, Request, Prepared] | None = field(default=None, repr=False)
+    _token_ids: TokenIds | None = None
+    _unexpanded: TokenIds | None = None
+    _reuse: HashReuse | None = None
+    asked: tuple[ResolvedModel, Request, Prepared] | None = None
+
+    def __repr__(self) -> str:
+        if self._token_ids is None:
+            return f"<Routing without token IDs: {self.reason}: {self.message}>"
+        items = "".join(f", {placeholder!r}" for placeholder in self.placeholders)
+        return f"<Routing of {len(self._token_ids)} token IDs{items}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: all but the cache of the normalizer it came from."""
@@ -131,7 +137,7 @@ class Routing:
             InexactError: the request is inexact; there are no IDs that could be mistaken for exact.
         """
         if self._token_ids is None:
-            raise InexactError(self.reason or Reason.INVALID_REQUEST, self.message)
+            raise NoTokenIdsError(self.reason or Reason.INVALID_REQUEST, self.message)
         return self._token_ids
 
     @property
@@ -149,7 +155,7 @@ class Routing:
         if self._unexpanded is not None:
             return self._unexpanded
         if self.placeholders:
-            raise InexactError(
+            raise NoTokenIdsError(
                 Reason.REMOTE_INEXPRESSIBLE,
                 "a server tells the expanded prompt only; load the model here for the other one",
             )

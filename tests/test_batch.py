@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import pickle
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mmroute import ImageSize, Normalizer, Routing, batch
-from mmroute.errors import Reason
+from mmroute import ImageSize, Normalizer, Request, Routing, batch
+from mmroute.errors import InexactError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.net.links import ImageLinks
 
@@ -154,6 +155,25 @@ def test_a_pickled_normalizer_is_the_same(small_model: Callable[[str], Path]) ->
 def test_a_pickled_normalizer_can_be_pickled(small_model: Callable[[str], Path]) -> None:
     data = pickle.dumps(Normalizer.from_pretrained(small_model(MODEL)))
     assert pickle.dumps(pickle.loads(data)) == data
+
+
+def test_what_an_inexact_routing_lacks_is_missing(normalizer: Callable[[str], Normalizer]) -> None:
+    inexact = normalizer(MODEL).normalize(prompt="")
+    assert not hasattr(inexact, "token_ids")
+    assert "token_ids" not in dict(inspect.getmembers(inexact))
+    assert "empty_prompt" in repr(inexact)
+    with pytest.raises(InexactError) as asked:
+        inexact.token_ids  # noqa: B018 - it is the access that raises
+    assert pickle.loads(pickle.dumps(asked.value)).reason is asked.value.reason
+
+
+def test_what_is_shown_is_short(normalizer: Callable[[str], Normalizer]) -> None:
+    loaded = normalizer(MODEL)
+    routing = loaded.normalize(prompt="<|vision_start|><|image_pad|><|vision_end|>" + "x" * 9999,
+                               images=[ImageSize(1280, 720)])  # fmt: skip
+    request = Request(prompt="x" * 9999)
+    for shown in (loaded, loaded.model, loaded.model.settings, routing, routing.items, request):
+        assert len(repr(shown)) < 200
 
 
 def test_a_normalizer_made_by_hand_cannot_be_pickled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from mmroute.errors import quoted
@@ -89,6 +89,14 @@ class EngineSettings:
     start_date: str | None = None
     without_effect: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        told = (
+            f"{option.name}={value!r}"
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != getattr(_DEFAULTS, option.name)
+        )
+        return f"EngineSettings({', '.join(told)})"
+
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             value = getattr(self, name)
@@ -137,3 +145,6 @@ class EngineSettings:
         plain = EngineSettings()
         same = {name: getattr(plain, name) for name in _OF_HASHES}
         return replace(self, **same)
+
+
+_DEFAULTS: Final = EngineSettings()

@@ -19,6 +19,10 @@ class Digests(Sequence[bytes]):
 
     hashes: tuple[bytes, ...]
 
+    def __repr__(self) -> str:
+        first = f": {self.hashes[0].hex()[:16]}…" if self.hashes else ""
+        return f"<{len(self.hashes)} {type(self).__name__}{first}>"
+
     def __len__(self) -> int:
         return len(self.hashes)
 

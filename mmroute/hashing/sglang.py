@@ -27,7 +27,7 @@ _EVENT_BYTES: Final = 8
 _WIDEST: Final = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PageHashes(Digests):
     """The hashes of a prompt's full pages, in their order. Immutable.
 

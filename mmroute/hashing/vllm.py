@@ -70,7 +70,7 @@ class Hashing:
     guessed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BlockHashes(Digests):
     """The hashes of a request's full blocks, in their order. Immutable.
 
@@ -85,9 +85,9 @@ class BlockHashes(Digests):
     algorithm: Algorithm
     block_size: int
     seed: str | None
-    reused: int = field(repr=False, compare=False)
-    _token_ids: TokenIds = field(repr=False, compare=False)
-    _extra_keys: ExtraKeys = field(repr=False, compare=False)
+    reused: int = field(compare=False)
+    _token_ids: TokenIds = field(compare=False)
+    _extra_keys: ExtraKeys = field(compare=False)
 
     def event_ints(self) -> list[int]:
         """The hashes as events carry them with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=1, unsigned."""

@@ -65,6 +65,9 @@ class BlockIndex:
         self._lock = Lock()
         self._caches: dict[WorkerRank, _Cache] = {}
 
+    def __repr__(self) -> str:
+        return f"<BlockIndex of {len(self._caches)} ranks>"
+
     def apply(self, worker: str, batch: EventBatch | bytes) -> None:
         """Enter one batch of a worker's events, all of it or nothing.
 

@@ -76,6 +76,9 @@ class ResolvedModel:
     max_token_id: int
     origins: tuple[Origin, ...]
 
+    def __repr__(self) -> str:
+        return f"<ResolvedModel {self.name}: {self.family.family}, {self.engine.name}>"
+
     def context(self, text_length: int) -> RequestContext:
         """What a geometry may know of a request whose un-expanded prompt has that many tokens."""
         off = self.engine.processor_cache_off

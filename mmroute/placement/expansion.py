@@ -53,6 +53,10 @@ class PlaceholderRange(NamedTuple):
     modality: Modality = Modality.IMAGE
     embeds_known: bool = True
 
+    def __repr__(self) -> str:
+        some = ", some without features" if self.embed_runs else ""
+        return f"<{self.modality} {self.item} at {self.offset}, {self.length} tokens{some}>"
+
 
 class Expansion(NamedTuple):
     """An expanded prompt.

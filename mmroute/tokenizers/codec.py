@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Final, Protocol
+
+import numpy as np
 
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["Codec", "Loaded"]
+__all__ = ["Codec", "Loaded", "OwnCodec"]
 
 
-@runtime_checkable
+_ALL_IDS: Final = 1 << 32  # of a tokenizer that does not say how many it has
+
+
 class Codec(Protocol):
     """Text to token IDs and back. Its answers never change; safe to share between threads.
 
-    A tokenizer of one's own needs these and nothing else (`mmroute.load_tokenizer`).
+    A tokenizer of one's own (`mmroute.load_tokenizer`) may have these; `encode(text)` and
+    `decode(ids)` are enough (`OwnCodec`).
     """
 
     @property
@@ -49,6 +55,55 @@ class Codec(Protocol):
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
         """Where in the text each token stands, in characters; None if the engine cannot say."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCodec:
+    """A tokenizer of one's own as a `Codec`: without what it does not have.
+
+    Attributes:
+        own: has ``encode(text)``, which gives IDs, and ``decode(ids)``, which gives text.
+    """
+
+    own: Any
+
+    @property
+    def vocab_size(self) -> int:
+        size: int = getattr(self.own, "vocab_size", _ALL_IDS)
+        return size
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        return getattr(self.own, "special_tokens", {})
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        text.encode()  # no tokenizer may take a lone surrogate for another character
+        options = _accepted(self.own.encode, add_special_tokens=add_special_tokens)
+        return np.asarray(self.own.encode(text, **options), np.uint32)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        options = _accepted(self.own.decode, skip_special_tokens=skip_special_tokens)
+        text: str = self.own.decode(ids, **options)
+        return text
+
+    def token_id(self, token: str) -> int | None:
+        return self.own.token_id(token) if hasattr(self.own, "token_id") else None
+
+    def token(self, token_id: int) -> str | None:
+        return self.own.token(token_id) if hasattr(self.own, "token") else None
+
+    def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
+        if not hasattr(self.own, "offsets"):
+            return None
+        found: list[tuple[int, int]] | None = self.own.offsets(
+            text, add_special_tokens=add_special_tokens
+        )
+        return found
+
+
+def _accepted(function: Callable[..., Any], **options: bool) -> dict[str, bool]:
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in known}
 
 
 @dataclass(frozen=True, slots=True)

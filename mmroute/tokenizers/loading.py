@@ -20,7 +20,7 @@ from mmroute.model.files import (
     find_model,
 )
 from mmroute.model.spec import FamilySpec
-from mmroute.tokenizers.codec import Codec, Loaded
+from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
 from mmroute.tokenizers.detection import FileKind, kind_of_file
 from mmroute.tokenizers.facade import LoadedTokenizer
 
@@ -258,14 +258,12 @@ def _of_ones_own(name: str) -> Codec | None:
         raise ModelError(
             Reason.MODEL_NOT_FOUND, f"{target} could not be imported and called: {error!r}"
         ) from error
-    if not isinstance(made, Codec):
-        wanted = [part for part in vars(Codec) if not part.startswith("_")]
-        missing = [part for part in wanted if not hasattr(made, part)]
+    missing = [part for part in ("encode", "decode") if not hasattr(made, part)]
+    if missing:
         raise ModelError(
-            Reason.UNSUPPORTED_TOKENIZER,
-            f"{target} is no mmroute.tokenizers.codec.Codec: it has no {', '.join(missing)}.",
+            Reason.UNSUPPORTED_TOKENIZER, f"{target} is no tokenizer: it has no {missing[0]}."
         )
-    return made
+    return OwnCodec(made)
 
 
 def _openai_encoding(name: str) -> str | None:

@@ -31,6 +31,16 @@ class Reversed:
         """It has none."""
 
 
+class Smallest:
+    """All that is needed."""
+
+    def encode(self, text: str) -> list[int]:
+        return [*text.encode()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode()
+
+
 class WithoutDecode:
     """Not a tokenizer yet."""
 

@@ -501,6 +501,10 @@ def test_a_tokenizer_of_ones_own() -> None:
     assert ours.decode(ours.encode("Hello")) == "Hello"
     assert ours.fingerprint is None
     assert ours.chat_template is None
+    smallest = load_tokenizer("own_tokenizers:Smallest")
+    assert smallest.encode("é", add_special_tokens=True).tolist() == [195, 169]
+    assert smallest.decode([195, 169], skip_special_tokens=True) == "é"
+    assert (smallest.token(195), smallest.offsets("é")) == (None, None)
     with pytest.raises(ModelError, match=r"it has no .*decode"):
         load_tokenizer("own_tokenizers:WithoutDecode")
     with pytest.raises(ModelError, match="could not be imported") as caught:
