@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 import numpy as np
 
@@ -19,54 +20,69 @@ __all__ = ["Cause", "Diagnosis", "Difference", "first_difference"]
 
 
 class Cause(StrEnum):
-    """The cause of a difference. The values are stable."""
+    """The cause of a difference, and what it means in a report. The values are stable."""
 
-    ORACLE_REFUSES = "oracle_refuses"
-    """The oracle refuses the request, and mmroute answers it."""
-    BOS_MISSING = "bos_missing"
-    """The oracle has a BOS where mmroute has none; nothing else differs."""
-    BOS_EXTRA = "bos_extra"
-    """mmroute has a BOS, or one more, where the oracle has none; nothing else differs."""
-    WRONG_FILL = "wrong_fill"
-    """Images take the same positions, filled with another ID."""
-    WRONG_COUNT = "wrong_count"
-    """An image has another number (or arrangement) of tokens."""
-    PLACEMENT_ORDER = "placement_order"
-    """The same images and the same text, put together in another order."""
-    SPECIAL_TOKEN_SPLIT = "special_token_split"
-    """A special token is one ID for one of the two, and ordinary pieces for the other."""
-    TOKENIZER_CLASS = "tokenizer_class"
-    """The oracle's tokenizer is built by another class: other pipeline, options or tokens."""
-    DECODE_ROUND_TRIP = "decode_round_trip"
-    """The same text, in other IDs: one of the two has decoded and encoded it again."""
-    TEMPLATE = "template"
-    """The oracle rendered another of the model directory's chat templates."""
-    ORIENTATION = "orientation"
-    """The oracle counts an image with its sides swapped: EXIF, or height before width."""
-    RANGES_ONLY = "ranges_only"
-    """The same IDs; the images are said to stand elsewhere in them."""
-    IDENTITIES_ONLY = "identities_only"
-    """The same IDs and ranges; the images have other names, and so all blocks other hashes."""
-    MODEL_STRING = "model_string"
-    """Images have the names that they have under another model string of the engine."""
-    BLOCK_SIZE = "block_size"
-    """The engine's blocks have another size."""
-    ALGORITHM = "algorithm"
-    """The hashes are those of another algorithm."""
-    SEED = "seed"
-    """The hashes begin with another PYTHONHASHSEED."""
-    LAYOUT = "layout"
-    """The hashes are laid out as in another version of the engine."""
-    HASHES_ONLY = "hashes_only"
-    """The same IDs and extra keys, and hashes that nothing tried gives."""
-    LORA = "lora"
-    """The engine answered with another adapter, or at another path."""
-    CACHE_SALT = "cache_salt"
-    """The engine has another cache salt."""
-    PROCESSOR_ARGUMENT = "processor_argument"
-    """Images have the counts that another processor argument gives."""
-    OTHER = "other"
-    """None of these, or several at once."""
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        cause = str.__new__(cls, value)
+        cause._value_ = value
+        cause.meaning = meaning
+        return cause
+
+    ORACLE_REFUSES = "oracle_refuses", "The oracle refuses the request, and mmroute answers it."
+    BOS_MISSING = (
+        "bos_missing",
+        "The oracle has a BOS where mmroute has none; nothing else differs.",
+    )
+    BOS_EXTRA = (
+        "bos_extra",
+        "mmroute has a BOS, or one more, where the oracle has none; nothing else differs.",
+    )
+    WRONG_FILL = "wrong_fill", "Images take the same positions, filled with another ID."
+    WRONG_COUNT = "wrong_count", "An image has another number (or arrangement) of tokens."
+    PLACEMENT_ORDER = (
+        "placement_order",
+        "The same images and the same text, put together in another order.",
+    )
+    SPECIAL_TOKEN_SPLIT = (
+        "special_token_split",
+        "A special token is one ID for one of the two, and ordinary pieces for the other.",
+    )
+    TOKENIZER_CLASS = (
+        "tokenizer_class",
+        "The oracle's tokenizer is built by another class: other pipeline, options or tokens.",
+    )
+    DECODE_ROUND_TRIP = (
+        "decode_round_trip",
+        "The same text, in other IDs: one of the two has decoded and encoded it again.",
+    )
+    TEMPLATE = "template", "The oracle rendered another of the model directory's chat templates."
+    ORIENTATION = (
+        "orientation",
+        "The oracle counts an image with its sides swapped: EXIF, or height before width.",
+    )
+    RANGES_ONLY = "ranges_only", "The same IDs; the images are said to stand elsewhere in them."
+    IDENTITIES_ONLY = (
+        "identities_only",
+        "The same IDs and ranges; the images have other names, and so all blocks other hashes.",
+    )
+    MODEL_STRING = (
+        "model_string",
+        "Images have the names that they have under another model string of the engine.",
+    )
+    BLOCK_SIZE = "block_size", "The engine's blocks have another size."
+    ALGORITHM = "algorithm", "The hashes are those of another algorithm."
+    SEED = "seed", "The hashes begin with another PYTHONHASHSEED."
+    LAYOUT = "layout", "The hashes are laid out as in another version of the engine."
+    HASHES_ONLY = "hashes_only", "The same IDs and extra keys, and hashes that nothing tried gives."
+    LORA = "lora", "The engine answered with another adapter, or at another path."
+    CACHE_SALT = "cache_salt", "The engine has another cache salt."
+    PROCESSOR_ARGUMENT = (
+        "processor_argument",
+        "Images have the counts that another processor argument gives.",
+    )
+    OTHER = "other", "None of these, or several at once."
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from jinja2 import Environment
 
 from mmroute.parity.cases import Outcome
 from mmroute.parity.comparison import Finding, Verdict
-from mmroute.parity.report import Report, by_kind, groups_of, shared_alternatives, verdict_of
+from mmroute.parity.report import (
+    Report,
+    by_kind,
+    groups_of,
+    meaning_of,
+    shared_alternatives,
+    verdict_of,
+)
 
 __all__ = ["as_page"]
 
@@ -45,6 +52,7 @@ def as_page(report: Report) -> str:
         groups=[
             (
                 title,
+                meaning_of(findings),
                 shared_alternatives(findings),
                 [_finding(finding, report) for finding in findings],
             )

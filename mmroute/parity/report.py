@@ -17,6 +17,7 @@ __all__ = [
     "as_lines",
     "by_kind",
     "groups_of",
+    "meaning_of",
     "shared_alternatives",
     "title_of",
     "verdict_of",
@@ -121,6 +122,9 @@ def as_lines(report: Report) -> Iterator[str]:
     for title, findings in groups_of(report.findings):
         yield ""
         yield f"{title}: {len(findings)}"
+        meaning = meaning_of(findings)
+        if meaning:
+            yield f"  {meaning}"
         shared = shared_alternatives(findings)
         if shared:
             yield f"  the oracle's numbers in all of them with: {', '.join(shared)}"
@@ -168,6 +172,12 @@ def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]
         elif finding.verdict is Verdict.UNDECIDED:
             groups["not decided"].append(finding)
     yield from sorted(groups.items(), key=lambda group: not group[0].startswith("wrong"))
+
+
+def meaning_of(findings: Sequence[Finding]) -> str:
+    """What the cause of a group of findings means; empty if they have none."""
+    diagnosis = findings[0].diagnosis
+    return "" if diagnosis is None else diagnosis.cause.meaning
 
 
 def shared_alternatives(findings: Sequence[Finding]) -> list[str]:
@@ -225,6 +235,7 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
     }
     if finding.diagnosis is not None:
         result["cause"] = finding.diagnosis.cause.value
+        result["meaning"] = finding.diagnosis.cause.meaning
         result["explanation"] = finding.diagnosis.explanation
         result["first_difference"] = finding.diagnosis.first_difference
         result["alternatives"] = list(finding.diagnosis.alternatives)

@@ -112,6 +112,16 @@ def test_a_wrong_setting_is_found_and_named(
     assert not [f for f in again if f.verdict is Verdict.SILENT]
 
 
+def test_another_era_is_found_and_named(small_model: Callable[[str], Path]) -> None:
+    """The first block under a salt was hashed otherwise before vLLM 0.31."""
+    model = resolve_model(str(small_model(MODEL)), backend="vllm==0.30.0")
+    (one,) = [one for one in recorded("defaults") if one.case.id.endswith("salted text")]
+    (found,) = compare_announced(model, [one])
+    assert found.diagnosis is not None
+    assert found.diagnosis.cause.value == "layout"
+    assert "--backend vllm==VERSION" in found.diagnosis.explanation
+
+
 def test_a_forgotten_adapter_is_found_and_named(small_model: Callable[[str], Path]) -> None:
     settings = EngineSettings.from_args(f"vllm serve {MODEL}")
     model = resolve_model(str(small_model(MODEL)), engine_settings=settings)

@@ -254,6 +254,6 @@ def _unexplained(chain: Chain) -> Remedy:
         )
     return Remedy(
         Cause.HASHES_ONLY,
-        "No algorithm, seed or layout that was tried gives the announced hashes. Without "
+        "No algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced hashes. Without "
         "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it.",
     )
