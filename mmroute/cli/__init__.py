@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("default", ModelIdWarning)
             warnings.showwarning = _show_warning  # type: ignore[assignment]  # the rest is ignored
-            if getattr(arguments, "engine", None) is not None:
+            if isinstance(getattr(arguments, "engine", None), str):  # serve has one for each model
                 adopt_engine(arguments)
             status: int = arguments.run(arguments)
         sys.stdout.flush()

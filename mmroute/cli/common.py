@@ -24,6 +24,7 @@ __all__ = [
     "Commands",
     "add_command",
     "adopt_engine",
+    "ask_running",
     "encoder_argument",
     "engine_arguments",
     "engine_settings",
@@ -115,7 +116,28 @@ def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) 
 
 
 def adopt_engine(arguments: argparse.Namespace) -> None:
-    """Put what the running engine tells under the other settings, and say what was taken.
+    """Put what the running engine tells under the other settings.
+
+    Raises:
+        InexactError: as `ask_running`.
+        ModelError: likewise.
+    """
+    arguments.backend, arguments.engine_args = ask_running(
+        arguments.engine, arguments.api_key, arguments.backend, arguments.engine_args
+    )
+
+
+def ask_running(url: str, api_key: str | None, backend: str, engine_args: str) -> tuple[str, str]:
+    """Ask an engine how it was started, and say what was taken.
+
+    Args:
+        url: of the engine.
+        api_key: that it wants; None for none.
+        backend: to match; only the default one gives way to what the engine is.
+        engine_args: win over what it tells.
+
+    Returns:
+        Backend and command line.
 
     Raises:
         InexactError: `remote_unavailable`.
@@ -128,20 +150,20 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
     from mmroute.remote.settings import Remote
 
     try:
-        remote = Remote(arguments.engine, arguments.api_key)
+        remote = Remote(url, api_key)
     except ValueError as error:
         raise ModelError(Reason.INVALID_ENGINE_SETTING, f"--engine: {error}") from error
     with contextlib.closing(Transport(remote)) as transport:
         running, told = ask_engine(transport), ask_options(transport)
-    if arguments.backend == DEFAULT_BACKEND and running.engine == DEFAULT_BACKEND:
-        arguments.backend = running.backend or DEFAULT_BACKEND
-    arguments.engine_args = joined(told, arguments.engine_args)
-    print(f"mmroute: {arguments.engine} is {running}", file=sys.stderr)
+    print(f"mmroute: {url} is {running}", file=sys.stderr)
     print(
         f"mmroute: taken from it: {told}; not told, and to be given by --engine-args: "
         "PYTHONHASHSEED, --chat-template and its options",
         file=sys.stderr,
     )
+    if backend == DEFAULT_BACKEND and running.engine == DEFAULT_BACKEND:
+        backend = running.backend or DEFAULT_BACKEND
+    return backend, joined(told, engine_args)
 
 
 def engine_settings(arguments: argparse.Namespace) -> EngineSettings:

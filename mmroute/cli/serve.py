@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.cli.common import (
+    DEFAULT_BACKEND,
     EXIT_FAILURE,
     EXIT_USAGE,
     Commands,
     add_command,
+    ask_running,
     encoder_argument,
     port,
 )
@@ -32,9 +34,9 @@ __all__ = ["add_serve"]
 
 _NEEDED: Final = ("httptools", "orjson", "prometheus_client")
 _EPILOG = """\
-A MODEL is a directory, a hub name, or pixtral-12b-2409, and is served by that name; NAME=MODEL
-serves it by another one, NAME,ALIAS=MODEL by several. The first one answers requests that name no
-model.
+A MODEL is a directory, a hub name, pixtral-12b-2409, or grpc://WORKER:PORT (several with commas),
+and is served by that name; NAME=MODEL serves it by another one, NAME,ALIAS=MODEL by several. The
+first one answers requests that name no model.
 
   mmroute serve pixtral-12b-2409 --port 8000
   mmroute serve qwen=/models/qwen2.5-vl-3b llava=/models/llava-1.5-7b --uds /run/mmroute.sock
@@ -80,7 +82,9 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"
     )
-    parser.add_argument("--backend", default="vllm", help="engine to match (default: vllm)")
+    parser.add_argument(
+        "--backend", default=DEFAULT_BACKEND, help="engine to match (default: %(default)s)"
+    )
     parser.add_argument(
         "--model-id",
         metavar="[NAME=]ID",
@@ -100,6 +104,11 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         "--engine-config", metavar="[NAME=]FILE", action="append", default=[],
         help="its configuration file (vllm serve --config); --engine-args win",
     )  # fmt: skip
+    parser.add_argument(
+        "--engine", metavar="[NAME=]URL", action="append", default=[],
+        help="ask this running vLLM how it was started, and take what it tells; --engine-args win",
+    )  # fmt: skip
+    parser.add_argument("--engine-api-key", metavar="KEY", help="of the engines that are asked")
     encoder_argument(parser)
     parser.add_argument(
         "--text-cache-mib", metavar="N", type=int, default=64,
@@ -284,9 +293,14 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
         model, names = _named(given)
         names = tuple(arguments.served_model_name) or names
         known = [ids.pop(name) for name in (*names, "") if name in ids]
+        backend = arguments.backend
+        engine_args = _of_model(names, arguments.engine_args, one=one) or ""
+        engine = _of_model(names, arguments.engine, one=one)
+        if engine is not None and not arguments.check_config:
+            key = arguments.engine_api_key
+            backend, engine_args = ask_running(engine, key, backend, engine_args)
         settings = EngineSettings.from_args(
-            _of_model(names, arguments.engine_args, one=one) or "",
-            config=_of_model(names, arguments.engine_config, one=one),
+            engine_args, config=_of_model(names, arguments.engine_config, one=one)
         )
         if one and settings.served_names and names == (given,):
             names = settings.served_names
@@ -296,17 +310,17 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
                 names,
                 model_id=known[0] if known else None,
                 revision=arguments.revision,
-                backend=arguments.backend,
+                backend=backend,
                 engine_settings=settings,
             )
         )
     named = {name for source in sources for name in source.names}
     if not one:
-        for text in (*arguments.engine_args, *arguments.engine_config):
+        for text in (*arguments.engine_args, *arguments.engine_config, *arguments.engine):
             if text.partition("=")[0] not in named:
                 raise _UsageError(
-                    "--engine-args and --engine-config must be of the form NAME=ARGS where there "
-                    f"are several models, found {text}"
+                    "--engine, --engine-args and --engine-config must be of the form NAME=… where "
+                    f"there are several models, found {text}"
                 )
     if ids:
         raise _UsageError(f"--model-id: no model is served as {', '.join(ids)}")

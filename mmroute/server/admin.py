@@ -136,7 +136,7 @@ def _shown(entry: Entry) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "names": source.names,
         "model": source.model,
-        "model_id": source.model_id or source.model,
+        "model_id": source.model_string,
         "revision": source.revision,
         "backend": source.backend,
         "status": entry.status.value,

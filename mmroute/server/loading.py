@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from mmroute.engines.known import find_engine
@@ -26,6 +27,7 @@ from mmroute.stages import Stopwatch
 __all__ = ["LoadedModel", "ModelSource", "load"]
 
 _LOG: Final = logging.getLogger(__name__)
+_WORKERS: Final = "grpc://"
 _NO_LIMIT: Final = (1 << 31) - 1
 _NO_SETTINGS: Final = EngineSettings()
 
@@ -35,9 +37,11 @@ class ModelSource:
     """Where a model comes from, and what it is called.
 
     Attributes:
-        model: as for `Normalizer.from_pretrained`.
+        model: as for `Normalizer.from_pretrained`; or ``grpc://WORKER:PORT``, several with commas:
+            the files that all of these workers have (`mmroute.bundle`).
         names: by which requests ask for it; the first one is its own.
-        model_id: the engine's own model string; None if it is `model`.
+        model_id: the engine's own model string; None if it is `model`, or of workers' files the
+            first name.
         revision: hub branch, tag or commit.
         backend: the engine that is matched.
         engine_settings: what it was started with.
@@ -49,6 +53,17 @@ class ModelSource:
     revision: str | None = None
     backend: str = "vllm"
     engine_settings: EngineSettings = _NO_SETTINGS
+
+    @property
+    def workers(self) -> Sequence[str]:
+        """The addresses of workers; empty for a model with files of its own."""
+        given = self.model.removeprefix(_WORKERS)
+        return given.split(",") if given != self.model else ()
+
+    @property
+    def model_string(self) -> str:
+        """The engine's own."""
+        return self.model_id or (self.names[0] if self.workers else self.model)
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -108,6 +123,31 @@ def load(
     Raises:
         ModelError: it cannot be loaded, or is not healthy.
     """
+    if not source.workers:
+        return _load(source, links, fast_paths, watch)
+    try:
+        from mmroute.bundle import TokenizerRegistry  # an extra
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            Reason.TOKENIZER_UNAVAILABLE,
+            f"{source.model}: {error.name} is not installed; pip install 'mmroute[bundle]'",
+        ) from error
+
+    def load_files(_: str, directory: Path) -> LoadedModel:
+        own = replace(source, model=str(directory), model_id=source.model_string)
+        return _load(own, links, fast_paths, watch)
+
+    with TokenizerRegistry(load_files) as registry:
+        registry.add(source.names[0], workers=source.workers)
+        return registry.get(source.names[0])
+
+
+def _load(
+    source: ModelSource,
+    links: ImageLinks | None,
+    fast_paths: FastPaths | None,
+    watch: Stopwatch,
+) -> LoadedModel:
     if not find_engine(source.backend).renders:
         raise ModelError(
             Reason.UNKNOWN_BACKEND,

@@ -390,4 +390,4 @@ def _pool() -> ThreadPoolExecutor:
 
 def _files(source: ModelSource) -> tuple[object, ...]:
     settings = repr(source.engine_settings)  # mappings in it have no hash
-    return source.model, source.model_id, source.revision, source.backend, settings
+    return source.model, source.model_string, source.revision, source.backend, settings

@@ -13,6 +13,7 @@ from paths import VECTORS
 from scripted_server import ScriptedServer
 
 from mmroute import EngineSettings
+from mmroute.cli import main
 from mmroute.engines.vllm.serve_command import joined
 from mmroute.net.transport import Transport
 from mmroute.remote.engine_options import ask_options
@@ -93,6 +94,23 @@ def test_the_command_says_what_it_took(
     assert "remote_unavailable" in unreachable.stderr
     wrong = run("blocks", model, "--engine", "nonsense", stdin=line)
     assert "--engine" in wrong.stderr
+
+
+def test_a_server_asks_the_engine_of_each_model(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("mmroute.server.run.serve", lambda *given: served.append(given))
+    own = ["--engine-args", "a=--block-size 64"]
+    assert main(["serve", "a=one", "b=two", "--engine", f"a={server.url}", *own]) == 0
+    asked, other = (source.engine_settings for source in served[0][0])
+    assert (asked.limits, asked.block_size) == ({"image": 2}, 64)
+    assert (other.limits, other.block_size) == ({}, None)
+    assert "is vllm 0.33.0" in capsys.readouterr().err
+    assert main(["serve", "one", "--engine", "http://127.0.0.1:1"]) == 1
+    assert "remote_unavailable" in capsys.readouterr().err
+    assert main(["serve", "a=one", "b=two", "--engine", server.url]) == 2
+    assert main(["serve", "one", "--engine", "http://127.0.0.1:1", "--check-config"]) == 0
 
 
 def test_the_second_of_two_command_lines_wins() -> None:
