@@ -162,7 +162,7 @@ def _of_vllm(
 
 def _as_vllm(model: Path, file: Path) -> None:
     """Answer the requests of a file with vLLM, and write answers and times in its place."""
-    from mmroute.model.files import find_model
+    from mmroute.model_directory import find_model
     from mmroute.parity.oracles.vllm import VllmEngine
 
     engine = VllmEngine(find_model(str(model)), block_size=_BLOCK)

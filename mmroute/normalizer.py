@@ -21,8 +21,8 @@ from mmroute.stages import Stopwatch
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel
+    from mmroute.net.remote import Remote
     from mmroute.remote.normalizer import RemoteNormalizer
-    from mmroute.remote.settings import Remote
 
 __all__ = ["Normalizer"]
 

@@ -15,7 +15,7 @@ from server_helpers import CHAT, TOKENIZE, error_of, metric, serving
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.pipeline import text_prefix
 from mmroute.placement.targets import Targets
 from mmroute.request import Request

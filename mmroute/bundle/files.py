@@ -11,7 +11,7 @@ from typing import Final
 
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.model.files import MODEL_FILES, TOKENIZER_FILES, ModelFiles
+from mmroute.model_directory import MODEL_FILES, TOKENIZER_FILES, ModelFiles
 
 __all__ = [
     "BUNDLE_FILES",

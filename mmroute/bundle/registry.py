@@ -13,7 +13,7 @@ from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.bundle.files import SOURCE_FILES
 from mmroute.bundle.fleet import Fleet, FleetError, fetch_fleet
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.model.files import find_model
+from mmroute.model_directory import find_model
 from mmroute.tokenizers.fingerprint import fingerprint
 
 __all__ = ["Status", "TokenizerRegistry"]

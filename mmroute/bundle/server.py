@@ -27,7 +27,7 @@ from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits, check_flat, check_names, files_of
 from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE
 from mmroute.bundle.streams import FILES_FORMAT
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 
 __all__ = ["Offer", "create_server", "serve"]
 

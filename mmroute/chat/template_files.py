@@ -11,7 +11,7 @@ from typing import Final
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import ModelError, Reason
-from mmroute.model.files import JsonValue, ModelFiles
+from mmroute.model_directory import JsonValue, ModelFiles
 
 __all__ = ["chat_templates"]
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command, port
-from mmroute.model.files import find_model
+from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
     from mmroute.bundle.server import Offer

@@ -14,7 +14,7 @@ from mmroute.cli.common import Commands, add_command, engine_settings, model_arg
 from mmroute.engines.known import find_engine
 from mmroute.errors import InexactError
 from mmroute.health.self_check import Check, HealthReport, load_and_check
-from mmroute.model.files import find_model
+from mmroute.model_directory import find_model
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.vectors import VectorsOracle
 from mmroute.parity.recorded import check_recorded
@@ -143,9 +143,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthReport:
     """The report with a line on a running engine, and a warning if it has other rules."""
+    from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
     from mmroute.remote.engine_version import ask_engine
-    from mmroute.remote.settings import Remote
 
     warning = ""
     try:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
     from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
-    from mmroute.model.files import ModelFiles
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
+    from mmroute.model_directory import ModelFiles
     from mmroute.request import Request
     from mmroute.tokenizers import Tokenizer
 

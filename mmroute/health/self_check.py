@@ -15,9 +15,9 @@ from mmroute.hashing import Algorithm
 from mmroute.hashing.chain import compiled
 from mmroute.health.probes import run_probes, token_ids_of_spec
 from mmroute.health.tested_versions import deciding_versions, untested, version_of
-from mmroute.model.files import EMBEDDED_MODEL, ModelFiles, find_model
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
 
 __all__ = ["Check", "HealthReport", "ModelCheck", "check_model", "load_and_check"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mmroute.errors import ModelError, Reason, SpecError
-from mmroute.model.files import ModelFiles
 from mmroute.model.spec import OWN_PACKAGE, FamilyHead, FamilySpec, check_spec, read_spec
+from mmroute.model_directory import ModelFiles
 
 __all__ = ["ENTRY_POINTS", "known_families", "match_family", "spec_files"]
 

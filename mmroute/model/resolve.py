@@ -28,12 +28,12 @@ from mmroute.model.configured import (
     overriding,
 )
 from mmroute.model.families import match_family
-from mmroute.model.files import EMBEDDED_MODEL, FieldRef, ModelFiles, find_model
 from mmroute.model.media_rules import MediaRules
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.spec import FamilySpec, MediaSpec
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
+from mmroute.model_directory import EMBEDDED_MODEL, FieldRef, ModelFiles, find_model
 from mmroute.placement import Placement
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer

@@ -14,9 +14,9 @@ from mmroute.items import Modality
 if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.profile import EngineProfile
-    from mmroute.model.files import JsonValue
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
+    from mmroute.model_directory import JsonValue
     from mmroute.placement import Placement
     from mmroute.tokenizers import Tokenizer
 

@@ -21,7 +21,7 @@ from pydantic import (
 from mmroute.errors import SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometry_class, geometry_names
 from mmroute.items import IdentityForm, Modality
-from mmroute.model.files import FieldRef, JsonValue, ModelFiles
+from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.model.files import FieldRef, JsonValue, ModelFiles
 from mmroute.model.resolved import Origin
 from mmroute.model.spec import Lookup
+from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 
 __all__ = ["Values"]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from mmroute.errors import InexactError, Reason
 from mmroute.net.deadlines import DeadlineStream, left_until
-from mmroute.remote.settings import Remote
+from mmroute.net.remote import Remote
 
 __all__ = ["Reply", "Transport"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import MmrouteError
 from mmroute.geometry import TokenIds
-from mmroute.model.files import ModelFiles, find_model
 from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import ModelFiles, find_model
 from mmroute.parity.causes import Cause, Diagnosis, Difference
 
 __all__ = [

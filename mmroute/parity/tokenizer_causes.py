@@ -13,8 +13,8 @@ import numpy as np
 
 from mmroute.errors import InexactError, ModelError
 from mmroute.geometry import TokenIds
-from mmroute.model.files import JsonValue, ModelFiles, find_model
 from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import JsonValue, ModelFiles, find_model
 from mmroute.parity.causes import Cause, Diagnosis, Difference
 from mmroute.pipeline import answer
 from mmroute.tokenizers import Tokenizer

@@ -3,6 +3,6 @@
 `mmroute.connect` leads here; nothing but `Remote` is imported before.
 """
 
-from mmroute.remote.settings import Remote
+from mmroute.net.remote import Remote
 
 __all__ = ["Remote"]

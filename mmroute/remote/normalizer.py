@@ -18,12 +18,12 @@ from mmroute.errors import (
 )
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
+from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.remote.engine_version import ask_engine
 from mmroute.remote.model_list import served_models
 from mmroute.remote.requests import chat_request, prompt_request
 from mmroute.remote.responses import read_response
-from mmroute.remote.settings import Remote
 from mmroute.request import Request, RequestFields, check_cache_salt
 from mmroute.routing import Routing
 

@@ -12,7 +12,7 @@ from typing import Final
 import httpcore
 
 from mmroute.errors import Reason
-from mmroute.remote.settings import Remote
+from mmroute.net.remote import Remote
 from mmroute.server.errors import ApiError
 
 __all__ = ["Fallback", "Upstream"]

@@ -10,9 +10,9 @@ from typing import Final
 
 from mmroute.engines.profile import EngineProfile
 from mmroute.errors import InexactError
+from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.remote.engine_version import ask_engine
-from mmroute.remote.settings import Remote
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 

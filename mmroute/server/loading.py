@@ -14,8 +14,8 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.health.self_check import check_model
-from mmroute.model.files import find_model
 from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import find_model
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request import Lora

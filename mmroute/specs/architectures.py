@@ -9,8 +9,8 @@ from typing import Final
 
 from mmroute.engines.vllm.architectures import Refusal, register
 from mmroute.model.families import known_families
-from mmroute.model.files import FieldRef
 from mmroute.model.spec import FamilySpec
+from mmroute.model_directory import FieldRef
 
 __all__ = ["Architecture", "State", "architectures"]
 

@@ -20,10 +20,10 @@ from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.geometry.algorithms import geometry_class
 from mmroute.items import Modality
 from mmroute.model.families import known_families, match_family
-from mmroute.model.files import MODEL_FILES, FieldRef, ModelFiles, find_model
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.spec import FamilySpec, Lookup, media_problems
+from mmroute.model_directory import MODEL_FILES, FieldRef, ModelFiles, find_model
 
 __all__ = ["SpecProblem", "SpecReport", "check_spec"]
 

@@ -18,9 +18,9 @@ from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.items import Modality
 from mmroute.model.families import spec_files
-from mmroute.model.files import FieldRef, ModelFiles
 from mmroute.model.resolve import resolve_files
 from mmroute.model.spec import load_spec
+from mmroute.model_directory import FieldRef, ModelFiles
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.comparison import our_outcome
 from mmroute.specs.toml_text import toml_text

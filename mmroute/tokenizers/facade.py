@@ -11,7 +11,7 @@ import numpy as np
 
 from mmroute.chat.template_files import chat_templates
 from mmroute.geometry import TokenIds
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Codec, Loaded
 from mmroute.tokenizers.fingerprint import fingerprint
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from mmroute.errors import ModelError, Reason, did_you_mean, needs_extra
 from mmroute.model.families import match_family
-from mmroute.model.files import (
+from mmroute.model.spec import FamilySpec
+from mmroute.model_directory import (
     TOKENIZER_CONFIGURATION,
     TOKENIZER_FILES,
     ModelFiles,
     find_model,
 )
-from mmroute.model.spec import FamilySpec
 from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
 from mmroute.tokenizers.detection import FileKind, kind_of_file
 from mmroute.tokenizers.facade import LoadedTokenizer

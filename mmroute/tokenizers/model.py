@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.fast_paths import EncoderChoice, FastPaths
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.formats.tokenizer_json import load_hf_model
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mmroute.model.files import JsonValue
+from mmroute.model_directory import JsonValue
 
 __all__ = ["PIPELINES", "Pipeline"]
 

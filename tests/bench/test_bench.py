@@ -22,7 +22,7 @@ from mmroute.bench.throughput import measure_throughput
 from mmroute.bench.words import english, unseen
 from mmroute.cli import main
 from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.stages import Stage, Stopwatch
 
 QUICK = ("--repeat", "2", "--processes", "2")

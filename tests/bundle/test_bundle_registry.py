@@ -36,7 +36,7 @@ from mmroute.bundle import (
 )
 from mmroute.bundle.files import BUNDLE_FILES, BUNDLE_PATTERNS
 from mmroute.bundle.services import FILES_SERVICE
-from mmroute.model.files import MODEL_FILES, TOKENIZER_FILES
+from mmroute.model_directory import MODEL_FILES, TOKENIZER_FILES
 from mmroute.tokenizers.fingerprint import fingerprint
 
 OLD = {"config.json": b"{}", "tokenizer.json": b"old"}

@@ -54,7 +54,7 @@ from mmroute.bundle.server import create_server
 from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE, SERVICES, method
 from mmroute.cli import main
 from mmroute.errors import ModelError, Reason
-from mmroute.model.files import MODEL_FILES, find_model
+from mmroute.model_directory import MODEL_FILES, find_model
 
 STUBS: dict[str, Callable[[grpc.Channel], Any]] = {
     "vllm.grpc.engine.VllmEngine": vllm_engine_pb2_grpc.VllmEngineStub,

@@ -16,7 +16,7 @@ from paths import ROOT
 
 from mmroute import Normalizer
 from mmroute.cli import main
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.request_lines import answer_line, tokens_answer
 
 IMAGES = ROOT / "examples" / "images.jsonl"

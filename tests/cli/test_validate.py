@@ -17,8 +17,8 @@ from small_models import Files
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
 from mmroute.items import Modality
-from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.spec import load_spec
+from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.comparison import compare, our_outcome
 from mmroute.parity.diagnosis import Cause

@@ -24,7 +24,7 @@ from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import Normalizer
 from mmroute.health.self_check import check_model
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 
 pytestmark = pytest.mark.conformance
 

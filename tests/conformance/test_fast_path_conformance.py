@@ -24,7 +24,7 @@ from mmroute import Normalizer
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.hashing import reuse
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.tokenizers import choice
 
 pytestmark = pytest.mark.conformance

@@ -12,7 +12,7 @@ import pytest
 from comparison import differences, hash_difference
 from paths import ROOT, VECTORS
 
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 
 EXPECTED: dict[str, Any] = {
     "token_runs": [[1, 1], [7, 3], [2, 1]],

@@ -22,7 +22,7 @@ from small_vocabularies import (
 
 import mmroute
 from mmroute.decode import DecodeStream
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.tokenizers.facade import LoadedTokenizer
 
 V3: Final = (

@@ -17,7 +17,7 @@ from command_line import run
 from paths import ROOT
 
 from mmroute.cli import _parser
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 
 README: Final = ROOT / "README.md"
 PAGES: Final = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -99,7 +99,7 @@ class Engine:
     """One model, served up to the scheduler."""
 
     def __init__(self, directory: Path, *, model_id: str) -> None:
-        from mmroute.model.files import find_model
+        from mmroute.model_directory import find_model
         from mmroute.parity.oracles.vllm import VllmEngine
 
         # vLLM reads the limits of PaddleOCR-VL by other names where it trusts code.

@@ -11,8 +11,8 @@ from typing import Final
 
 from mmroute.engines.vllm.architectures import register
 from mmroute.model.families import known_families
-from mmroute.model.files import FieldRef
 from mmroute.model.spec import FamilySpec
+from mmroute.model_directory import FieldRef
 from mmroute.specs.architectures import Architecture, architectures
 from mmroute.tokenizers.engine_classes import FILE, MODEL_TYPES, engine_class
 from mmroute.tokenizers.pipelines import PIPELINES

@@ -8,7 +8,7 @@ import pytest
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import local_block_hashes, sequence_hashes
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 
 CHAT = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
 

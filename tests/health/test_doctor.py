@@ -23,7 +23,7 @@ from mmroute.geometry import CachePlan, Replacement, RequestContext, TokenIds
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
 from mmroute.items import ImageSize, Modality
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.oracles import OracleError
 from mmroute.parity.recorded import check_recorded
 from mmroute.placement import Expansion, Insertion, Placement

@@ -18,9 +18,9 @@ from small_models import SMALL_MODELS, Files, write_model
 from mmroute import ModelError, Normalizer, Reason, SpecError
 from mmroute.engines.known import engine_names
 from mmroute.model.families import known_families, match_family
-from mmroute.model.files import EMBEDDED_MODEL, find_model
 from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import load_spec
+from mmroute.model_directory import EMBEDDED_MODEL, find_model
 
 if (MODELS := real_models()) is not None:
 

@@ -18,7 +18,7 @@ from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
 from mmroute.geometry import CachePlan, Overrides, Replacement, RequestContext, TokenIds
 from mmroute.items import ImageSize, Modality
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives, total
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.cases import Case, Outcome

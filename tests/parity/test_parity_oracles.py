@@ -16,7 +16,8 @@ from scripted_server import ScriptedServer
 
 from mmroute.errors import ModelError, Reason
 from mmroute.model.families import known_families
-from mmroute.model.files import find_model
+from mmroute.model_directory import find_model
+from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.parity.cases import Case, Oracle, UndecidedError
 from mmroute.parity.oracles import OracleError, find_oracle
@@ -34,7 +35,6 @@ from mmroute.parity.oracles.transformers import (
     known_differences,
 )
 from mmroute.parity.oracles.vectors import VectorsOracle
-from mmroute.remote.settings import Remote
 
 IMAGE = {"type": "image"}
 SIZE = {"width": 40, "height": 30}

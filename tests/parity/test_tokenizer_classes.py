@@ -12,10 +12,10 @@ from small_vocabularies import SPECIALS, byte_pairs, written
 from mmroute import Normalizer
 from mmroute.engines.known import find_engine
 from mmroute.model.families import match_family
-from mmroute.model.files import find_model
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.spec import TokenizerSpec
+from mmroute.model_directory import find_model
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.comparison import compare, our_outcome
 from mmroute.parity.diagnosis import Cause

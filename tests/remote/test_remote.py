@@ -36,7 +36,7 @@ from mmroute.forwarding import vllm_generate, vllm_generate_cached
 from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.images import read_image
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.oracles.pictures import data_url
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.normalizer import RemoteNormalizer

@@ -11,7 +11,7 @@ import pytest
 from scripted_server import ScriptedServer
 from server_helpers import free_port, metric, process, serving
 
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server.models import ModelSource
 from mmroute.server.settings import InexactPolicy, ServerSettings
 

@@ -33,7 +33,7 @@ from starlette.testclient import TestClient
 
 from mmroute import ImageSize, Lora, MmrouteError, ModelError, Normalizer, Reason
 from mmroute.engines.settings import EngineSettings
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.pipeline import prepare
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings, create_app
 from mmroute.server.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED

@@ -36,7 +36,7 @@ from server_helpers import (
 
 from mmroute import Normalizer
 from mmroute.cli import main
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server.listening import Listen, open_sockets
 
 pytestmark = pytest.mark.process

@@ -18,7 +18,7 @@ from small_models import SMALL_MODELS, write_model
 
 from mmroute import Normalizer
 from mmroute.cli import main
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.request import Lora, Request
 from mmroute.traces.changes import Cause
 from mmroute.traces.explain import Explanation, explain

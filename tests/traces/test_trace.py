@@ -12,7 +12,7 @@ from command_line import run
 from paths import ROOT
 from traces.make_trace import make_trace
 
-from mmroute.model.files import EMBEDDED_MODEL
+from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.traces.block_cache import BlockCache
 from mmroute.traces.requests import TracedRequest
 from mmroute.traces.simulation import Fleet, Policy, hit_rates

@@ -25,9 +25,9 @@ from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
-    from mmroute.model.files import ModelFiles
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
+    from mmroute.model_directory import ModelFiles
 
 __all__ = ["SglangChat", "load_chat"]
 

@@ -17,9 +17,9 @@ from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from mmroute.model.files import ModelFiles
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
+    from mmroute.model_directory import ModelFiles
 
     _Media: TypeAlias = Mapping[Modality, MediaRules]
     _Load: TypeAlias = Callable[[ModelFiles, FamilySpec, Tokenizer, _Media], Chat]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.model.files import JsonValue, ModelFiles
+from mmroute.model_directory import JsonValue, ModelFiles
 
 __all__ = ["longest_context"]
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mmroute.errors import InexactError
+from mmroute.net.remote import Remote
 from mmroute.net.transport import Reply, Transport
 from mmroute.parity.cases import Case, Outcome, Range, UndecidedError
 from mmroute.parity.oracles.common import (
@@ -26,7 +27,6 @@ from mmroute.parity.oracles.common import (
 from mmroute.parity.oracles.pictures import has_media, with_pictures
 from mmroute.remote.engine_version import ask_engine
 from mmroute.remote.model_list import served_models
-from mmroute.remote.settings import Remote
 
 __all__ = ["HttpOracle"]
 

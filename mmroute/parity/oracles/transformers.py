@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import quoted
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
 from mmroute.parity.oracles.pictures import pictures, split_pictures, with_pictures

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mmroute.engines.running import running_engine
 from mmroute.errors import MmrouteError
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.oracles.common import (
     OracleError,

@@ -19,7 +19,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.geometry import TokenIds
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 from mmroute.tokenizers.pieces import Pieces

@@ -30,7 +30,7 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mmroute.errors import InexactError, ModelError, Reason, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.items import AudioLength, ImageSize, Modality
-from mmroute.model.files import what_stands_instead
+from mmroute.model_directory import what_stands_instead
 
 __all__ = ["MistralChatEncoder"]
 

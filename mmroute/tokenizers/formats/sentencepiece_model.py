@@ -17,7 +17,7 @@ import numpy as np
 
 from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.geometry import TokenIds
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens

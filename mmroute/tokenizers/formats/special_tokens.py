@@ -14,7 +14,7 @@ from typing import Final
 import tokenizers
 
 from mmroute.errors import ModelError, Reason
-from mmroute.model.files import JsonValue, ModelFiles
+from mmroute.model_directory import JsonValue, ModelFiles
 
 __all__ = ["MAX_TOKEN_ID", "SpecialTokens", "check_added_token", "read_special_tokens"]
 

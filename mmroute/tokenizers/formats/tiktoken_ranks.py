@@ -24,7 +24,7 @@ import tiktoken
 
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.model.files import ModelFiles
+from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.special_tokens import (
     MAX_TOKEN_ID,

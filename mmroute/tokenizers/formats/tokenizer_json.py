@@ -11,7 +11,7 @@ import tokenizers
 
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import EncoderChoice, FastPaths
-from mmroute.model.files import JsonValue, ModelFiles
+from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.engine_classes import FILE, engine_class

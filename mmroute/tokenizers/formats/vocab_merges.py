@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import models
 
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.model.files import JsonValue, ModelFiles
+from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import HfTokenizer, put_around
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
