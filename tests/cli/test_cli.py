@@ -210,14 +210,14 @@ def test_version() -> None:
     assert subprocess.check_output(command, text=True) == f"mmroute {version('mmroute')}\n"
 
 
-def test_blocks_answers_what_the_readme_shows(tmp_path: Path) -> None:
+def test_blocks_answers_the_examples(tmp_path: Path) -> None:
     output = tmp_path / "answers.jsonl"
     status = main(["blocks", EMBEDDED_MODEL, "--input", str(IMAGES), "--output", str(output)])
     assert status == 0
-    readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
-    first, *_, unknown = output.read_text(encoding="utf-8").splitlines()
-    assert first in readme
-    assert json.loads(unknown)["reason"] == "image_identity_unknown"
+    first, *_, unknown = answers(output.read_text(encoding="utf-8"))
+    assert len(first["block_hashes"]) == 2
+    assert first["image_identity_sources"] == ["content_hash"]
+    assert unknown["reason"] == "image_identity_unknown"
 
 
 def test_blocks_covers_the_model_string_and_the_settings(

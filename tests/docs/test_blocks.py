@@ -1,20 +1,24 @@
-"""The pages a newcomer reads: their Python runs, their commands parse, their links lead somewhere.
+"""The pages a newcomer reads: their Python and commands run, their links lead somewhere.
 
 A Python block that needs a server has the line ``<!-- not run: WHY -->`` before it. The blocks of a
-page run in order, as one program; hub names stand for small models.
+page run in order, as one program; hub names stand for small models. The commands of `NOT_RUN` are
+only parsed, and those that listen only check their options. Output that a page shows in a ``text``
+block behind a command is compared. ``tests/server/test_server_process.py`` runs what calls curl.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from command_line import run
 from paths import ROOT
+from traces.make_trace import make_trace
 
 from mmroute.cli import _parser
 from mmroute.model_directory import EMBEDDED_MODEL
@@ -22,9 +26,23 @@ from mmroute.model_directory import EMBEDDED_MODEL
 README: Final = ROOT / "README.md"
 PAGES: Final = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 SMALL: Final = {"Qwen/Qwen2.5-VL-3B-Instruct": "small-qwen2.5-vl"}
+STAND_FOR: Final = {
+    "./acme-vl": "Qwen/Qwen2.5-VL-3B-Instruct",
+    "./qwen": "Qwen/Qwen2.5-VL-3B-Instruct",
+    "acme_vl.toml": str(ROOT / "model_specs" / "qwen2_5_vl.toml"),
+    "requests.jsonl": str(ROOT / "examples" / "requests.jsonl"),
+}
+NOT_RUN: Final = {  # words of a command, and what it needs
+    "vllm": "vLLM",
+    "--engine": "a running engine",
+    "--events": "a running engine",
+    "bundle": "a port that others know",
+}
+FOUND: Final = 3  # of `mmroute explain`, where it found a cause
 BLOCK: Final = re.compile(
     r"(?P<skip><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL
 )
+SHELL: Final = re.compile(r"```sh\n(?P<text>.*?)```(\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
 CALL: Final = re.compile(r"(^|/|\| )mmroute (?!\()")
 LINK: Final = re.compile(r"\]\((?!https?:)(?P<path>[^)#]+)")
 
@@ -42,16 +60,17 @@ def blocks(page: Path, language: str) -> list[str]:
     ]
 
 
-def commands(page: Path) -> list[list[str]]:
-    """The arguments of every call of mmroute in a page's shell blocks."""
-    lines = "".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
-    found = []
-    for line in lines:
-        if call := CALL.search(line):
-            words = shlex.split(line[call.end() :])
+def commands(page: Path) -> Iterator[tuple[list[str], str | None]]:
+    """The arguments of every call of mmroute in a page, and the output that is shown behind it."""
+    text = page.read_text(encoding="utf-8")
+    for block in SHELL.finditer(text):
+        lines = block["text"].replace("\\\n", " ").splitlines()
+        calls = [line[found.end() :] for line in lines if (found := CALL.search(line))]
+        for number, call in enumerate(calls, 1):
+            words = shlex.split(call, comments=True)
             ends = [n for n, word in enumerate(words) if word in {"|", "<", ">", "&&", "&"}]
-            found.append(words[: min(ends, default=len(words))])
-    return found
+            last = number == len(calls)
+            yield words[: min(ends, default=len(words))], block["shown"] if last else None
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=page_name)
@@ -62,10 +81,35 @@ def test_python_runs(page: Path, small_model: Callable[[str], Path]) -> None:
     exec(compile(code, str(page), "exec"), {})  # noqa: S102 - the pages are our own
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=page_name)
-def test_commands_parse(page: Path) -> None:
-    for arguments in commands(page):
-        _parser().parse_args(arguments)  # a wrong one exits
+@pytest.mark.parametrize("page", [p for p in PAGES if [*commands(p)]], ids=page_name)
+def test_commands_run(
+    page: Path,
+    small_model: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for words, shown in commands(page):
+        if not NOT_RUN.keys().isdisjoint(words):
+            _parser().parse_args(words)  # a wrong one exits
+            continue
+        called = [STAND_FOR.get(word, word) for word in words]
+        called = [str(small_model(SMALL[word])) if word in SMALL else word for word in called]
+        if words[0] == "serve":
+            called.append("--check-config")
+        elif words[0] == "trace":
+            called[1] = str(example_trace(tmp_path))
+        finished = run(*called, stdin='{"prompt": "Hello"}')
+        assert finished.status == (FOUND if words[0] == "explain" else 0), (words, finished.stderr)
+        assert shown is None or finished.stdout == shown, words
+
+
+def example_trace(folder: Path) -> Path:
+    """What `examples/traces/make_trace.py` writes."""
+    lines = make_trace(200, turns=4, pictures=60, systems=5, skew=0.8, seed=0)
+    path = folder / "trace.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
