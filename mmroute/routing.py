@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mmroute.errors import InexactError, ModelIdWarning, NoTokenIdsError, Reason
 from mmroute.geometry import TokenIds
@@ -21,7 +21,6 @@ from mmroute.hashing import (
     extra_keys,
     hash_blocks,
     hash_pages,
-    image_hash,
     local_block_hashes,
     pad_value_ids,
     sequence_hashes,
@@ -30,7 +29,8 @@ from mmroute.hashing import (
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
 from mmroute.hashing.vllm import hash_older_blocks
-from mmroute.items import Identity, IdentitySource, Modality
+from mmroute.items import Identity, IdentitySource
+from mmroute.placed_items import PlacedItem, identified, numbered
 from mmroute.placement import PlaceholderRange
 from mmroute.request import Lora, Request
 
@@ -42,18 +42,6 @@ __all__ = ["PlacedItem", "Profile", "Routing"]
 
 
 _DEFAULT_HASHING: Final = Hashing()
-
-
-class PlacedItem(NamedTuple):
-    """An item in the expanded prompt.
-
-    Attributes:
-        placeholder: where it stands.
-        identity: how the engine calls it; None where too little is known of it.
-    """
-
-    placeholder: PlaceholderRange
-    identity: Identity | None
 
 
 class Profile(Protocol):
@@ -369,45 +357,10 @@ class Routing:
                 `item_identity_unknown`: what the engine calls a video or audio does not follow
                 from what is known of it.
         """
-        pairs = []
-        for placeholder, identity in zip(self.placeholders, self.identities, strict=True):
-            if identity is None:
-                raise _nameless(placeholder)
-            pairs.append((placeholder, identity))
-        return pairs
+        return identified(zip(self.placeholders, self.identities, strict=True))
 
     def _numbered(self) -> list[tuple[PlaceholderRange, int]]:
-        pairs = []
-        for placeholder, identity in self.identified():
-            if not identity.value:
-                raise InexactError(
-                    Reason.IMAGE_IDENTITY_UNKNOWN,
-                    f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
-                )
-            number = int(identity.value, 16) if self.hashing.pages else image_hash(identity.value)
-            pairs.append((placeholder, number))
-        return pairs
-
-
-def _nameless(placeholder: PlaceholderRange) -> InexactError:
-    """The error of an item whose identity is not known."""
-    number, modality = placeholder.item + 1, placeholder.modality
-    match modality:
-        case Modality.IMAGE:
-            return InexactError(
-                Reason.IMAGE_IDENTITY_UNKNOWN,
-                f"only the size is known of image {number}; send it as a data URL, or give the "
-                "`uuid` that the engine gets for it",
-            )
-        case Modality.VIDEO:
-            why = "it is not given as a file, or its frames are smaller than its file"
-        case Modality.AUDIO:
-            why = "the engine hashes the decoded samples of audio"
-    return InexactError(
-        Reason.ITEM_IDENTITY_UNKNOWN,
-        f"what the engine calls {modality} {number} is not known: {why}; give the `uuid` that the "
-        "engine gets for it",
-    )
+        return numbered(self.identified(), are_numbers=self.hashing.pages)
 
 
 @lru_cache(maxsize=1024)

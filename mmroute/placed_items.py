@@ -1,0 +1,86 @@
+"""The items of an answer: where each stands, who it is, and by which number routers know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mmroute.errors import InexactError, Reason
+from mmroute.hashing import image_hash
+from mmroute.items import Identity, Modality
+from mmroute.placement import PlaceholderRange
+
+__all__ = ["PlacedItem", "identified", "numbered"]
+
+
+class PlacedItem(NamedTuple):
+    """An item in the expanded prompt.
+
+    Attributes:
+        placeholder: where it stands.
+        identity: how the engine calls it; None where too little is known of it.
+    """
+
+    placeholder: PlaceholderRange
+    identity: Identity | None
+
+
+def identified(
+    items: Iterable[tuple[PlaceholderRange, Identity | None]],
+) -> list[tuple[PlaceholderRange, Identity]]:
+    """The items, each with its identity.
+
+    Raises:
+        InexactError: `image_identity_unknown` or `item_identity_unknown`: one has none.
+    """
+    pairs = []
+    for placeholder, identity in items:
+        if identity is None:
+            raise _nameless(placeholder)
+        pairs.append((placeholder, identity))
+    return pairs
+
+
+def numbered(
+    items: Iterable[tuple[PlaceholderRange, Identity]], *, are_numbers: bool
+) -> list[tuple[PlaceholderRange, int]]:
+    """The items, each with the number that takes the place of its features.
+
+    Args:
+        items: as `identified` gives them.
+        are_numbers: whether identities are hexadecimal numbers themselves, as SGLang's are.
+
+    Raises:
+        InexactError: `image_identity_unknown` for an empty uuid.
+    """
+    pairs = []
+    for placeholder, identity in items:
+        if not identity.value:
+            raise InexactError(
+                Reason.IMAGE_IDENTITY_UNKNOWN,
+                f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
+            )
+        number = int(identity.value, 16) if are_numbers else image_hash(identity.value)
+        pairs.append((placeholder, number))
+    return pairs
+
+
+def _nameless(placeholder: PlaceholderRange) -> InexactError:
+    """The error of an item whose identity is not known."""
+    number, modality = placeholder.item + 1, placeholder.modality
+    match modality:
+        case Modality.IMAGE:
+            return InexactError(
+                Reason.IMAGE_IDENTITY_UNKNOWN,
+                f"only the size is known of image {number}; send it as a data URL, or give the "
+                "`uuid` that the engine gets for it",
+            )
+        case Modality.VIDEO:
+            why = "it is not given as a file, or its frames are smaller than its file"
+        case Modality.AUDIO:
+            why = "the engine hashes the decoded samples of audio"
+    return InexactError(
+        Reason.ITEM_IDENTITY_UNKNOWN,
+        f"what the engine calls {modality} {number} is not known: {why}; give the `uuid` that the "
+        "engine gets for it",
+    )
