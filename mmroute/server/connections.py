@@ -61,6 +61,7 @@ class Front:
 
     Attributes:
         connections: those that are open.
+        empty: set while there is none.
         date: of the responses.
         share: of all connections, where there are several processes; else None.
     """
@@ -80,8 +81,8 @@ class Front:
             _Phase.LINGER: _LINGER,
         }
         service.metrics.connections.set_function(lambda: len(self.connections))
-        self._closing = False
-        self._empty = asyncio.Event()
+        self.empty = asyncio.Event()
+        self.empty.set()
         self._due = self._publish = self.loop.time()
         self._tick()
 
@@ -92,13 +93,10 @@ class Front:
     async def close(self, grace: float) -> None:
         """Close connections, each when its requests are answered; all after so many seconds."""
         self.service.drain.begun = True
-        self._closing = True
         for connection in tuple(self.connections):
             connection.finish()
-        if not self.connections:
-            self._empty.set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._empty.wait(), grace)
+            await asyncio.wait_for(self.empty.wait(), grace)
         for connection in tuple(self.connections):
             connection.abort()
         self._ticking.cancel()
@@ -109,8 +107,8 @@ class Front:
         self.connections.discard(connection)
         if self.share is not None:
             self.share.tell(len(self.connections))
-        if self._closing and not self.connections:
-            self._empty.set()
+        if not self.connections:
+            self.empty.set()
 
     def _tick(self) -> None:
         now = self.loop.time()
@@ -161,6 +159,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=0)  # to know when the last byte is taken
         self._front.connections.add(self)
+        self._front.empty.clear()
         if len(self._front.connections) > self._front.limits.connections:
             self._service.metrics.rejected("connections")
             self._refuse(b"503 Service Unavailable\r\nRetry-After: 1")

@@ -6,7 +6,12 @@ __all__ = ["Drain"]
 
 
 class Drain:
-    """Whether the server is about to stop; then it is not healthy, and keeps no connection."""
+    """Whether a process is about to stop; then it keeps no connection.
+
+    Attributes:
+        begun: the server is, and is not healthy any more.
+        leaving: this process is, and another one has taken its place.
+    """
 
     def __init__(self) -> None:
-        self.begun = False
+        self.begun = self.leaving = False

@@ -100,8 +100,8 @@ class Change:
     """A change of the models of a server.
 
     Attributes:
-        kind: `add`, `replace` or `remove`.
-        name: that is replaced or removed.
+        kind: `add`, `replace`, `remove`; or `failed`, of a model that another process loads.
+        name: that is replaced or removed; or why it failed.
         source: of the new model, as an operator names it.
     """
 
@@ -140,6 +140,8 @@ class Models:
         created: when, in seconds since 1970.
         backend_name: of the engine that is matched, as the operator named it.
         tell: called with each change that is made here; None to tell nobody.
+        loads: whether models are loaded here; else in another process, which takes this one's place
+            with one that has them.
         watch: counts what the stages of a request take.
 
     Raises:
@@ -166,6 +168,7 @@ class Models:
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
         self.tell: Callable[[Change], object] | None = None
+        self.loads = True
         self.watch: Final = Stopwatch()
 
     @property
@@ -216,9 +219,11 @@ class Models:
             return self._remove(change.name)
         if change.kind == "replace":
             return self._replace(change.name, change.source)
+        if change.kind == "failed":
+            return self._fail(change.source, change.name)
         return self._add(change.source)
 
-    def continue_after_fork(self) -> None:
+    def renew(self) -> None:
         """Begin anew with threads and locks, which do not survive a fork."""
         self._lock = threading.Lock()
         self._pool = _pool()
@@ -262,6 +267,14 @@ class Models:
             new.wait_for(loading)
         loading.add_done_callback(lambda _: self._put(new, current))
         return current
+
+    def _fail(self, source: ModelSource, why: str) -> Entry:
+        """Another process could not load a model."""
+        everyone = [e for entry in self.entries() for e in (entry, entry.replacement) if e]
+        waiting = [e for e in everyone if e.source == source and not e.loading.done()]
+        for entry in waiting:
+            entry.loading.set_exception(RuntimeError(why))
+        return waiting[0] if waiting else Entry(source)
 
     def _remove(self, name: str) -> Entry:
         """Serve a model no longer, by none of its names. What is being answered is answered.
@@ -381,6 +394,8 @@ class Models:
         entry.wait_for(loading)
 
     def _load(self, source: ModelSource) -> Future[LoadedModel]:
+        if not self.loads:
+            return Future()
         return self._pool.submit(load, source, self._links, self._fast_paths, self.watch)
 
 

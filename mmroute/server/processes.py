@@ -2,6 +2,8 @@
 
 The first process loads the models and answers nothing. The others share its memory. All of them
 accept from the same sockets; one that has more connections than another leaves the next one to it.
+A model that comes later is loaded by the first process, too: then new processes take the places of
+those that answer, which never stand still for it.
 """
 
 from __future__ import annotations
@@ -18,17 +20,21 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from mmroute.server.errors import ApiError
 from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
-from mmroute.server.models import Change, Models
+from mmroute.server.models import Change, Entry, Models, ModelStatus, NameTakenError
 
-__all__ = ["Member", "supervise"]
+__all__ = ["RETIRE", "Member", "supervise"]
+
+RETIRE: Final = 0
+"""Told to a process that another one takes the place of."""
 
 _LOG: Final = logging.getLogger(__name__)
 _LIVED_SHORTLY: Final = 1.0  # seconds; it is not started again sooner
@@ -56,7 +62,7 @@ class Member:
         self.control.send(json.dumps(change.as_json()).encode())
 
     def hear(self) -> Change | int | None:
-        """A change that another process has made, or a signal to stop.
+        """A change that another process has made, or a signal to stop; `RETIRE` for a successor.
 
         Returns:
             None if the first process has ended.
@@ -85,12 +91,9 @@ def supervise(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
     entries = models.load()
     wait([entry.loading for entry in entries])
-    models.close(wait=True)
     for entry in entries:
         if entry.error:
             return entry.error
-    gc.collect()
-    gc.freeze()  # or looking for garbage would copy the memory that is shared
     directory = Path(tempfile.mkdtemp(prefix="mmroute-"))
     try:
         return _Supervisor(models, sockets, count, serve, directory).run()
@@ -129,32 +132,47 @@ class _Supervisor:
         self._connections = memoryview(mmap.mmap(-1, 4 * count)).cast("I")
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
-        self._changes: list[bytes] = []
+        self._in_place: dict[int, int] = {}  # by slot: those that have no successor
+        self._loading: list[Entry] = []
+        self._woken, self._wakes = socket.socketpair()
         self._stopping = False
         self._failure: str | None = None
 
     def run(self) -> str | None:
         """Until all have ended."""
-        woken, wakes = socket.socketpair()
-        woken.setblocking(False)
-        wakes.setblocking(False)
-        signal.set_wakeup_fd(wakes.fileno())
-        self._selector.register(woken, selectors.EVENT_READ)
+        self._woken.setblocking(False)
+        self._wakes.setblocking(False)
+        signal.set_wakeup_fd(self._wakes.fileno())
+        self._selector.register(self._woken, selectors.EVENT_READ)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for slot in range(len(self._connections)):
-            self._fork(slot)
+        self._fill()
         while self._children:
             for key, _ in self._selector.select():
-                if key.fileobj is woken:
+                if key.fileobj is self._woken:
                     with contextlib.suppress(BlockingIOError):
-                        woken.recv(_LONGEST_MESSAGE)
+                        self._woken.recv(_LONGEST_MESSAGE)
                 else:
                     self._relay(key.data)
             self._bury()
+            self._settle()
+            self._fill()
         signal.set_wakeup_fd(-1)
         return self._failure
+
+    def _fill(self) -> None:
+        """Start what is not there. Threads do not survive a fork: not while a model is loaded."""
+        missing = set(range(len(self._connections))) - self._in_place.keys()
+        if self._loading or self._stopping or not missing:
+            return
+        self._models.close(wait=True)
+        self._models.renew()
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # or looking for garbage would copy the memory that is shared
+        for slot in sorted(missing):
+            self._fork(slot)
 
     def _fork(self, slot: int) -> None:
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -172,18 +190,19 @@ class _Supervisor:
             self._answer(slot, own, other)
         other.close()
         self._children[pid] = _Child(slot, own, time.monotonic())
+        self._in_place[slot] = pid
         self._selector.register(own, selectors.EVENT_READ, pid)
-        for change in self._changes:
-            own.send(change)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
     def _answer(self, slot: int, own: socket.socket, control: socket.socket) -> NoReturn:
         status = _FAILED
         try:
-            for opened in (own, *(child.control for child in self._children.values())):
+            others = [child.control for child in self._children.values()]
+            for opened in (own, self._woken, self._wakes, *others):
                 opened.close()
             self._selector.close()
-            self._models.continue_after_fork()
+            self._models.renew()
+            self._models.loads = False
             status = self._serve(Member(control, Share(self._connections, slot), self._pages))
         except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
             _LOG.exception("failed")
@@ -196,8 +215,31 @@ class _Supervisor:
         if not message:
             self._selector.unregister(self._children[pid].control)  # it is about to be buried
             return
-        self._changes = [*_still_of_use(self._changes, message), message]
+        change = Change.from_json(json.loads(message))
+        try:
+            entry = self._models.apply(change)
+        except (ApiError, NameTakenError):  # another change was faster
+            return
         self._tell(message, {other for other in self._children if other != pid})
+        new = entry.replacement if change.kind == "replace" else entry
+        if new is not None and new.status is ModelStatus.LOADING:
+            self._loading.append(new)
+            new.loading.add_done_callback(lambda _: self._wakes.send(b"\0"))
+
+    def _settle(self) -> None:
+        """What has been loaded is had by all processes that start from now on."""
+        if not self._loading or not all(entry.loading.done() for entry in self._loading):
+            return
+        loaded, self._loading = self._loading, []
+        self._models.close(wait=True)  # what else a thread does with it
+        self._models.renew()
+        for entry in loaded:
+            if entry.error:
+                failed = Change("failed", entry.error, entry.source)
+                self._tell(json.dumps(failed.as_json()).encode(), list(self._children))
+        if any(entry.loaded for entry in loaded):
+            self._tell(json.dumps(RETIRE).encode(), self._in_place.values())
+            self._in_place.clear()
 
     def _tell(self, message: bytes, pids: Iterable[int]) -> None:
         for pid in pids:
@@ -205,18 +247,21 @@ class _Supervisor:
                 self._children[pid].control.send(message)
 
     def _bury(self) -> None:
-        """Start again what has ended, unless it was told to, or says that it cannot serve."""
+        """Look at what has ended; stop, if one says that it cannot serve."""
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
             child = self._children.pop(pid)
+            retired = self._in_place.get(child.slot) != pid
+            if not retired:
+                del self._in_place[child.slot]
             with contextlib.suppress(KeyError):
                 self._selector.unregister(child.control)
             child.control.close()
             self._pages.end(pid)
             code = os.waitstatus_to_exitcode(status)
-            if self._stopping:
+            if self._stopping or retired:
                 continue
             fields = {"pid": pid, "status": code}
             _LOG.error("process ended", extra={"fields": fields})
@@ -226,20 +271,9 @@ class _Supervisor:
                 continue
             if time.monotonic() - child.since < _LIVED_SHORTLY:
                 time.sleep(_LIVED_SHORTLY)
-            if not self._stopping:
-                self._fork(child.slot)
 
     def _stop(self, number: int, *_: Any) -> None:
         self._stopping = True
         for opened in self._sockets:
             opened.close()
         self._tell(json.dumps(int(number)).encode(), list(self._children))
-
-
-def _still_of_use(changes: Sequence[bytes], latest: bytes) -> list[bytes]:
-    """The changes that a new process has to make before the latest one."""
-    change = Change.from_json(json.loads(latest))
-    if change.kind != "replace":
-        return list(changes)
-    known = [(message, Change.from_json(json.loads(message))) for message in changes]
-    return [m for m, c in known if (c.kind, c.name) != (change.kind, change.name)]

@@ -20,7 +20,7 @@ from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.loading import ModelSource
 from mmroute.server.logs import configure
 from mmroute.server.models import Change, Models, NameTakenError
-from mmroute.server.processes import Member, supervise
+from mmroute.server.processes import RETIRE, Member, supervise
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
@@ -63,8 +63,10 @@ def serve(
 
     try:
         if listen.processes > 1:
-            return supervise(models, sockets, listen.processes, serve_as)
-        server.serve(sockets, file)
+            failure = supervise(models, sockets, listen.processes, serve_as)
+        else:
+            server.serve(sockets, file)
+            failure = server.failure
     finally:
         for opened in sockets:
             opened.close()
@@ -72,8 +74,8 @@ def serve(
             file.remove()
     if _threads_at_work():
         logging.shutdown()
-        os._exit(1 if server.failure else 0)
-    return server.failure
+        os._exit(1 if failure else 0)
+    return failure
 
 
 def check(sources: Sequence[ModelSource], settings: ServerSettings) -> None:
@@ -152,9 +154,16 @@ class Server:
         _LOG.info("listening", extra={"fields": {"addresses": where}})
         await self._service.start(load=self._member is None)
         await self._stopping.wait()
-        if file is not None:
+        leaving = self._service.drain.leaving
+        if file is not None and not leaving:
             file.remove()
         listener.close()
+        if leaving:
+            # Answers close their connections; idle ones end as they always do.
+            self._stopping.clear()
+            ends = [loop.create_task(event.wait()) for event in (front.empty, self._stopping)]
+            seconds = self._listen.limits.idle_seconds
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if self._draining is not None:
             await asyncio.sleep(min(_LAST_REQUESTS, self._grace))
         await front.close(self._grace)
@@ -172,6 +181,10 @@ class Server:
             if isinstance(told, Change):
                 with contextlib.suppress(ApiError, NameTakenError):  # it was refused there, too
                     self._models.apply(told)
+            elif told == RETIRE:
+                front.share = None
+                self._service.drain.leaving = True
+                self._stopping.set()
             elif told is not None:
                 self._stop(told)
             else:

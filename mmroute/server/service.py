@@ -178,7 +178,7 @@ class Service:
         if self.settings.request_id_headers:
             given = exchange.head.header(b"x-request-id")
             headers["x-request-id"] = given or exchange.entry.request_id
-        if self.drain.begun:
+        if self.drain.begun or self.drain.leaving:
             headers["connection"] = "close"
         return headers
 

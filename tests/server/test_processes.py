@@ -84,6 +84,9 @@ def test_all_answer_alike_and_count_together(
 
 @pytest.mark.process
 def test_a_change_of_models_reaches_all(fleet: Fleet, small_model: Callable[[str], Path]) -> None:
+    """And none of those that answer loads it: others that have it take their places."""
+    (parent,) = children(os.getpid())
+    before = set(children(parent))
     directory = str(small_model("small-llava-1.5"))
     body = {"model": directory, "names": ["second"]}
     assert fleet.clients[0].post("/admin/models", json=body, headers=KEY).status_code in (200, 202)
@@ -94,6 +97,22 @@ def test_a_change_of_models_reaches_all(fleet: Fleet, small_model: Callable[[str
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert ids_of(client.post(CHAT, json={"messages": HI, "model": "second"})) == own
+    fleet.wait_for(f"mmroute_processes {float(COUNT)}")
+    assert before.isdisjoint(children(parent))
+
+
+@pytest.mark.process
+def test_a_model_that_cannot_be_loaded_is_told_by_all(fleet: Fleet, tmp_path: Path) -> None:
+    body = {"model": str(tmp_path), "names": ["third"]}
+    fleet.clients[0].post("/admin/models", json=body, headers=KEY)
+    for client in fleet.clients:
+        deadline = time.monotonic() + 30
+        while (found := client.get("/admin/models/third", headers=KEY).json())["error"] is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert found["status"] == "failed"
+        assert "unknown_family" in found["error"] or "missing_file" in found["error"]
+    assert fleet.clients[0].delete("/admin/models/third", headers=KEY).status_code == httpx.codes.OK
 
 
 @pytest.mark.process
