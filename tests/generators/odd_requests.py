@@ -206,10 +206,14 @@ def odd_requests(count: int, seed: int) -> list[Posted]:
         count: of random ones.
         seed: of these.
     """
-    draw = random.Random(seed)
-    drawn = [_random(draw) for _ in range(count)]
-    requests = [*_fields(), *_messages(), *_parts(), *_raw(), *drawn]
+    requests = [*_fields(), *_messages(), *_parts(), *_raw(), *random_requests(count, seed)]
     return [replace(request, name=f"odd {i} {request.name}") for i, request in enumerate(requests)]
+
+
+def random_requests(count: int, seed: int) -> list[Posted]:
+    """Requests with several odd fields; the same ones for one seed."""
+    draw = random.Random(seed)
+    return [_random(draw) for _ in range(count)]
 
 
 def _fields() -> Iterator[Posted]:
