@@ -3,18 +3,21 @@
     python examples/traces/make_trace.py > trace.jsonl
     mmroute trace trace.jsonl --model pixtral-12b-2409 --workers 4
 
-Conversations begin at random and go on in turns. Each one has one of a few system prompts and, in
-its first turn, a picture of a shared stock; popular pictures are drawn more often (Zipf). Pictures
-are sizes with a uuid: no file is needed.
+Conversations arrive as a Poisson process and go on in turns, with pauses between them. Each one has
+one of a few system prompts and, in its first turn, a picture of a shared stock. Prompts and
+pictures are drawn by Zipf's law. A later turn may show a picture again: one of the conversation, or
+another one of the stock. Pictures are sizes with a uuid: no file is needed.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import itertools
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 TEXT = (
@@ -22,53 +25,90 @@ TEXT = (
     "to know whether shipping is part of it or comes on top because the earlier one had none"
 )
 SIZES = ((1280, 720), (1024, 1024), (640, 480))
+HOUR = 3600.0
 
 
-def make_trace(
-    conversations: int, *, turns: int, pictures: int, systems: int, skew: float, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Request lines in the order in which they come.
+@dataclass(frozen=True)
+class Parameters:
+    """What a trace is made by. The same parameters give the same trace."""
 
-    Args:
-        conversations: how many there are.
-        turns: of each, on average.
-        pictures: in the stock.
-        systems: different system prompts.
-        skew: exponent of Zipf's law for pictures; 0 for all alike.
-        seed: the same one gives the same trace.
-    """
-    draw = random.Random(seed)
-    prompts = [f"System {n}: {text(draw, 120)}" for n in range(systems)]
-    weights = [1 / (rank + 1) ** skew for rank in range(pictures)]
-    waiting = []
-    for number in range(conversations):
-        (picture,) = draw.choices(range(pictures), weights)
-        width, height = SIZES[picture % len(SIZES)]
-        image = {"width": width, "height": height, "uuid": f"picture-{picture}"}
-        count = max(1, round(draw.expovariate(1 / turns)))
-        waiting.append((f"c{number}", image, draw.choice(prompts), count))
-    numbers = itertools.count()
-    going: list[tuple[str, dict[str, Any], list[dict[str, Any]], int]] = []
-    while waiting or going:
-        if waiting and (not going or draw.random() < 1 / (1 + turns)):
-            name, image, system, count = waiting.pop()
-            going.append((name, image, [{"role": "system", "content": system}], count))
-        at = draw.randrange(len(going))
-        name, image, messages, left = going[at]
-        question: Any = text(draw, 15)
-        if len(messages) == 1:
+    requests: int = 1000
+    rate: float = 0.2  # conversations that begin, a second
+    turns: float = 4.0  # of a conversation, on average
+    pause: float = 30.0  # seconds between two turns, on average
+    systems: int = 5  # different system prompts
+    clocks: int = 1  # of them, those drawn most, begin with the time of the conversation
+    pictures: int = 60  # in the stock
+    skew: float = 0.8  # exponent of Zipf's law for prompts and pictures; 0 for all alike
+    again: float = 0.2  # of the later turns show a picture
+    same: float = 0.5  # of these show one of the conversation
+    system_words: int = 120
+    question_words: int = 15
+    answer_words: int = 60
+    seed: int = 0
+
+
+@dataclass
+class Conversation:
+    """One conversation, up to its next turn."""
+
+    number: int
+    turns_left: int
+    messages: list[dict[str, Any]]
+    images: list[dict[str, Any]] = field(default_factory=list)
+
+
+def make_trace(parameters: Parameters) -> Iterator[dict[str, Any]]:
+    """Request lines in the order in which they come."""
+    draw = random.Random(parameters.seed)
+    prompts = [text(draw, parameters.system_words) for _ in range(parameters.systems)]
+    of_systems, of_pictures = (
+        list(itertools.accumulate((rank + 1) ** -parameters.skew for rank in range(count)))
+        for count in (parameters.systems, parameters.pictures)
+    )
+
+    def picture() -> dict[str, Any]:
+        (number,) = draw.choices(range(parameters.pictures), cum_weights=of_pictures)
+        width, height = SIZES[number % len(SIZES)]
+        return {"width": width, "height": height, "uuid": f"picture-{number}"}
+
+    def begin(number: int, now: float) -> Conversation:
+        (system,) = draw.choices(range(parameters.systems), cum_weights=of_systems)
+        clock = f"It is {now / HOUR % 24:.2f} h. " if system < parameters.clocks else ""
+        turns = max(1, round(draw.expovariate(1 / parameters.turns)))
+        content = f"{clock}System {system}: {prompts[system]}."
+        return Conversation(number, turns, [{"role": "system", "content": content}])
+
+    waiting = [(draw.expovariate(parameters.rate), 0, Conversation(0, 0, []))]
+    numbers = itertools.count(1)
+    for request in range(parameters.requests):
+        now, order, conversation = heapq.heappop(waiting)
+        if not conversation.messages:
+            conversation = begin(order, now)
+            arrival = now + draw.expovariate(parameters.rate)
+            heapq.heappush(waiting, (arrival, next(numbers), Conversation(0, 0, [])))
+        question: Any = text(draw, parameters.question_words) + "?"
+        first = not conversation.images
+        if first or draw.random() < parameters.again:
+            known = not first and draw.random() < parameters.same
+            image = draw.choice(conversation.images) if known else picture()
+            conversation.images = [*conversation.images, image]
             question = [{"type": "image"}, {"type": "text", "text": question}]
-        messages = [*messages, {"role": "user", "content": question}]
+        asked = [*conversation.messages, {"role": "user", "content": question}]
+        answer = max(1, round(draw.expovariate(1 / parameters.answer_words)))
         yield {
-            "id": next(numbers),
-            "session_id": name,
-            "messages": messages,
-            "images": [image],
+            "id": request,
+            "session_id": f"c{conversation.number}",
+            "timestamp": round(now * 1000),
+            "output_length": answer,
+            "messages": asked,
+            "images": conversation.images,
         }
-        answered = [*messages, {"role": "assistant", "content": text(draw, 60)}]
-        going[at] = (name, image, answered, left - 1)
-        if left == 1:
-            del going[at]
+        conversation.messages = [*asked, {"role": "assistant", "content": text(draw, answer)}]
+        conversation.turns_left -= 1
+        if conversation.turns_left:
+            later = now + draw.expovariate(1 / parameters.pause)
+            heapq.heappush(waiting, (later, next(numbers), conversation))
 
 
 def text(draw: random.Random, words: int) -> str:
@@ -79,14 +119,11 @@ def text(draw: random.Random, words: int) -> str:
 def main() -> None:
     """Print a trace."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--conversations", type=int, default=200)
-    parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--pictures", type=int, default=60)
-    parser.add_argument("--systems", type=int, default=5)
-    parser.add_argument("--skew", type=float, default=0.8)
-    parser.add_argument("--seed", type=int, default=0)
-    settings = vars(parser.parse_args())
-    for line in make_trace(settings.pop("conversations"), **settings):
+    for each in fields(Parameters):
+        parser.add_argument(
+            f"--{each.name.replace('_', '-')}", type=type(each.default), default=each.default
+        )
+    for line in make_trace(Parameters(**vars(parser.parse_args()))):
         print(json.dumps(line))
 
 

@@ -6,10 +6,12 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mmroute.cli.common import (
+    EXIT_FAILURE,
     EXIT_USAGE,
     Commands,
     add_command,
@@ -21,15 +23,16 @@ from mmroute.errors import InexactError
 from mmroute.hashing import BlockHashes
 from mmroute.request import Request
 from mmroute.request_lines import json_object, request_of
-from mmroute.traces.explain import Explanation, Side, explain, shared_blocks
-from mmroute.traces.requests import comparable_hashes
+from mmroute.traces.explain import Explanation, Side, explain
+from mmroute.traces.requests import comparable_hashes, num_same
+from mmroute.traces.sources import numbered_lines, request_at, requests_of
 
 __all__ = ["add_explain"]
 
 _EPILOG = """\
 FIRST and SECOND are files of request lines, as `mmroute blocks` takes them. FILE:ID is the
-request with that "id" in a file of several. Without an ID, SECOND is the last request of its file,
-and FIRST the request of its file that shares most blocks with it.
+request with that "id" in a file of several, FILE#LINE the one of a line. With neither, SECOND is
+the last request of its file, and FIRST the request of its file that shares most blocks with it.
 
   mmroute explain DIR trace.jsonl:17 trace.jsonl:18
   mmroute explain DIR trace.jsonl request.json --block-size 32
@@ -69,14 +72,19 @@ def _explain(arguments: argparse.Namespace) -> int:
     def hashes(request: Request) -> BlockHashes:
         return comparable_hashes(answer_first(request), arguments.block_size)
 
+    refused: Counter[str] = Counter()
     try:
-        second = list(_requests(arguments.second))[-1]
-        known = hashes(second)
-        candidates = [request for request in _requests(arguments.first) if request != second]
-        first = max(candidates, key=lambda r: shared_blocks(hashes(r), known), default=second)
+        second = list(_chosen(arguments.second))[-1]
+        first = _nearest(arguments.first, second, hashes, refused)
     except (OSError, ValueError) as error:
         print(f"mmroute: {error}", file=sys.stderr)
         return EXIT_USAGE
+    if refused:
+        counted = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
+        print(f"mmroute: left out of {arguments.first}: {counted}", file=sys.stderr)
+    if first is None:
+        print(f"mmroute: no line of {arguments.first} has an exact answer", file=sys.stderr)
+        return EXIT_FAILURE
     found = explain(
         first,
         second,
@@ -89,31 +97,57 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0 if found.cause is None else _EXIT_APART
 
 
-def _requests(source: str) -> Iterator[Request]:
-    """The requests of FILE, or the one of FILE:ID.
+def _chosen(source: str) -> Iterator[Request]:
+    """The requests of FILE, or the one of FILE:ID or FILE#LINE.
 
     Raises:
         ValueError: there is none.
         OSError: the file cannot be read.
     """
-    path, wanted = source, None
-    if not Path(source).exists() and ":" in source:
-        path, _, wanted = source.rpartition(":")
-    found = False
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
+    path, wanted, line = _parts(source)
+    if line is not None:
+        yield request_at(path, line)
+    else:
+        yield from requests_of(path, wanted)
+
+
+def _parts(source: str) -> tuple[str, str | None, int | None]:
+    """The file, and the ID or the line in it that is meant."""
+    if not Path(source).exists():
+        path, mark, line = source.rpartition("#")
+        if mark and line.isdecimal():
+            return path, None, int(line)
+        path, mark, wanted = source.rpartition(":")
+        if mark:
+            return path, wanted, None
+    return source, None, None
+
+
+def _nearest(
+    source: str,
+    second: Request,
+    hashes: Callable[[Request], BlockHashes],
+    refused: Counter[str],
+) -> Request | None:
+    """The request that is named, or the one of a trace that shares most blocks with `second`.
+
+    Lines of a trace without an exact answer are counted by reason.
+    """
+    path, wanted, line = _parts(source)
+    if wanted is not None or line is not None:
+        return next(_chosen(source))
+    known = hashes(second)
+    nearest, most = None, -1
+    for _, text in numbered_lines(path):
         try:
-            value = json_object(line)
-            if wanted is None or str(value.get("id")) == wanted:
-                found = True
-                yield request_of(value)
+            request = request_of(json_object(text))
+            shared = -1 if request == second else num_same(hashes(request), known)
         except InexactError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
-    if not found:
-        raise ValueError(
-            f"{path} has no request" + ("" if wanted is None else f" with id {wanted}")
-        )
+            refused[error.reason] += 1
+            continue
+        if nearest is None or shared > most:
+            nearest, most = request, shared
+    return nearest
 
 
 def _as_text(found: Explanation) -> str:
@@ -124,7 +158,12 @@ def _as_text(found: Explanation) -> str:
         lines.append(f"first other block: {found.block}{where}")
         lines += [_strip("first ", found.first), _strip("second", found.second)]
         lines.append(f"cause: {found.cause}: {found.text}")
-        lines.append(f"lost by it: {found.lost_blocks} blocks")
+        if found.was or found.now:
+            lines += [f"  was: {found.was}", f"  is : {found.now}"]
+        lines.append(
+            f"lost by it: {found.lost_blocks} blocks; {found.lost_tokens} of their tokens are the "
+            "same in both"
+        )
     return "\n".join(lines)
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import contextlib
 import json
+import os
+import shlex
 import sys
-import time
+import tempfile
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from mmroute.cli.common import (
+    DEFAULT_BACKEND,
     EXIT_FAILURE,
+    EXIT_USAGE,
     MODEL_HELP,
     Commands,
     add_command,
@@ -22,25 +26,28 @@ from mmroute.cli.common import (
     load_normalizer,
     positive,
     print_table,
-    with_progress,
 )
-from mmroute.request import Request
-from mmroute.routing import Routing
-from mmroute.traces.requests import Read, TracedRequest, read_trace
-from mmroute.traces.simulation import Fleet, Policy, hit_rates
+from mmroute.normalizer import Normalizer
+from mmroute.traces.analysis import analyse, read_trace
+from mmroute.traces.report import as_dict
+from mmroute.traces.simulation import FleetSize
+from mmroute.traces.suspects import Suspect
+from mmroute.traces.workers import ChunkFiles, Processes
 
 __all__ = ["add_trace"]
 
 _EPILOG = """\
 REQUESTS holds one request per line, in the order in which they came, as `mmroute blocks` takes
-them; "session_id" names a conversation. Lines of Mooncake's public traces ("input_length",
-"hash_ids") need no --model. Workers answer one request after the other and evict as vLLM does.
+them; a line may say "session_id" (its conversation), "timestamp" (milliseconds) and
+"output_length" (tokens of the answer). FILE.parquet has such fields as columns. Lines of Mooncake's
+public traces ("input_length", "hash_ids") need no --model. Workers answer one request after the
+other and evict as vLLM does.
 
-  mmroute trace requests.jsonl --model DIR --workers 4 --blocks 20000
+  mmroute trace requests.jsonl --model DIR --workers 4 --blocks 20000 --html report.html
 
-exit status: 0 simulated; 1 no line has an exact answer; 2 bad usage
+exit status: 0 simulated; 1 no line has an exact answer, or a process was lost; 2 bad usage
 """
-_CAPACITIES: Final = 6  # sizes of the one cache, each half of the next
+_CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def add_trace(commands: Commands) -> None:
@@ -52,7 +59,7 @@ def add_trace(commands: Commands) -> None:
         _trace,
         epilog=_EPILOG,
     )
-    parser.add_argument("requests", metavar="REQUESTS", help="the trace, as JSON Lines")
+    parser.add_argument("requests", metavar="REQUESTS", help="the trace, JSON Lines or Parquet")
     parser.add_argument("--model", metavar="MODEL", help=MODEL_HELP)
     engine_arguments(parser)
     parser.add_argument("--block-size", metavar="N", type=positive, help="the engine's, in tokens")
@@ -65,22 +72,49 @@ def add_trace(commands: Commands) -> None:
         type=positive,
         help="of each worker's cache (default: together half of the trace's different blocks)",
     )
+    parser.add_argument(
+        "--encoder-cache",
+        metavar="N",
+        type=positive,
+        default=8192,
+        help="features that each worker's encoder cache holds: vLLM's max_num_batched_tokens "
+        "(default: %(default)s, vLLM's own on large GPUs)",
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=positive,
+        default=_CORES,
+        help="that work, where the trace has more than 1,000 lines (default: one on each core)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="keep finished parts there; the same command goes on where one was stopped",
+    )
+    parser.add_argument(
+        "--show-text",
+        action="store_true",
+        help="show what prompts say: where examples differ, and why lines were refused",
+    )
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    read = Read()
-    started = time.perf_counter()
-    with Path(arguments.requests).open("rb") as lines:
-        watched = (line for _, line in with_progress(lines, watched=sys.stderr.isatty()))
-        traced = list(
-            read_trace(watched, _answers(arguments), read, block_size=arguments.block_size)
-        )
-    seconds = time.perf_counter() - started
-    if not traced:
-        refused = ", ".join(f"{reason} {count}" for reason, count in read.refused.items())
-        print(f"mmroute: no line has an exact answer ({refused or 'no line'})", file=sys.stderr)
+    normalizer = None if arguments.model is None else load_normalizer(arguments)
+    if normalizer is not None:
+        normalizer.stats()  # waits for its encoder, which is not a cost of the first requests
+    with contextlib.ExitStack() as stack:
+        try:
+            report = _report(arguments, normalizer, stack)
+        except BrokenProcessPool:
+            hint = "" if arguments.checkpoint else "; with --checkpoint it can go on"
+            print(f"mmroute: a process was lost, maybe for want of memory{hint}", file=sys.stderr)
+            return EXIT_FAILURE
+        except (OSError, ValueError) as error:
+            print(f"mmroute: {error}", file=sys.stderr)
+            return EXIT_USAGE
+    if not report:
         return EXIT_FAILURE
-    report = _report(arguments, read, traced, seconds)
     if arguments.json:
         print(json.dumps(report))
     else:
@@ -88,75 +122,132 @@ def _trace(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _answers(arguments: argparse.Namespace) -> Callable[[Request], Routing] | None:
-    if arguments.model is None:
-        return None
-    return load_normalizer(arguments).answer
-
-
 def _report(
-    arguments: argparse.Namespace, read: Read, traced: list[TracedRequest], seconds: float
+    arguments: argparse.Namespace, normalizer: Normalizer | None, stack: contextlib.ExitStack
 ) -> dict[str, Any]:
-    every = np.concatenate([request.hashes for request in traced])
-    different = max(1, len(np.unique(every)))
-    largest = max(-(-request.num_tokens // read.block_size) for request in traced)
-    blocks = arguments.blocks or max(largest, different // (2 * arguments.workers))
-    sizes = sorted({max(largest, (different + largest) >> n) for n in range(_CAPACITIES)})
-    outcomes = []
-    for policy in _policies(traced):
-        fleet = Fleet(policy, arguments.workers, blocks, read.block_size)
-        for request in traced:
-            fleet.serve(request)
-        outcomes.append(dataclasses.asdict(fleet.outcome()))
-    return {
-        "requests": read.requests,
-        "refused": dict(read.refused),
-        "tokens": sum(request.num_tokens for request in traced),
-        "items": {modality.value: count for modality, count in read.items.items()},
-        "block_size": read.block_size,
-        "blocks": len(every),
-        "different_blocks": different,
-        "seconds_reading": seconds,
-        "one_cache": [
-            {"blocks": size, "hit_rate": rate}
-            for size, rate in hit_rates(traced, sizes, read.block_size)
-        ],
-        "workers": arguments.workers,
-        "worker_blocks": blocks,
-        "policies": outcomes,
+    path = Path(arguments.requests)
+    directory = arguments.checkpoint or stack.enter_context(tempfile.TemporaryDirectory())
+    files = ChunkFiles(Path(directory), _made_of(arguments, path))
+    processes = stack.enter_context(Processes(arguments.processes, normalizer))
+    reading = read_trace(path, files, processes, arguments.block_size, _progress)
+    if not reading.requests:
+        refused = ", ".join(f"{reason} {each.count}" for reason, each in reading.refused.items())
+        print(f"mmroute: no line has an exact answer ({refused or 'no line'})", file=sys.stderr)
+        return {}
+    share = reading.curve.different // (2 * arguments.workers)
+    fleet = FleetSize(
+        workers=arguments.workers,
+        blocks=arguments.blocks or max(reading.largest, share),
+        block_size=reading.block_size,
+        encoder_tokens=arguments.encoder_cache,
+    )
+    analysis = analyse(reading, fleet, processes, _progress)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    return as_dict(
+        analysis, lambda pair: _explain_command(arguments, pair), show_text=arguments.show_text
+    )
+
+
+def _made_of(arguments: argparse.Namespace, path: Path) -> dict[str, Any]:
+    names = ("model", "backend", "model_id", "revision", "engine_args", "engine_config", "engine",
+             "block_size")  # fmt: skip
+    status = path.stat()
+    return {name: getattr(arguments, name) for name in names} | {
+        "trace": str(path.resolve()),
+        "trace_bytes": status.st_size,
+        "trace_changed": status.st_mtime_ns,
+        "mmroute": version("mmroute"),
     }
 
 
-def _policies(traced: list[TracedRequest]) -> list[Policy]:
-    """Those that the trace has what they need for."""
-    has_text = any(request.chunks for request in traced)
-    has_items = any(request.items for request in traced)
-    without = {Policy.TEXT_PREFIX} if not has_text else set()
-    without |= {Policy.TOKEN_IDS} if not has_items else set()
-    return [policy for policy in Policy if policy not in without]
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", flush=True, file=sys.stderr)
+
+
+def _explain_command(arguments: argparse.Namespace, pair: Suspect) -> str:
+    sides = [f"{arguments.requests}#{line}" for line in (pair.first, pair.second)]
+    words = ["mmroute", "explain", str(arguments.model), *sides]
+    for name in ("model_id", "revision", "engine_args", "engine_config", "block_size"):
+        if getattr(arguments, name):
+            words += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
+    if arguments.backend != DEFAULT_BACKEND:
+        words += ["--backend", arguments.backend]
+    return shlex.join(words)
 
 
 def _print(report: dict[str, Any]) -> None:
-    refused = ", ".join(f"{reason} {count}" for reason, count in report["refused"].items())
-    items = ", ".join(f"{count} {modality}s" for modality, count in report["items"].items())
-    print(f"{report['requests']:,} requests with an exact answer; refused: {refused or 'none'}")
-    print(f"{report['tokens']:,} tokens{', ' * bool(items)}{items}")
+    print(f"{report['requests']:,} requests with an exact answer")
+    for reason, refused in report["refused"].items():
+        shown = ", ".join(map(str, refused["lines"]))
+        more = ", ..." if refused["count"] > len(refused["lines"]) else ""
+        print(f"{refused['count']:,} refused: {reason} (line {shown}{more})")
+        if "message" in refused:
+            print(f"  the first one: {refused['message']}")
+    items = "".join(f", {count:,} {modality}s" for modality, count in report["items"].items())
+    of_items = f" ({report['item_tokens']:,} tokens)" if items else ""
+    print(f"{report['tokens']:,} tokens{items}{of_items}")
     print(f"{report['blocks']:,} blocks of {report['block_size']} tokens")
     print(f"{report['different_blocks']:,} different blocks")
+    costs = report["preprocessing_us"]
+    if costs:
+        print(
+            f"mmroute took {costs['mean']:,.0f} us for a request "
+            f"(half below {costs['p50']:,.0f}, 99 of 100 below {costs['p99']:,.0f})"
+        )
     print("\none worker, by the size of its cache")
     curve = [(f"  {e['blocks']:,}", f"{e['hit_rate']:.1%}") for e in report["one_cache"]]
     print_table([("  BLOCKS", "HIT RATE"), *curve])
     print(f"\n{report['workers']} workers of {report['worker_blocks']:,} blocks, by routing")
-    routings = [
-        (
-            f"  {e['policy']}",
-            f"{e['hit_rate']:.1%}",
-            f"{e['computed']:,}",
-            f"{e['imbalance']:.2f}",
-            f"{e['item_hit_rate']:.1%}",
-        )
-        for e in report["policies"]
-    ]
-    print_table([("  ROUTING", "HIT RATE", "COMPUTED", "BUSIEST", "ITEMS SEEN"), *routings])
-    print("\nCOMPUTED: tokens that were not cached")
+    columns = _COLUMNS if report["items"] else _COLUMNS[:5]
+    rows = [tuple(show(each) for _, show in columns) for each in report["policies"]]
+    print_table([tuple(name for name, _ in columns), *rows])
+    print("\nNOT KEPT: tokens that had been computed, and were evicted or at another worker")
+    print("COMPUTED: tokens that were not cached")
     print("BUSIEST: tokens computed by the busiest worker, of the mean")
+    if report["items"]:
+        print(
+            "ENCODED: items whose features were neither in cached blocks nor in the encoder cache"
+        )
+        print("ENCODER HITS: items found in the encoder cache, of those looked up there")
+    too_large = report["policies"][0]["too_large"]
+    if too_large:
+        print(f"{too_large:,} requests have more blocks than a worker, and are never cached")
+    _print_losses(report)
+
+
+def _print_losses(report: dict[str, Any]) -> None:
+    if not report["suspects"]:
+        return
+    print(f"\n{report['suspects']:,} requests share less than they could with an earlier one")
+    if report["explained"] < report["suspects"]:
+        print(f"{report['explained']:,} were explained, drawn by what they lost; tokens are scaled")
+    losses = [
+        (f"  {e['cause']}", f"{e['tokens']:,}", f"{e['tokens'] / report['tokens']:.1%}",
+         f"{e['pairs']:,}")
+        for e in report["losses"]
+    ]  # fmt: skip
+    print_table([("  CAUSE", "LOST TOKENS", "OF ALL", "REQUESTS"), *losses])
+    for loss in report["losses"]:
+        example = loss["example"]
+        print(f"\n{loss['cause']}: {example['text']}")
+        if example.get("was") or example.get("now"):
+            print(f"  was: {example['was']}\n  is : {example['now']}")
+        print(f"  {example['command']}")
+
+
+def _encoder_hits(policy: dict[str, Any]) -> str:
+    hits = policy["items_in_encoder"]
+    return f"{hits / max(1, hits + policy['items_encoded']):.1%}"
+
+
+_COLUMNS: Final[tuple[tuple[str, Callable[[dict[str, Any]], str]], ...]] = (
+    ("  ROUTING", lambda each: f"  {each['policy']}"),
+    ("HIT RATE", lambda each: f"{each['hit_rate']:.1%}"),
+    ("NOT KEPT", lambda each: f"{each['not_kept']:.1%}"),
+    ("COMPUTED", lambda each: f"{each['computed']:,}"),
+    ("BUSIEST", lambda each: f"{each['imbalance']:.2f}"),
+    ("ENCODED", lambda each: f"{each['items_encoded']:,}"),
+    ("ENCODER HITS", _encoder_hits),
+)

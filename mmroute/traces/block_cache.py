@@ -35,22 +35,24 @@ class BlockCache:
         ] = {}  # by hash, the block that was there first comes first
         self._new_block = count()
 
-    def serve(self, hashes: Sequence[int], *, ends_in_block: bool) -> int:
+    def serve(self, hashes: Sequence[int], *, lookup: int, ends_in_block: bool) -> int:
         """Answer a request.
 
         Args:
-            hashes: of the full blocks of its prompt.
+            hashes: of its full blocks, those of its answer at the end.
+            lookup: how many first blocks may be taken from the cache: those in front of the
+                prompt's last token.
             ends_in_block: whether there are tokens behind the last full block.
 
         Returns:
-            How many of its blocks were cached; 0 for a prompt that is larger than the cache,
+            How many of its blocks were cached; 0 for a request that is larger than the cache,
             which changes nothing.
         """
         room = self._num_blocks - len(hashes) - ends_in_block
         if room < 0:
             return 0
         used: list[int] = []
-        for block_hash in hashes[: len(hashes) if ends_in_block else len(hashes) - 1]:
+        for block_hash in hashes[:lookup]:
             known = self._blocks.get(block_hash)
             if known is None:
                 break

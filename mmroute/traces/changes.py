@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mmroute.errors import quoted
 from mmroute.items import Item, Modality
@@ -50,13 +50,32 @@ class Change:
 
     Attributes:
         cause: what kind of part.
-        text: what was found, in one or two sentences.
+        text: what was found, in one or two sentences, without anything of the prompts.
         mended: the second request with this part of the first.
+        was: this part of the first request, shortened; empty if that says nothing.
+        now: the same of the second request.
+        same_item: whether the item that differs is known to be the same one.
     """
 
     cause: Cause
     text: str
     mended: Request
+    was: str = ""
+    now: str = ""
+    same_item: bool = False
+
+
+class _Found(NamedTuple):
+    """A `Change`, before the second request is mended."""
+
+    cause: Cause
+    text: str
+    was: str = ""
+    now: str = ""
+    same_item: bool = False
+
+    def mended(self, request: Request) -> Change:
+        return Change(self.cause, self.text, request, self.was, self.now, self.same_item)
 
 
 _FIELDS: Final[Mapping[str, Cause]] = {
@@ -93,16 +112,16 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
         if name == "tools" and _is_reordered(old, new):
             yield Change(Cause.TOOLS_ORDER, "The same tools come in another order.", mended)
         else:
-            text = f"`{name}` was {quoted(old)} and is {quoted(new)}."
-            yield Change(cause, text, mended)
+            found = _Found(cause, f"`{name}` differs.", quoted(old), quoted(new))
+            yield found._replace(same_item=cause is Cause.PROCESSOR_KWARGS).mended(mended)
     for modality, name in _ITEM_FIELDS.items():
         yield from _item_changes(first, second, modality, name)
     if first.messages is not None and second.messages is not None:
         yield from _message_changes(first, second)
     if isinstance(first.prompt, str) and isinstance(second.prompt, str):
         if first.prompt != second.prompt:
-            cause, text = _text_change(first.prompt, second.prompt, Cause.PROMPT)
-            yield Change(cause, f"The prompt differs: {text}", second._replace(prompt=first.prompt))
+            found = _text_change("The prompt", first.prompt, second.prompt, Cause.PROMPT)
+            yield found.mended(second._replace(prompt=first.prompt))
     elif (first.messages is None) != (second.messages is None):
         text = "One request has messages, and the other one has a prompt."
         yield Change(Cause.PROMPT, text, first)
@@ -131,20 +150,21 @@ def _item_changes(
         if before == after:
             continue
         mended = _with(second, name, [*new[:at], before, *new[at + 1 :]])
-        yield Change(*_of_items(before, after, f"{modality} {at + 1} of `{name}`"), mended)
+        yield _of_items(before, after, f"{modality} {at + 1} of `{name}`").mended(mended)
 
 
-def _of_items(before: Item, after: Item, where: str) -> tuple[Cause, str]:
+def _of_items(before: Item, after: Item, where: str) -> _Found:
     one, other = before.size, after.size
-    if one.uuid != other.uuid:
-        found = f"{where} had the uuid {quoted(one.uuid)} and has {quoted(other.uuid)}."
-        return Cause.ITEM_UUID, found
     if str(one) != str(other):
-        return Cause.ITEM_REPLACED, f"{where} was {one} and is {other}."
+        return _Found(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.")
     files = [getattr(item, "data", b"") for item in (before, after)]
+    if one.uuid != other.uuid:
+        found = f"{where} has another uuid."
+        same = files[0] == files[1] != b""
+        return _Found(Cause.ITEM_UUID, found, quoted(one.uuid), quoted(other.uuid), same)
     if same_picture(*files):
-        return Cause.ITEM_ENCODED_AGAIN, f"{where} {_ENCODED_AGAIN}"
-    return Cause.ITEM_REPLACED, f"{where} is another file of the same size ({one})."
+        return _Found(Cause.ITEM_ENCODED_AGAIN, f"{where} {_ENCODED_AGAIN}", same_item=True)
+    return _Found(Cause.ITEM_REPLACED, f"{where} is another file of the same size ({one}).")
 
 
 def _message_changes(first: Request, second: Request) -> Iterator[Change]:
@@ -155,8 +175,9 @@ def _message_changes(first: Request, second: Request) -> Iterator[Change]:
     for what, i, i_end, j, j_end in matcher.get_opcodes():
         if what == "insert" and i == len(old):
             text = (
-                "The conversation goes on, and its template writes the end of the earlier prompt "
-                "(the generation prompt, or an answer's beginning) otherwise than the later one."
+                "The conversation goes on, and its template writes an earlier turn otherwise then: "
+                "the generation prompt, an answer's beginning, or a system prompt that goes into "
+                "the last message."
             )
             yield Change(Cause.GENERATION_PROMPT, text, second._replace(messages=new[:j]))
             return
@@ -170,30 +191,29 @@ def _message_changes(first: Request, second: Request) -> Iterator[Change]:
         elif what == "replace":
             for at, (before, after) in enumerate(zip(old[i:i_end], new[j:j_end], strict=False), j):
                 mended = second._replace(messages=[*new[:at], before, *new[at + 1 :]])
-                cause, text = _of_messages(before, after)
-                yield Change(cause, f"Message {at + 1} ({_role(after)}) {text}", mended)
+                where = f"Message {at + 1} ({_role(after)})"
+                yield _of_messages(before, after, where).mended(mended)
 
 
 def _role(message: Any) -> str:
     return str(message.get("role")) if isinstance(message, Mapping) else "?"
 
 
-def _of_messages(old: Any, new: Any) -> tuple[Cause, str]:
+def _of_messages(old: Any, new: Any, where: str) -> _Found:
     """What differs between two messages at one place."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        return Cause.MESSAGE_EDITED, "differs."
+        return _Found(Cause.MESSAGE_EDITED, f"{where} differs.")
     if _role(old) != _role(new):
-        return Cause.MESSAGE_EDITED, f"had the role {_role(old)}."
+        return _Found(Cause.MESSAGE_EDITED, f"{where} has another role.", _role(old), _role(new))
     edited = Cause.SYSTEM_PROMPT if _role(new) in ("system", "developer") else Cause.MESSAGE_EDITED
     for before, after in zip(_parts(old), _parts(new), strict=False):
         if before == after:
             continue
         if "text" in before and "text" in after:
-            cause, text = _text_change(str(before["text"]), str(after["text"]), edited)
-            return cause, f"differs: {text}"
-        return _of_media(before, after)
+            return _text_change(where, str(before["text"]), str(after["text"]), edited)
+        return _of_media(before, after, where)
     names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
-    return edited, f"differs in {', '.join(names)}."
+    return _Found(edited, f"{where} differs in {', '.join(names)}.")
 
 
 def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -203,35 +223,37 @@ def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [part if isinstance(part, dict) else {"text": str(part)} for part in content or ()]
 
 
-def _of_media(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Cause, str]:
-    if before.get("uuid") != after.get("uuid"):
-        found = f"had an item with the uuid {quoted(before.get('uuid'))}"
-        return Cause.ITEM_UUID, f"{found}, which is {quoted(after.get('uuid'))} now."
-    urls = [_url(before), _url(after)]
+def _of_media(before: Mapping[str, Any], after: Mapping[str, Any], where: str) -> _Found:
+    urls = _url(before), _url(after)
+    was, now = before.get("uuid"), after.get("uuid")
+    if was != now:
+        text = f"{where} has an item with another uuid."
+        return _Found(Cause.ITEM_UUID, text, quoted(was), quoted(now), urls[0] == urls[1] != "")
     if same_picture(*urls):
-        return Cause.ITEM_ENCODED_AGAIN, f"has an image that {_ENCODED_AGAIN}"
-    return Cause.ITEM_REPLACED, "has another item."
+        text = f"{where} has an image that {_ENCODED_AGAIN}"
+        return _Found(Cause.ITEM_ENCODED_AGAIN, text, same_item=True)
+    return _Found(Cause.ITEM_REPLACED, f"{where} has another item.")
 
 
 def _url(part: Mapping[str, Any]) -> str:
     value = part.get(str(part.get("type")))
-    return str(value.get("url")) if isinstance(value, Mapping) else str(value)
+    return str((value.get("url") if isinstance(value, Mapping) else value) or "")
 
 
-def _text_change(old: str, new: str, otherwise: Cause) -> tuple[Cause, str]:
+def _text_change(where: str, old: str, new: str, otherwise: Cause) -> _Found:
     at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
     at = min(len(old), len(new)) if at is None else at
+    place = f"from character {at + 1} on"
     if unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new):
-        return Cause.UNICODE_FORM, (
-            f"the same text in another Unicode form, from character {at + 1} on "
-            f"({old[at : at + 1]!a} was {new[at : at + 1]!a})."
-        )
-    excerpts = f"{_excerpt(old, at)!r} was, {_excerpt(new, at)!r} is"
+        text = f"{where} is the same text in another Unicode form, {place}."
+        return _Found(Cause.UNICODE_FORM, text, ascii(old[at : at + 1]), ascii(new[at : at + 1]))
+    excerpts = repr(_excerpt(old, at)), repr(_excerpt(new, at))
     if old.split() == new.split():
-        return Cause.WHITE_SPACE, f"other white space from character {at + 1} on: {excerpts}."
+        text = f"{where} has other white space, {place}."
+        return _Found(Cause.WHITE_SPACE, text, *excerpts)
     clock = _CLOCK.search(old[at : at + 2]) and _CLOCK.search(new[at : at + 2])
     hint = " Is it a clock or a counter? It belongs behind what is shared." if clock else ""
-    return otherwise, f"from character {at + 1} on {excerpts}.{hint}"
+    return _Found(otherwise, f"{where} differs {place}.{hint}", *excerpts)
 
 
 def _excerpt(text: str, at: int) -> str:

@@ -6,9 +6,10 @@ back as it was in the first one, and the part that lets the two share more block
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -18,9 +19,12 @@ from mmroute.hashing import BlockHashes
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.traces.changes import Cause, Change, changes
-from mmroute.traces.requests import comparable_hashes
+from mmroute.traces.requests import comparable_hashes, num_same
 
-__all__ = ["Explanation", "Side", "explain", "shared_blocks"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Explanation", "Side", "explain"]
 
 _CONTEXT: Final = 12  # tokens before and behind the first difference
 _OTHER_ENGINE: Final = (
@@ -57,22 +61,42 @@ class Explanation:
         shared_blocks: first blocks of both that have the same hash.
         lost_blocks: further blocks of the second request that the first one could have left if
             the cause were not there; 0 without a cause.
+        lost_tokens: tokens of these blocks behind the part that differs: what is the same in both
+            and not shared.
         block: the first block with another hash; None if the blocks of one begin the other's.
         token: the first token ID that differs; None if one prompt begins the other.
         cause: None if nothing keeps the two apart.
-        text: the cause in words.
+        text: the cause in words, without anything of the prompts.
+        was: the part that differs, of the first request, shortened; empty if that says nothing.
+        now: the same of the second request.
         first: the request that was there before.
         second: the request that misses.
     """
 
     shared_blocks: int
     lost_blocks: int
+    lost_tokens: int
     block: int | None
     token: int | None
     cause: Cause | None
     text: str
+    was: str
+    now: str
     first: Side
     second: Side
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    routing: Routing
+    hashes: BlockHashes
+
+    @property
+    def ids(self) -> TokenIds:
+        return self.routing.token_ids
+
+
+_Ask: TypeAlias = Callable[[Request], _Answer]
 
 
 def explain(
@@ -98,76 +122,99 @@ def explain(
         InexactError: one of the two has no exact answer, or block hashes do not follow from it.
     """
 
-    def hashed(request: Request, answer: AnswerOf) -> tuple[TokenIds, BlockHashes]:
+    def ask(request: Request, answer: AnswerOf = answer_of) -> _Answer:
         routing = answer(request)
-        return routing.token_ids, comparable_hashes(routing, block_size)
+        return _Answer(routing, comparable_hashes(routing, block_size))
 
-    old_ids, old = hashed(first, first_answer_of or answer_of)
-    new_ids, new = hashed(second, answer_of)
-    shared = shared_blocks(old, new)
-    token = _first_difference(old_ids, new_ids)
-    apart = shared < min(len(old), len(new))
+    old, new = ask(first, first_answer_of or answer_of), ask(second)
+    shared = num_same(old.hashes, new.hashes)
+    token = _first_difference(old.ids, new.ids)
+    apart = shared < min(len(old.hashes), len(new.hashes))
     change: Change | None = None
-    reached = shared
+    reached = lost_tokens = 0
     if apart and first_answer_of is not None:
-        _, moved = hashed(first, answer_of)
-        if shared_blocks(moved, new) > shared:
+        reached = num_same(ask(first).hashes, new.hashes)
+        if reached > shared:
             change = Change(Cause.ENGINE_SETTING, _OTHER_ENGINE, second)
-            reached = shared_blocks(moved, new)
+            lost_tokens = (reached - shared) * new.hashes.block_size
     if apart and change is None:
-        change, reached = _best_change(
-            first, second, shared, old, lambda r: hashed(r, answer_of)[1]
-        )
-    at = min(len(old_ids), len(new_ids)) if token is None else token
+        change, reached, mended = _best_change(first, second, shared, old.hashes, ask)
+        lost_tokens = _lost_tokens(change, new, mended, shared, reached)
+    at = min(len(old.ids), len(new.ids)) if token is None else token
     return Explanation(
         shared_blocks=shared,
-        lost_blocks=min(reached, len(new)) - shared,
+        lost_blocks=min(reached, len(new.hashes)) - shared if change else 0,
+        lost_tokens=lost_tokens,
         block=shared if apart else None,
         token=token,
         cause=change.cause if change else None,
         text=change.text if change else "",
-        first=_side(old_ids, len(old), at, decode),
-        second=_side(new_ids, len(new), at, decode),
+        was=change.was if change else "",
+        now=change.now if change else "",
+        first=_side(old, at, decode),
+        second=_side(new, at, decode),
     )
 
 
 def _best_change(
-    first: Request,
-    second: Request,
-    shared: int,
-    old: BlockHashes,
-    hashes_of: Callable[[Request], BlockHashes],
-) -> tuple[Change, int]:
-    """The change behind which most blocks are shared, and how many; the outermost of equals."""
-    tried: list[tuple[int, Change]] = []
+    first: Request, second: Request, shared: int, old: BlockHashes, ask: _Ask
+) -> tuple[Change, int, _Answer]:
+    """The change behind which most blocks are shared, how many, and the answer without it.
+
+    The outermost of equals wins.
+    """
+    tried: list[tuple[int, Change, _Answer]] = []
+    listed: list[str] = []
     for change, _ in zip(changes(first, second), range(_MOST_CHANGES), strict=False):
+        listed.append(change.text)
         try:
-            reached = shared_blocks(old, hashes_of(change.mended))
+            mended = ask(change.mended)
         except InexactError:  # this part cannot be put back alone
-            reached = shared
-        tried.append((reached, change))
+            continue
+        tried.append((num_same(old, mended.hashes), change, mended))
     best = max(tried, key=lambda each: each[0], default=None)
-    if best is not None and (best[0] > shared or len(tried) == 1):
-        return best[1], best[0]
-    listed = " ".join(change.text for _, change in tried) or "No part of the requests differs."
-    return Change(Cause.SEVERAL, listed, first), len(old)
+    if best is not None and (best[0] > shared or len(listed) == 1):
+        return best[1], best[0], best[2]
+    text = " ".join(listed) or "No part of the requests differs."
+    return Change(Cause.SEVERAL, text, first), len(old), ask(first)
 
 
-def shared_blocks(first: Sequence[bytes], second: Sequence[bytes]) -> int:
-    """How many first blocks have the same hashes."""
-    for count, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return count
-    return min(len(first), len(second))
+def _lost_tokens(change: Change, new: _Answer, mended: _Answer, shared: int, reached: int) -> int:
+    """The tokens of the blocks between `shared` and `reached` behind the part that was mended."""
+    block_size = new.hashes.block_size
+    start, end = shared * block_size, reached * block_size
+    if (
+        change.cause is not Cause.GENERATION_PROMPT
+    ):  # behind it is the rest of a longer conversation
+        sides = [
+            each.ids if change.same_item else _identified_ids(each.routing)
+            for each in (new, mended)
+        ]
+        at = _first_difference(*sides)
+        if at is not None:
+            room = min(map(len, sides)) - at
+            behind = _first_difference(*(side[len(side) - room :][::-1] for side in sides))
+            start = max(start, len(mended.ids) - (room if behind is None else behind))
+    return max(0, end - start)
 
 
-def _first_difference(first: TokenIds, second: TokenIds) -> int | None:
+def _identified_ids(routing: Routing) -> npt.NDArray[np.int64]:
+    """Token IDs, and below zero where an item stands that is another one."""
+    ids = routing.token_ids.astype(np.int64)
+    for placeholder, identity in routing.identified():
+        end = placeholder.offset + placeholder.length
+        ids[placeholder.offset : end] = -1 - zlib.crc32(identity.value.encode())
+    return ids
+
+
+def _first_difference(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> int | None:
     length = min(len(first), len(second))
     differ = np.flatnonzero(first[:length] != second[:length])
     return int(differ[0]) if len(differ) else None
 
 
-def _side(ids: TokenIds, num_blocks: int, at: int, decode: Callable[[Sequence[int]], str]) -> Side:
+def _side(answer: _Answer, at: int, decode: Callable[[Sequence[int]], str]) -> Side:
+    ids = answer.ids
     before = ids[max(0, at - _CONTEXT) : at].tolist()
     after = ids[at : at + _CONTEXT].tolist()
-    return Side(len(ids), num_blocks, decode(before), decode(after))
+    return Side(len(ids), len(answer.hashes), decode(before), decode(after))

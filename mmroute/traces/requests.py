@@ -2,147 +2,152 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
-import numpy as np
-from pydantic import BaseModel, ValidationError
+import msgspec
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from mmroute.errors import InexactError, invalid, problem
-from mmroute.hashing import BlockHashes, hash_blocks
-from mmroute.items import Modality
+from mmroute.hashing import Algorithm, BlockHashes, hash_blocks
 from mmroute.request import Request
 from mmroute.request_lines import json_object, request_of
 from mmroute.routing import Routing
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+__all__ = [
+    "Chunk",
+    "Piece",
+    "TracedItem",
+    "TracedRequest",
+    "comparable_hashes",
+    "num_same",
+    "read_chunk",
+]
 
-__all__ = ["Hashes", "Read", "TracedRequest", "comparable_hashes", "read_trace"]
-
-Hashes: TypeAlias = "npt.NDArray[np.uint64]"
-
-_CHUNK: Final = 256  # characters that a router of texts compares at once
+_TEXT_CHUNK: Final = 256  # characters that a router of texts compares at once
 _MOONCAKE_BLOCK: Final = 512
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")  # noqa: RUF001 - they end sentences
+_SHORTEST_PIECE: Final = 24  # characters; shorter sentences are in any request
+_CHARACTERS_PER_TOKEN: Final = 4
+_WORD: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TracedRequest:
+class TracedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An image, video or audio of a request.
+
+    Attributes:
+        identity: 32 bits of the engine's name for it.
+        end: the position behind its placeholder.
+        features: positions that receive features.
+    """
+
+    identity: int
+    end: int
+    features: int
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A sentence, an item or a tool, wherever it stands in a request.
+
+    Attributes:
+        key: 32 bits of its hash.
+        tokens: about how many it has.
+    """
+
+    key: int
+    tokens: int
+
+
+class TracedRequest(msgspec.Struct, frozen=True, array_like=True):
     """One request, by hashes.
 
     Attributes:
-        hashes: of the full blocks, as the engine's events have them, shape (n,).
-        id_hashes: the same without the identities of items: token IDs alone.
-        chunks: chained hashes of the request's text, 256 characters each; empty if there is none.
+        line: of the trace, from 1.
         num_tokens: of the prompt.
-        session: a number of the line's `session_id`; without one, of its first 256 characters.
-        items: the identities of its items.
+        hashes: of the full blocks, as the engine's events have them.
+        id_hashes: of the same blocks by token IDs alone; empty where there is no item.
+        text: chained hashes of what a router without a tokenizer sees, 256 characters each.
+        pieces: sentences, items and tools in their order; empty without text.
+        session: a number of the line's `session_id`; without one, of the user's first message.
+        items: in their order.
+        output_length: tokens of the answer, if the trace has it.
+        timestamp: milliseconds, if the trace has it.
+        cost: microseconds of processor time that mmroute took.
     """
 
-    hashes: Hashes
-    id_hashes: Hashes
-    chunks: tuple[int, ...]
+    line: int
     num_tokens: int
-    session: int
-    items: tuple[str, ...] = ()
+    hashes: list[int]
+    id_hashes: list[int] = []
+    text: list[int] = []
+    pieces: list[Piece] = []
+    session: int = 0
+    items: list[TracedItem] = []
+    output_length: int = 0
+    timestamp: float | None = None
+    cost: int = 0
 
 
-@dataclass(slots=True)
-class Read:
-    """What was read of a trace so far.
+class Chunk(msgspec.Struct):
+    """Some lines of a trace.
 
     Attributes:
-        requests: lines with an exact answer.
-        refused: the other lines, by reason.
+        requests: those with an exact answer.
+        refused: reason, line and message of each other one.
         items: how many items, by modality.
-        block_size: tokens under one hash; 0 before the first request.
+        block_size: tokens under one hash; 0 without a request.
     """
 
-    requests: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    items: Counter[Modality] = field(default_factory=Counter)
+    requests: list[TracedRequest] = []
+    refused: list[tuple[str, int, str]] = []
+    items: dict[str, int] = {}
     block_size: int = 0
 
 
-class _MooncakeLine(BaseModel):
+class _Line(BaseModel):
+    timestamp: float | None = None
+    output_length: NonNegativeInt = 0
+
+
+class _MooncakeLine(_Line):
     """A line of Mooncake's public traces: blocks of 512 tokens by number, and no text."""
 
-    input_length: int
-    hash_ids: list[int]
+    input_length: NonNegativeInt
+    hash_ids: list[NonNegativeInt]
 
 
-def read_trace(
-    lines: Iterable[bytes],
+def read_chunk(
+    lines: Iterable[tuple[int, bytes]],
     answer_of: Callable[[Request], Routing] | None,
-    read: Read,
-    *,
     block_size: int | None = None,
-) -> Iterator[TracedRequest]:
-    """The requests of a trace; a line without an exact answer is counted and left out.
+) -> Chunk:
+    """Some lines of a trace; one without an exact answer is named with its reason.
 
     Args:
-        lines: request lines, or lines of Mooncake's format.
+        lines: request lines, or lines of Mooncake's format, with their numbers.
         answer_of: gives exact answers; None for a trace of Mooncake's format.
-        read: counts what was read.
         block_size: the engine's, in tokens; None for its default.
     """
-    for line in lines:
-        if not line.strip():
-            continue
+    chunk = Chunk()
+    for number, line in lines:
         try:
             value = json_object(line)
-            if "hash_ids" in value:
-                request = _of_mooncake(value)
-                read.block_size = _MOONCAKE_BLOCK
-            elif answer_of is None:
-                raise invalid("a request line needs a model; lines with hash_ids do not")
+            if answer_of is not None:
+                if "hash_ids" in value:
+                    raise invalid("a line with hash_ids goes without --model")
+                _answer(number, value, answer_of, block_size, chunk)
+            elif "hash_ids" in value:
+                chunk.requests.append(_of_mooncake(number, value))
+                chunk.block_size = _MOONCAKE_BLOCK
             else:
-                routing = answer_of(request_of(value))
-                request = _of_routing(value, routing, block_size)
-                read.items.update(p.modality for p in routing.placeholders)
-                read.block_size = block_size or routing.hashing.block_size or 0
+                raise invalid("a request line needs --model; a line with hash_ids does not")
         except InexactError as error:
-            read.refused[error.reason] += 1
-            continue
-        read.requests += 1
-        yield request
-
-
-def _of_mooncake(value: dict[str, Any]) -> TracedRequest:
-    try:
-        line = _MooncakeLine.model_validate(value)
-    except ValidationError as error:
-        raise invalid("; ".join(map(problem, error.errors()))) from error
-    # The last of the numbers stands for a block that may not be full.
-    full = np.array(line.hash_ids[: line.input_length // _MOONCAKE_BLOCK], dtype=np.uint64)
-    session = int(full[0]) if len(full) else 0
-    return TracedRequest(full, full, (), line.input_length, session)
-
-
-def _of_routing(value: dict[str, Any], routing: Routing, block_size: int | None) -> TracedRequest:
-    hashes = comparable_hashes(routing, block_size)
-    found = by_ids = np.array(hashes.event_ints(), dtype=np.uint64)
-    if routing.items:
-        ids = hash_blocks(
-            routing.token_ids,
-            algorithm=hashes.algorithm,
-            block_size=hashes.block_size,
-            seed=hashes.seed,
-        )
-        by_ids = np.array(ids.event_ints(), dtype=np.uint64)
-    chunks = tuple(_chunks(value))
-    session = value.get("session_id", chunks[0] if chunks else 0)
-    return TracedRequest(
-        hashes=found,
-        id_hashes=by_ids,
-        chunks=chunks,
-        num_tokens=len(routing.token_ids),
-        session=zlib.crc32(str(session).encode()),
-        items=tuple([identity.value for _, identity in routing.identified()]),
-    )
+            chunk.refused.append((error.reason.value, number, str(error)))
+    return chunk
 
 
 def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
@@ -159,21 +164,128 @@ def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
     return routing.block_hashes(block_size=block_size, seed=routing.hashing.seed or "0")
 
 
-def _chunks(value: dict[str, Any]) -> Iterator[int]:
+def num_same(first: Sequence[object], second: Sequence[object]) -> int:
+    """How many first elements are the same."""
+    for count, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return count
+    return min(len(first), len(second))
+
+
+def _checked(model: type[BaseModel], value: dict[str, Any]) -> Any:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise invalid("; ".join(map(problem, error.errors()))) from error
+
+
+def _of_mooncake(number: int, value: dict[str, Any]) -> TracedRequest:
+    line: _MooncakeLine = _checked(_MooncakeLine, value)
+    if any(key > _WORD for key in line.hash_ids):
+        raise invalid("hash_ids must be below 2**64")
+    # The last of the numbers stands for a block that may not be full.
+    full = line.hash_ids[: line.input_length // _MOONCAKE_BLOCK]
+    return TracedRequest(
+        line=number,
+        num_tokens=line.input_length,
+        hashes=full,
+        output_length=line.output_length,
+        timestamp=line.timestamp,
+    )
+
+
+def _answer(
+    number: int,
+    value: dict[str, Any],
+    answer_of: Callable[[Request], Routing],
+    block_size: int | None,
+    chunk: Chunk,
+) -> None:
+    line: _Line = _checked(_Line, value)
+    started = time.thread_time_ns()
+    routing = answer_of(request_of(value))
+    hashes = comparable_hashes(routing, block_size)
+    cost = (time.thread_time_ns() - started) // 1000
+    by_ids: list[int] = []
+    if routing.items:
+        # Only compared with each other: the algorithm that is cheapest will do.
+        by_ids = hash_blocks(
+            routing.token_ids, algorithm=Algorithm.XXHASH, block_size=hashes.block_size, seed="0"
+        ).event_ints()
+    items = []
+    for placeholder, identity in routing.identified():
+        features = sum(n for embeds, n in placeholder.embed_runs or () if embeds)
+        end = placeholder.offset + placeholder.length
+        key = zlib.crc32(identity.value.encode())
+        items.append(TracedItem(key, end, features or placeholder.length))
+        modality = placeholder.modality.value
+        chunk.items[modality] = chunk.items.get(modality, 0) + 1
+    text, pieces = _texts_and_pieces(value, items)
+    session = value.get("session_id", _beginning(value))
+    chunk.block_size = hashes.block_size
+    chunk.requests.append(
+        TracedRequest(
+            line=number,
+            num_tokens=len(routing.token_ids),
+            hashes=hashes.event_ints(),
+            id_hashes=by_ids,
+            text=text,
+            pieces=pieces,
+            session=zlib.crc32(str(session).encode()),
+            items=items,
+            output_length=line.output_length,
+            timestamp=line.timestamp,
+            cost=cost,
+        )
+    )
+
+
+def _texts_and_pieces(
+    value: dict[str, Any], items: list[TracedItem]
+) -> tuple[list[int], list[Piece]]:
+    waiting = iter(items)
+    texts: list[str] = []
+    pieces = [_piece(json.dumps(tool)) for tool in value.get("tools") or ()]
+    for part in _parts(value.get("messages") or value.get("prompt") or ""):
+        if part is not None:
+            texts.append(part)
+            sentences = _SENTENCE_END.split(part)
+            pieces += [_piece(each) for each in sentences if len(each) >= _SHORTEST_PIECE]
+        elif (item := next(waiting, None)) is not None:
+            pieces.append(Piece(item.identity, item.features))
+    pieces += [Piece(item.identity, item.features) for item in waiting]
+    return list(_chunks("".join(texts))), pieces
+
+
+def _beginning(value: dict[str, Any]) -> str:
+    """What all turns of a conversation have in common, and not all conversations."""
+    messages = value.get("messages") or ()
+    asked = (each for each in messages if isinstance(each, dict) and each.get("role") == "user")
+    prompt = str(value.get("prompt") or "")[:_TEXT_CHUNK]
+    return "".join(filter(None, _parts(next(asked, prompt))))
+
+
+def _piece(text: str) -> Piece:
+    return Piece(zlib.crc32(text.encode(errors="replace")), len(text) // _CHARACTERS_PER_TOKEN)
+
+
+def _chunks(text: str) -> Iterator[int]:
     """Chained hashes of the text that a router sees without a tokenizer."""
-    text = "".join(_texts(value.get("messages") or value.get("prompt") or ""))
     chained = 0
-    for start in range(0, len(text), _CHUNK):
-        chained = zlib.crc32(text[start : start + _CHUNK].encode(errors="replace"), chained)
+    for start in range(0, len(text), _TEXT_CHUNK):
+        chained = zlib.crc32(text[start : start + _TEXT_CHUNK].encode(errors="replace"), chained)
         yield chained
 
 
-def _texts(value: object) -> Iterator[str]:
+def _parts(value: object) -> Iterator[str | None]:
+    """The texts of messages in their order, and None for each item between them."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
+        if "type" in value and "text" not in value:
+            yield None
         for key in ("role", "content", "text"):
-            yield from _texts(value.get(key))
+            yield from _parts(value.get(key))
     elif isinstance(value, Sequence):
         for each in value:
-            yield from _texts(each)
+            yield from _parts(each)

@@ -1,18 +1,23 @@
-"""Workers with prefix caches behind routers of several kinds."""
+"""Workers with prefix and encoder caches behind routers of several kinds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count, islice
 from typing import Final
 
 from mmroute.traces.block_cache import BlockCache
-from mmroute.traces.requests import Hashes, TracedRequest
+from mmroute.traces.requests import TracedItem, TracedRequest
+from mmroute.traces.reuse import Bin, Timeline
 
-__all__ = ["Fleet", "Outcome", "Policy", "hit_rates"]
+__all__ = ["Fleet", "FleetSize", "Outcome", "Policy"]
 
-_WORTH_FOLLOWING: Final = 0.5  # of a prompt; with less, the least loaded worker gets it
+_WORTH_FOLLOWING: Final = 0.5  # of a prompt's blocks; with less, the least loaded worker gets it
+_WORTH_FOLLOWING_TEXT: Final = 0.3  # `cache_threshold` of SGLang's router, by default
+_MOST_TEXTS: Final = 1 << 20  # chunks of text that a router remembers
 
 
 class Policy(StrEnum):
@@ -33,6 +38,23 @@ class Policy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class FleetSize:
+    """What workers have.
+
+    Attributes:
+        workers: how many.
+        blocks: of each one's prefix cache.
+        block_size: tokens in a block.
+        encoder_tokens: features of items that each one's encoder cache holds.
+    """
+
+    workers: int
+    blocks: int
+    block_size: int
+    encoder_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a policy made of a trace.
 
@@ -41,97 +63,149 @@ class Outcome:
         hit_rate: cached tokens of all tokens, 0 to 1.
         computed: tokens that were computed.
         imbalance: tokens computed by the busiest worker, of the mean.
-        item_hit_rate: items whose features their worker had seen before, of all items.
+        items_in_blocks: items that were not needed: cached blocks cover them.
+        items_in_encoder: other items whose features were in their worker's encoder cache.
+        items_encoded: all others.
+        too_large: requests with more blocks than a worker.
+        over_time: tokens and cached tokens, as the trace goes on.
     """
 
     policy: Policy
     hit_rate: float
     computed: int
     imbalance: float
-    item_hit_rate: float
+    items_in_blocks: int
+    items_in_encoder: int
+    items_encoded: int
+    too_large: int
+    over_time: list[Bin]
+
+
+class EncoderCache:
+    """The features of the items that a worker encoded last.
+
+    Source: vLLM 0.33.0 ``v1/core/encoder_cache_manager.py``: entries that no request needs are
+    evicted when room is wanted, those unused for longest first.
+
+    Args:
+        capacity: positions that receive features.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._free = capacity
+        self._features: OrderedDict[int, int] = OrderedDict()  # by identity
+
+    def use(self, item: TracedItem) -> bool:
+        """Whether an item was there; it is from now on, if it is not larger than the cache."""
+        known = item.identity in self._features
+        if not known:
+            self._features[item.identity] = item.features
+            self._free -= item.features
+        self._features.move_to_end(item.identity)
+        while self._free < 0:
+            _, features = self._features.popitem(last=False)
+            self._free += features
+        return known
 
 
 class Fleet:
-    """Workers behind one router.
+    """Workers that answer one request after the other, behind one router.
 
     Args:
         policy: how the router picks.
-        workers: how many.
-        blocks: of each worker's cache.
-        block_size: tokens in a block.
+        size: of the workers.
     """
 
-    def __init__(self, policy: Policy, workers: int, blocks: int, block_size: int) -> None:
+    def __init__(self, policy: Policy, size: FleetSize) -> None:
         self._policy = policy
-        self._block_size = block_size
-        self._caches = [BlockCache(blocks) for _ in range(workers)]
-        self._id_caches = [BlockCache(blocks) for _ in range(workers)]
-        self._texts: dict[int, int] = {}  # by chunk, the last worker that was sent it
-        self._computed = [0] * workers
-        self._items: list[set[str]] = [set() for _ in range(workers)]
-        self._requests = self._tokens = self._num_items = self._item_hits = 0
+        self._size = size
+        workers = range(size.workers)
+        self._caches = [BlockCache(size.blocks) for _ in workers]
+        self._id_caches = [BlockCache(size.blocks) for _ in workers]
+        self._encoders = [EncoderCache(size.encoder_tokens) for _ in workers]
+        self._texts: OrderedDict[int, int] = OrderedDict()  # by chunk, the worker it was sent last
+        self._computed = [0 for _ in workers]
+        self._requests = self._in_blocks = self._in_encoder = self._encoded = self._too_large = 0
+        self._timeline = Timeline()
+        self._answers = count(-1, -1)  # blocks that no prompt has
         self._pick: Callable[[TracedRequest], int] = {
-            Policy.ROUND_ROBIN: lambda _: self._requests % workers,
+            Policy.ROUND_ROBIN: lambda _: self._requests % size.workers,
             Policy.LEAST_LOAD: lambda _: self._least_loaded(),
-            Policy.SESSION: lambda request: request.session % workers,
+            Policy.SESSION: lambda request: request.session % size.workers,
             Policy.TEXT_PREFIX: self._by_text,
-            Policy.TOKEN_IDS: lambda request: self._by_blocks(self._id_caches, request.id_hashes),
+            Policy.TOKEN_IDS: lambda request: self._by_blocks(
+                self._id_caches, request.id_hashes or request.hashes
+            ),
             Policy.BLOCK_HASHES: lambda request: self._by_blocks(self._caches, request.hashes),
         }[policy]
 
     def serve(self, request: TracedRequest) -> None:
         """Send one request to a worker."""
         worker = self._pick(request)
-        rest = len(request.hashes) * self._block_size < request.num_tokens
-        hits = self._caches[worker].serve(request.hashes.tolist(), ends_in_block=rest)
+        block_size = self._size.block_size
+        # The answer's last token is not computed. Nobody asks for the blocks of the others.
+        tokens = request.num_tokens + max(0, request.output_length - 1)
+        of_answer = list(islice(self._answers, tokens // block_size - len(request.hashes)))
+        rest = tokens % block_size > 0
+        lookup = max(0, request.num_tokens - 1) // block_size
+
+        def serve(cache: BlockCache, hashes: list[int]) -> int:
+            return cache.serve(hashes + of_answer, lookup=lookup, ends_in_block=rest)
+
+        hits = serve(self._caches[worker], request.hashes)
         if self._policy is Policy.TOKEN_IDS:
-            self._id_caches[worker].serve(request.id_hashes.tolist(), ends_in_block=rest)
+            serve(self._id_caches[worker], request.id_hashes or request.hashes)
         if self._policy is Policy.TEXT_PREFIX:
-            self._texts.update(dict.fromkeys(request.chunks, worker))
+            self._remember(request.text, worker)
         self._requests += 1
-        self._tokens += request.num_tokens
-        self._computed[worker] += request.num_tokens - hits * self._block_size
-        self._num_items += len(request.items)
-        self._item_hits += sum(item in self._items[worker] for item in request.items)
-        self._items[worker].update(request.items)
+        self._too_large += -(-tokens // block_size) > self._size.blocks
+        cached = hits * block_size
+        self._computed[worker] += request.num_tokens - cached
+        self._timeline.add(request, cached)
+        for item in request.items:
+            if item.end <= cached:
+                self._in_blocks += 1
+            elif self._encoders[worker].use(item):
+                self._in_encoder += 1
+            else:
+                self._encoded += 1
 
     def outcome(self) -> Outcome:
         """What came of the requests so far."""
         computed = sum(self._computed)
+        tokens = sum(each.tokens for each in self._timeline.bins)
         return Outcome(
             policy=self._policy,
-            hit_rate=1 - computed / self._tokens if self._tokens else 0.0,
+            hit_rate=1 - computed / tokens if tokens else 0.0,
             computed=computed,
             imbalance=max(self._computed) * len(self._computed) / computed if computed else 1.0,
-            item_hit_rate=self._item_hits / self._num_items if self._num_items else 0.0,
+            items_in_blocks=self._in_blocks,
+            items_in_encoder=self._in_encoder,
+            items_encoded=self._encoded,
+            too_large=self._too_large,
+            over_time=self._timeline.bins,
         )
 
     def _least_loaded(self) -> int:
         return min(range(len(self._computed)), key=self._computed.__getitem__)
 
     def _by_text(self, request: TracedRequest) -> int:
-        sent = [self._texts[chunk] for chunk in request.chunks if chunk in self._texts]
-        if len(sent) < _WORTH_FOLLOWING * len(request.chunks) or not sent:
+        sent = [self._texts[chunk] for chunk in request.text if chunk in self._texts]
+        if len(sent) <= _WORTH_FOLLOWING_TEXT * len(request.text):
             return self._least_loaded()
         return sent[-1]
 
-    def _by_blocks(self, caches: Sequence[BlockCache], hashes: Hashes) -> int:
-        looked_up = hashes.tolist()
-        held = [cache.num_held(looked_up) for cache in caches]
+    def _remember(self, text: Sequence[int], worker: int) -> None:
+        for chunk in text:
+            self._texts[chunk] = worker
+            self._texts.move_to_end(chunk)
+        while len(self._texts) > _MOST_TEXTS:
+            self._texts.popitem(last=False)
+
+    def _by_blocks(self, caches: Sequence[BlockCache], hashes: Sequence[int]) -> int:
+        held = [cache.num_held(hashes) for cache in caches]
         most = max(held)
         if not most or most < _WORTH_FOLLOWING * len(hashes):
             return self._least_loaded()
-        best = [worker for worker, count in enumerate(held) if count == most]
+        best = [worker for worker, blocks in enumerate(held) if blocks == most]
         return min(best, key=self._computed.__getitem__)
-
-
-def hit_rates(
-    requests: Iterable[TracedRequest], capacities: Sequence[int], block_size: int
-) -> list[tuple[int, float]]:
-    """The hit rate of one worker that gets all requests, by the size of its cache in blocks."""
-    fleets = [Fleet(Policy.ROUND_ROBIN, 1, capacity, block_size) for capacity in capacities]
-    for request in requests:
-        for fleet in fleets:
-            fleet.serve(request)
-    rates = [fleet.outcome().hit_rate for fleet in fleets]
-    return list(zip(capacities, rates, strict=True))

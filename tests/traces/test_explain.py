@@ -6,6 +6,7 @@ import base64
 import copy
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,40 @@ def test_nothing_keeps_equal_requests_and_later_turns_apart(qwen: Normalizer) ->
         assert found.shared_blocks == min(found.first.num_blocks, found.second.num_blocks)
 
 
+def test_a_generation_prompt_that_is_not_written_later(directory: Path, tmp_path: Path) -> None:
+    template = json.loads((directory / "tokenizer_config.json").read_text())
+    end = template["chat_template"].rindex("{%")  # of the generation prompt
+    chat = template["chat_template"]
+    template["chat_template"] = f"{chat[:end]}<think>{LONG}</think>{chat[end:]}"
+    thinking = tmp_path / "thinking"
+    shutil.copytree(directory, thinking)
+    (thinking / "tokenizer_config.json").write_text(json.dumps(template))
+    model = Normalizer.from_pretrained(thinking, model_id="org/qwen")
+    earlier = FIRST._replace(messages=MESSAGES[:2])
+    assert explained(model, earlier, FIRST).cause is Cause.GENERATION_PROMPT
+
+
+def test_lost_tokens_are_those_behind_the_change(qwen: Normalizer) -> None:
+    """Of another system prompt only what follows is lost; of a salt, everything."""
+    salted = explained(qwen, FIRST, FIRST._replace(cache_salt="tenant-2"))
+    assert salted.lost_tokens == 16 * salted.lost_blocks == 16 * salted.second.num_blocks
+    replaced = edited(lambda m: m[0].update(content="Something else. " * 40))
+    found = explained(qwen, FIRST, replaced)
+    old, new = (qwen.answer(request).token_ids.tolist() for request in (FIRST, replaced))
+    same = next(n for n in range(len(new)) if old[-1 - n] != new[-1 - n])
+    in_blocks = 16 * (found.shared_blocks + found.lost_blocks)
+    assert 0 < found.lost_tokens == in_blocks - (len(old) - same) < 16 * found.lost_blocks
+
+
+def test_another_picture_of_one_size_is_not_lost_itself(qwen: Normalizer) -> None:
+    lost = {
+        name: explained(qwen, FIRST, PLANTED[name][0]).lost_tokens
+        for name in ("another image", "encoded again")
+    }
+    (image,) = qwen.answer(FIRST).placeholders
+    assert 0 < lost["encoded again"] - lost["another image"] <= image.length + 15
+
+
 def test_the_first_difference_is_shown_in_context(qwen: Normalizer) -> None:
     found = explained(qwen, FIRST, with_system("10:41", "10:42"))
     assert found.first.before == found.second.before
@@ -175,8 +210,25 @@ def test_the_command_finds_the_nearest_request_of_a_trace(
     found = json.loads(capsys.readouterr().out)
     assert (status, found["cause"]) == (3, "message_edited")
     assert found["first"]["after"].startswith("One")
-    assert main(["explain", model, f"{trace}:near", f"{trace}:near"]) == 0
+    assert main(["explain", model, f"{trace}:near", f"{trace}#2"]) == 0
     assert "blocks shared" in capsys.readouterr().out
+
+
+def test_lines_of_a_trace_without_an_exact_answer_are_left_out_and_counted(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = tmp_path / "later.jsonl"
+    later.write_text(json.dumps({"prompt": LONG + "b"}))
+    bad = "nonsense\n" + json.dumps({"prompt": ""}) + "\n"
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(bad + json.dumps({"prompt": LONG + "a"}))
+    assert main(["explain", str(directory), str(trace), str(later)]) == 0
+    shown = capsys.readouterr()
+    assert " blocks shared" in shown.out
+    assert "invalid_request 1, empty_prompt 1" in shown.err
+    trace.write_text(bad)
+    assert main(["explain", str(directory), str(trace), str(later)]) == 1
+    assert "has an exact answer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -186,6 +238,7 @@ def test_the_command_finds_the_nearest_request_of_a_trace(
         ("", "{}", "has no request"),
         ('{"prompt": "x"}\nnonsense\n', "{}", "line 2: the line is not JSON"),
         ('{"prompts": "x"}\n', "{}", "did you mean 'prompt'"),
+        ('{"prompt": "x"}\n', "{}#2", "has no line 2"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_bad_usage(

@@ -1,0 +1,188 @@
+"""A trace, from its lines to what can be said of it."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from mmroute.normalizer import Normalizer
+from mmroute.traces.losses import Loss, losses_by_cause
+from mmroute.traces.requests import Chunk
+from mmroute.traces.reuse import ReuseCurve
+from mmroute.traces.simulation import Fleet, FleetSize, Outcome, Policy
+from mmroute.traces.sources import numbered_lines
+from mmroute.traces.suspects import Suspects
+from mmroute.traces.workers import ChunkFiles, Processes, chunks_of, traced_requests
+
+__all__ = ["Analysis", "Progress", "Reading", "Refused", "analyse", "read_trace"]
+
+Progress: TypeAlias = Callable[[str], None]
+
+_MOST_EXPLAINED: Final = 200  # pairs; both requests of all of them are in memory
+_MOST_LINES: Final = 20
+
+
+@dataclass(slots=True)
+class Refused:
+    """Lines without an exact answer, for one reason.
+
+    Attributes:
+        count: how many.
+        lines: the numbers of the first ones.
+        message: of the first one.
+    """
+
+    count: int = 0
+    lines: list[int] = field(default_factory=list)
+    message: str = ""
+
+
+class Reading:
+    """What is counted while the chunks of a trace come in.
+
+    Args:
+        path: of the trace.
+
+    Attributes:
+        path: of the trace.
+        chunks: the files of those that were counted.
+        requests: lines with an exact answer.
+        refused: the other lines, by reason.
+        items: how many items, by modality.
+        item_tokens: positions that receive features.
+        output_tokens: of the answers, where the trace has them.
+        costs: microseconds of processor time, of each request.
+        largest: blocks of the largest prompt with its answer.
+        has_text: whether routers see text.
+        block_size: tokens in a block; 0 before the first request.
+        curve: the reuse in the trace itself.
+        suspects: pairs of requests that may have lost reuse.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chunks: list[Path] = []
+        self.requests = self.item_tokens = self.output_tokens = self.block_size = 0
+        self.refused: dict[str, Refused] = {}
+        self.items: Counter[str] = Counter()
+        self.costs = array("Q")
+        self.largest = 1
+        self.has_text = False
+        self.curve = ReuseCurve(1)
+        self.suspects = Suspects(1)
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a chunk."""
+        for reason, line, message in chunk.refused:
+            refused = self.refused.setdefault(reason, Refused(message=message))
+            refused.count += 1
+            if len(refused.lines) < _MOST_LINES:
+                refused.lines.append(line)
+        if not self.requests:
+            self.block_size = chunk.block_size
+            self.curve, self.suspects = ReuseCurve(self.block_size), Suspects(self.block_size)
+        self.requests += len(chunk.requests)
+        self.items.update(chunk.items)
+        for request in chunk.requests:
+            self.suspects.add(request, self.curve.add(request))
+            self.item_tokens += sum(item.features for item in request.items)
+            self.output_tokens += request.output_length
+            self.costs.append(request.cost)
+            blocks = -(-(request.num_tokens + request.output_length) // self.block_size)
+            self.largest = max(self.largest, blocks)
+            self.has_text = self.has_text or bool(request.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was found in a trace.
+
+    Attributes:
+        reading: what is in it.
+        fleet: what the simulated workers have.
+        outcomes: of each policy that the trace has enough for.
+        explained: how many suspects were explained.
+        losses: the causes, those that lost most tokens first.
+    """
+
+    reading: Reading
+    fleet: FleetSize
+    outcomes: list[Outcome]
+    explained: int
+    losses: list[Loss]
+
+
+def read_trace(
+    path: Path,
+    files: ChunkFiles,
+    processes: Processes,
+    block_size: int | None,
+    progress: Progress,
+) -> Reading:
+    """Answer the lines of a trace, and count what is in it.
+
+    Args:
+        path: of the trace.
+        files: where its chunks are kept.
+        processes: that answer.
+        block_size: the engine's, in tokens; None for its default.
+        progress: is told what goes on.
+
+    Raises:
+        OSError: the trace cannot be read.
+        ValueError: as `numbered_lines`.
+    """
+    reading = Reading(path)
+    chunks = chunks_of(numbered_lines(path))
+    for chunk_path, chunk in files.read_all(chunks, block_size, processes):
+        reading.chunks.append(chunk_path)
+        reading.add(chunk)
+        progress(f"{reading.requests:,} requests read")
+    return reading
+
+
+def analyse(
+    reading: Reading, fleet: FleetSize, processes: Processes, progress: Progress
+) -> Analysis:
+    """Simulate the routing of a trace that was read, and explain its losses.
+
+    Args:
+        reading: what is in it.
+        fleet: the workers.
+        processes: that simulate and explain.
+        progress: is told what goes on.
+    """
+    policies = _policies(reading)
+    shares = [policies[n :: processes.count] for n in range(processes.count)]
+    tasks = [(share, fleet, reading.chunks) for share in shares]
+    outcomes: list[Outcome] = []
+    progress(f"{reading.requests:,} requests read; routing is simulated")
+    for share in processes.map(_simulate, tasks):
+        outcomes += share
+    outcomes.sort(key=lambda outcome: policies.index(outcome.policy))
+    suspects = reading.suspects.drawn(_MOST_EXPLAINED)
+    progress(f"{len(suspects):,} pairs of requests are explained")
+    losses = losses_by_cause(reading.path, suspects, reading.block_size, processes)
+    return Analysis(reading, fleet, outcomes, len(suspects), losses)
+
+
+def _policies(reading: Reading) -> list[Policy]:
+    """Those that the trace has what they need for."""
+    without = set() if reading.has_text else {Policy.SESSION, Policy.TEXT_PREFIX}
+    without |= set() if reading.items else {Policy.TOKEN_IDS}
+    return [policy for policy in Policy if policy not in without]
+
+
+def _simulate(
+    _: Normalizer | None, task: tuple[list[Policy], FleetSize, Sequence[Path]]
+) -> list[Outcome]:
+    policies, size, chunks = task
+    fleets = [Fleet(policy, size) for policy in policies]
+    for request in traced_requests(chunks):
+        for fleet in fleets:
+            fleet.serve(request)
+    return [fleet.outcome() for fleet in fleets]

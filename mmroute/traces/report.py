@@ -1,0 +1,109 @@
+"""An analysis in plain values, for JSON, and as text for a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.traces.analysis import Analysis, Reading
+from mmroute.traces.losses import Loss
+from mmroute.traces.reuse import Bin
+from mmroute.traces.suspects import Suspect
+
+__all__ = ["as_dict"]
+
+_PERCENTILES: Final = (50, 99)
+
+
+def as_dict(
+    analysis: Analysis, command: Callable[[Suspect], str], *, show_text: bool
+) -> dict[str, Any]:
+    """The numbers of a report.
+
+    Args:
+        analysis: of a trace.
+        command: gives the command line that explains a pair of requests.
+        show_text: whether what prompts say may be in it; without it, messages about refused lines
+            are left out as well, because they quote.
+    """
+    reading, fleet = analysis.reading, analysis.fleet
+    curve = reading.curve
+    return {
+        "requests": reading.requests,
+        "refused": {
+            reason: {"count": refused.count, "lines": refused.lines}
+            | ({"message": refused.message} if show_text else {})
+            for reason, refused in reading.refused.items()
+        },
+        "tokens": curve.tokens,
+        "output_tokens": reading.output_tokens,
+        "items": dict(reading.items),
+        "item_tokens": reading.item_tokens,
+        "block_size": reading.block_size,
+        "blocks": curve.blocks,
+        "different_blocks": curve.different,
+        "preprocessing_us": _costs(reading),
+        "one_cache": [{"blocks": n, "hit_rate": rate} for n, rate in curve.hit_rates()],
+        "one_cache_over_time": _over_time(curve.timeline.bins),
+        "workers": fleet.workers,
+        "worker_blocks": fleet.blocks,
+        "encoder_tokens": fleet.encoder_tokens,
+        "policies": [
+            dataclasses.asdict(outcome)
+            | {
+                "not_kept": curve.hit_rates()[-1][1] - outcome.hit_rate,
+                "over_time": _over_time(outcome.over_time),
+            }
+            for outcome in analysis.outcomes
+        ],
+        "suspects": len(reading.suspects),
+        "explained": analysis.explained,
+        "losses": [_loss(loss, command(loss.example), show_text) for loss in analysis.losses],
+    }
+
+
+def _costs(reading: Reading) -> dict[str, float] | None:
+    """Of mmroute, for one request; None where nothing was computed."""
+    costs = np.frombuffer(reading.costs, dtype=np.uint64)
+    if not costs.any():
+        return None
+    found = np.percentile(costs, _PERCENTILES)
+    named = {f"p{p}": float(each) for p, each in zip(_PERCENTILES, found, strict=True)}
+    return {"mean": float(costs.mean()), **named}
+
+
+def _over_time(bins: list[Bin]) -> list[dict[str, float | None]]:
+    return [
+        {
+            "timestamp": each.timestamp,
+            "requests": each.requests,
+            "hit_rate": each.cached / max(1, each.tokens),
+        }
+        for each in bins
+    ]
+
+
+def _loss(loss: Loss, command: str, show_text: bool) -> dict[str, Any]:
+    found = loss.explanation
+    example: dict[str, Any] = {
+        "first_line": loss.example.first,
+        "second_line": loss.example.second,
+        "lost_tokens": found.lost_tokens,
+        "text": found.text,
+        "command": command,
+    }
+    if show_text:
+        sides = {
+            "first": dataclasses.asdict(found.first),
+            "second": dataclasses.asdict(found.second),
+        }
+        example |= {"was": found.was, "now": found.now, **sides}
+    return {
+        "cause": loss.cause.value,
+        "tokens": round(loss.tokens),
+        "pairs": round(loss.pairs),
+        "example": example,
+    }

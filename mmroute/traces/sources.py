@@ -1,0 +1,108 @@
+"""The lines of a trace: a file of JSON Lines, or the rows of a Parquet file as such lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.errors import InexactError
+from mmroute.request import Request
+from mmroute.request_lines import json_object, request_of
+
+__all__ = ["numbered_lines", "request_at", "requests_of"]
+
+_PARQUET: Final = ".parquet"
+_ROWS: Final = 256  # that are decoded at once
+# One column has one type, and a message's content is a text or a list: such columns hold JSON.
+_NESTED: Final = (
+    "messages", "tools", "images", "videos", "audios", "chat_template_kwargs",
+    "mm_processor_kwargs", "media_io_kwargs", "lora", "prompt_token_ids", "hash_ids",
+)  # fmt: skip
+
+
+def numbered_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, and their numbers from 1.
+
+    A row of a Parquet file becomes a line. Its fields are the columns; a missing value is a missing
+    field. A text in a column of a nested field, such as ``messages``, is read as JSON.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no Parquet file, though it is named so; or pyarrow is not installed.
+    """
+    if Path(path).suffix == _PARQUET:
+        yield from enumerate(_rows(path), 1)
+        return
+    with Path(path).open("rb") as lines:
+        yield from ((n, line) for n, line in enumerate(lines, 1) if line.strip())
+
+
+def request_at(path: str | Path, line: int) -> Request:
+    """The request of one line.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for number, text in numbered_lines(path):
+        if number == line:
+            return _request(path, number, json_object(text))
+    raise ValueError(f"{path} has no line {line}")
+
+
+def requests_of(path: str | Path, wanted: str | None = None) -> Iterator[Request]:
+    """All requests of a file, or those with an ID.
+
+    Raises:
+        ValueError: a line is no request, or there is none.
+    """
+    found = False
+    for number, line in numbered_lines(path):
+        try:
+            value = json_object(line)
+        except InexactError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        if wanted is None or str(value.get("id")) == wanted:
+            found = True
+            yield _request(path, number, value)
+    if not found:
+        named = "" if wanted is None else f" with id {wanted}"
+        raise ValueError(f"{path} has no request{named}")
+
+
+def _request(path: str | Path, number: int, value: dict[str, Any]) -> Request:
+    try:
+        return request_of(value)
+    except InexactError as error:
+        raise ValueError(f"{path}, line {number}: {error}") from error
+
+
+def _rows(path: str | Path) -> Iterator[bytes]:
+    try:
+        import pyarrow.parquet  # of an extra, and large
+    except ImportError as error:
+        raise ValueError("Parquet files need pyarrow: pip install 'mmroute[parquet]'") from error
+    # Nothing is opened by other means than as a local file.
+    with Path(path).open("rb") as file, pyarrow.parquet.ParquetFile(file) as table:
+        for batch in table.iter_batches(batch_size=_ROWS):
+            yield from map(_line, batch.to_pylist())
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    fields = _without_missing(row)
+    for name in _NESTED:
+        if isinstance(fields.get(name), str):
+            with contextlib.suppress(ValueError, RecursionError):  # the request is refused then
+                fields[name] = json.loads(fields[name])
+    return json.dumps(fields, default=str).encode()
+
+
+def _without_missing(value: Any) -> Any:
+    """Arrow gives each struct all the fields that any struct of its column has."""
+    if isinstance(value, dict):
+        return {n: _without_missing(each) for n, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return list(map(_without_missing, value))
+    return value

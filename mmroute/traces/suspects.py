@@ -1,0 +1,102 @@
+"""Requests of a trace that hold what an earlier one holds, and do not find its blocks."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mmroute.traces.requests import TracedRequest, num_same
+
+__all__ = ["Suspect", "Suspects"]
+
+_MOST_BLOCKS: Final = 1 << 19  # of the requests that are remembered
+_MOST_PIECES: Final = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Two requests that may have lost reuse.
+
+    Attributes:
+        first: line of the earlier one.
+        second: line of the later one.
+        stands_for: how many such pairs this one stands for, where not all are explained.
+    """
+
+    first: int
+    second: int
+    stands_for: float
+
+
+class Suspects:
+    """Finds pairs of requests that share text or items, and fewer blocks than they could.
+
+    The earlier one is the request that last had most of the later one's sentences, items and
+    tools. About as many blocks are lost as belong to what both have behind their first difference.
+
+    Args:
+        block_size: tokens in a block.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._recent: OrderedDict[int, TracedRequest] = OrderedDict()
+        self._num_blocks = 0
+        self._last_with: dict[int, int] = {}  # by piece, the line
+        self._pairs: list[tuple[int, int, int]] = []  # first, second, blocks
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def add(self, request: TracedRequest, found: int) -> None:
+        """Look at a request of which so many blocks are found in the largest cache."""
+        if not request.pieces:
+            return
+        votes: Counter[int] = Counter()
+        for piece in request.pieces:
+            votes[self._last_with.get(piece.key, 0)] += piece.tokens
+        known = [line for line in votes if line in self._recent]
+        if known:
+            line = max(known, key=votes.__getitem__)
+            lost = self._shareable(self._recent[line], request) - found
+            if lost > 0:
+                self._pairs.append((line, request.line, lost))
+        self._remember(request)
+
+    def drawn(self, most: int) -> list[Suspect]:
+        """All pairs, or a part of them, drawn by the blocks they may have lost."""
+        if len(self._pairs) <= most:
+            return [Suspect(first, second, 1) for first, second, _ in self._pairs]
+        blocks = np.array([lost for _, _, lost in self._pairs], dtype=np.int64)
+        reached = blocks.cumsum()
+        step = reached[-1] / most
+        drawn = Counter(np.searchsorted(reached, (np.arange(most) + 0.5) * step).tolist())
+        return [
+            Suspect(*self._pairs[at][:2], stands_for=times * step / float(blocks[at]))
+            for at, times in drawn.items()
+        ]
+
+    def _shareable(self, earlier: TracedRequest, request: TracedRequest) -> int:
+        """About how many blocks the two could share."""
+        keys = [[piece.key for piece in each.pieces] for each in (earlier, request)]
+        same = num_same(*keys)
+        if same == min(map(len, keys)):  # one begins as the other one ends
+            return min(len(earlier.hashes), len(request.hashes))
+        behind = set(keys[0][same:])
+        tokens = sum(piece.tokens for piece in request.pieces[same:] if piece.key in behind)
+        return num_same(earlier.hashes, request.hashes) + tokens // self._block_size
+
+    def _remember(self, request: TracedRequest) -> None:
+        self._recent[request.line] = request
+        self._num_blocks += len(request.hashes)
+        while self._num_blocks > _MOST_BLOCKS:
+            _, oldest = self._recent.popitem(last=False)
+            self._num_blocks -= len(oldest.hashes)
+        for piece in request.pieces:
+            self._last_with[piece.key] = request.line
+        if len(self._last_with) > _MOST_PIECES:
+            known = self._recent
+            self._last_with = {k: line for k, line in self._last_with.items() if line in known}
