@@ -32,7 +32,7 @@ HOUR = 3600.0
 class Parameters:
     """What a trace is made by. The same parameters give the same trace."""
 
-    requests: int = 1000
+    requests: int = 500
     rate: float = 0.2  # conversations that begin, a second
     turns: float = 4.0  # of a conversation, on average
     pause: float = 30.0  # seconds between two turns, on average

@@ -76,9 +76,8 @@ def add_trace(commands: Commands) -> None:
         "--encoder-cache",
         metavar="N",
         type=positive,
-        default=8192,
-        help="features that each worker's encoder cache holds: vLLM's max_num_batched_tokens "
-        "(default: %(default)s, vLLM's own on large GPUs)",
+        help="features that each worker's encoder cache holds (default: what the engine's is sure "
+        "to hold; --engine-args with max_num_batched_tokens say more)",
     )
     parser.add_argument(
         "--processes",
@@ -139,7 +138,8 @@ def _report(
         workers=arguments.workers,
         blocks=arguments.blocks or max(reading.largest, share),
         block_size=reading.block_size,
-        encoder_tokens=arguments.encoder_cache,
+        encoder_tokens=arguments.encoder_cache
+        or (normalizer.model.encoder_cache if normalizer else 0),
     )
     analysis = analyse(reading, fleet, processes, _progress)
     if sys.stderr.isatty():
@@ -193,8 +193,9 @@ def _print(report: dict[str, Any]) -> None:
     costs = report["preprocessing_us"]
     if costs:
         print(
-            f"mmroute took {costs['mean']:,.0f} us for a request "
-            f"(half below {costs['p50']:,.0f}, 99 of 100 below {costs['p99']:,.0f})"
+            f"mmroute: {costs['mean']:,.0f} us of processor time for a request (half below "
+            f"{costs['p50']:,.0f}, 99 of 100 below {costs['p99']:,.0f})",
+            file=sys.stderr,
         )
     print("\none worker, by the size of its cache")
     curve = [(f"  {e['blocks']:,}", f"{e['hit_rate']:.1%}") for e in report["one_cache"]]
