@@ -24,8 +24,9 @@ from mmroute.server.derender_protocol import (
 from mmroute.server.errors import ApiError, bad_request, of_reason, require
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
 from mmroute.server.loading import LoadedModel
-from mmroute.server.output_text import Ending, Window, continued, output_text
+from mmroute.server.output_text import LONGEST_SEED, Ending, Window, continued, output_text
 from mmroute.server.protocol import RenderRequest
+from mmroute.server.routings import MAX_TOKEN_ID
 from mmroute.tokenizers import Tokenizer
 
 __all__ = ["derender_chat", "derender_completion"]
@@ -167,8 +168,7 @@ def _texts(
     prompt: Sequence[int] | None,
     asked: RenderRequest | None,
 ) -> _Decoded:
-    _check_length(loaded, "prompt_token_ids", prompt)
-    seed = (response.prompt_token_ids if prompt is None else prompt) or ()
+    seed = _seed(loaded, response, prompt)
     skip = _skips_special_tokens(loaded, asked, in_parts=False)
     for choice in response.choices:
         _check_length(loaded, "token_ids", choice.token_ids)
@@ -201,10 +201,9 @@ def _continued(
     )
     require(asked is None or not asked.stop, _NO_STOP_STRINGS)
     require(len(chunk.choices) <= 1, f"at most one choice per chunk (got {len(chunk.choices)}).")
-    _check_length(loaded, "prompt_token_ids", prompt)
+    seed = _seed(loaded, chunk, prompt)
     skip = _skips_special_tokens(loaded, asked, in_parts=True)
     if request.stream_state is None:
-        seed = (chunk.prompt_token_ids if prompt is None else prompt) or ()
         window = Window.behind(tokenizer, seed, skip=skip)
     else:
         window = _window(tokenizer, state)
@@ -218,6 +217,18 @@ def _continued(
         yield choice, text, reason
     state.prev_tokens = [tokenizer.token(token_id) or "" for token_id in window.ids]
     state.prefix_offset, state.read_offset = 0, window.read
+
+
+def _seed(
+    loaded: LoadedModel,
+    response: GenerateTokensResponse | GenerateTokensStreamResponse,
+    prompt: Sequence[int] | None,
+) -> Sequence[int]:
+    """The end of the prompt, behind which an answer is decoded."""
+    _check_length(loaded, "prompt_token_ids", prompt)
+    seed = ((response.prompt_token_ids if prompt is None else prompt) or ())[-LONGEST_SEED:]
+    require(max(seed, default=0) <= MAX_TOKEN_ID, "number too large to fit in target type")
+    return seed
 
 
 def _window(tokenizer: Tokenizer, state: DerenderStreamState) -> Window:

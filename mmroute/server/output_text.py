@@ -12,8 +12,18 @@ from typing import Any, Final, NamedTuple
 from mmroute.decode import DecodeStream, StopConditions, StopSequenceDecoder, StopString
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Ending", "OutputRules", "Window", "continued", "output_rules", "output_text"]
+__all__ = [
+    "LONGEST_SEED",
+    "Ending",
+    "OutputRules",
+    "Window",
+    "continued",
+    "output_rules",
+    "output_text",
+]
 
+LONGEST_SEED: Final = 7
+"""So many IDs of a prompt are looked at."""
 _WINDOW: Final = 5
 _PARSERS: Final = frozenset({"--reasoning-parser", "--tool-call-parser"})
 
@@ -121,7 +131,7 @@ def output_text(
         rules: of the model.
         ids: all of the answer's.
         ending: of the answer.
-        prompt: its token IDs, or their end; without them a first space may be missing.
+        prompt: the end of its token IDs; without them a first space may be missing.
         skip_special_tokens: give special tokens no text.
     """
     ids, reason = ending.without_stop_token(ids, rules)
@@ -136,7 +146,7 @@ def output_text(
         prompt_token_ids=prompt,
         skip_special_tokens=skip_special_tokens,
     )
-    found = decoder.process_tokens(ids)
+    found = decoder.process_tokens(min(token_id, tokenizer.vocab_size) for token_id in ids)
     if not found.stopped:
         decoder.flush("drop")
     return decoder.text, found.matched if found.stopped else reason
@@ -157,7 +167,7 @@ class Window(NamedTuple):
     def behind(cls, tokenizer: Tokenizer, prompt: Sequence[int], *, skip: bool) -> Window:
         """The window before the first token of an answer."""
         hidden = set(tokenizer.special_tokens.values()) if skip else set[int]()
-        ids = [token_id for token_id in prompt[-_WINDOW - 2 :] if token_id not in hidden]
+        ids = [token_id for token_id in prompt if token_id not in hidden]
         return cls(ids[-_WINDOW:], len(ids[-_WINDOW:]))
 
 
@@ -173,8 +183,8 @@ def continued(
     for token_id in ids:
         if token_id in hidden:
             continue
-        held.append(token_id)
-        if text := stream.step(token_id):
+        held.append(min(token_id, tokenizer.vocab_size))  # which has no text, as all above it
+        if text := stream.step(held[-1]):
             texts.append(text)
             given, held = held, []
     return "".join(texts), Window(given + held, len(given))

@@ -22,6 +22,7 @@ from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, To
 from mmroute.server.truncation import Truncation
 
 __all__ = [
+    "MAX_TOKEN_ID",
     "ChatRequest",
     "Prompt",
     "chat_offsets",
@@ -41,7 +42,7 @@ Prompt: TypeAlias = str | list[int]
 Offsets: TypeAlias = list[tuple[int, int]]
 """Start and end of each token, in characters."""
 
-_MAX_ID: Final = 2**32 - 1
+MAX_TOKEN_ID: Final = 2**32 - 1
 
 
 def route_chat(
@@ -112,7 +113,7 @@ def route_prompt(
     if len(ids) > loaded.max_model_len:
         message = f"{len(ids)} tokens do not fit the context of {loaded.max_model_len}"
         raise of_reason(Reason.PROMPT_TOO_LONG, message, model=loaded.name)
-    if max(ids) > _MAX_ID:
+    if max(ids) > MAX_TOKEN_ID:
         message = f"{quoted(max(ids))} is no token ID of any model"
         raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
     return Routing(
@@ -141,7 +142,7 @@ def decoded(loaded: LoadedModel, ids: Sequence[int]) -> str:
     Raises:
         ApiError: 400: no token ID of any model.
     """
-    if ids and max(ids) > _MAX_ID:
+    if ids and max(ids) > MAX_TOKEN_ID:
         raise bad_request("number too large to fit in target type")
     tokenizer = loaded.model.tokenizer
     return tokenizer.decode([token_id for token_id in ids if token_id <= tokenizer.max_token_id])
