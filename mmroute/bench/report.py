@@ -205,7 +205,6 @@ def plot(bench: Bench, path: Path) -> None:
     axes.set_xlabel("microseconds, medians")
     axes.set_title(f"{Path(bench.model).name}: one request by stage")
     axes.invert_yaxis()
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    figure.savefig(path, bbox_inches="tight")  # the legend stands beside the axes
     pyplot.close(figure)

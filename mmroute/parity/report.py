@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from mmroute.parity.comparison import Finding, Verdict
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
+    "MEANINGS",
     "Report",
     "as_json",
     "as_lines",
@@ -26,13 +28,22 @@ __all__ = [
 _AROUND: Final = 6  # token IDs shown before and after the first difference
 _SHOWN_CASES: Final = 3  # of each cause
 _LONGEST_TEXT: Final = 60
-_LEGEND: Final = (
-    "EQUAL      the same token IDs, and the same ranges, identities, extra keys and block hashes",
-    "           where the oracle tells them; or both refuse",
-    "SILENT     mmroute's answer is exact, and another than the oracle's",
-    "UNNEEDED   the oracle answers, and mmroute does not",
-    "UNDECIDED  the oracle cannot tell; parity needs no less equal answers than undecided ones",
-)
+MEANINGS: Final[Mapping[Verdict, str]] = {
+    Verdict.EQUAL: "the same token IDs, and the same ranges, identities, extra keys and block "
+    "hashes where the oracle tells them; or both refuse",
+    Verdict.SILENT: "mmroute's answer is exact, and another than the oracle's",
+    Verdict.UNNEEDED: "the oracle answers, and mmroute does not",
+    Verdict.UNDECIDED: "the oracle cannot tell; parity needs no less equal answers than undecided "
+    "ones",
+}
+"""What each verdict means."""
+_LEGEND: Final = [
+    line
+    for verdict, meaning in MEANINGS.items()
+    for line in textwrap.wrap(
+        f"{verdict.upper():9}  {meaning}", 99, subsequent_indent=" " * 11, break_long_words=False
+    )
+]
 
 
 @dataclass(frozen=True, slots=True)
