@@ -318,10 +318,12 @@ def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None
     if type(items) is not list and not isinstance(items, Sequence):
         raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {type(items).__name__}")
     for index, item in enumerate(items):
-        if type(item) is ImageSize is kinds[0] and item.uuid is None:
+        if type(item) is ImageSize is kinds[0]:  # the commonest item, at the least cost
             width, height = item.width, item.height
             if type(width) is type(height) is int and 0 < width < _INT64 and 0 < height < _INT64:
-                continue  # the commonest item, at the least cost
+                if item.uuid is not None:
+                    checked_uuid(item.uuid)
+                continue
         if not isinstance(item, kinds):
             raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {quoted(item)}")
         _check_numbers(item.size)

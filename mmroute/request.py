@@ -145,8 +145,8 @@ class Request(NamedTuple):
         Raises:
             InexactError: `invalid_request`, naming the field.
         """
-        given = (self.messages, self.prompt, self.prompt_token_ids)
-        if sum([prompt is not None for prompt in given]) != 1:
+        chat, text, ids = self.messages, self.prompt, self.prompt_token_ids
+        if (chat is not None) + (text is not None) + (ids is not None) != 1:
             raise invalid("give exactly one of messages, prompt and prompt_token_ids")
         if self.images is not _NO_ITEMS:
             check_items("images", self.images, (ImageSize, ImageFile))

@@ -19,6 +19,7 @@ from mmroute.items import (
 )
 
 if TYPE_CHECKING:
+    from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model.resolved import ResolvedModel
     from mmroute.placement import PlaceholderRange
@@ -55,20 +56,23 @@ def identities_of(
         if model.media[modality].identity is IdentityForm.VISION_CHUNK:
             _check_all_or_none_named(modality, listed)
     waiting = {modality: iter(listed) for modality, listed in items.items()}
-    overrides = {modality: request.overrides_of(modality) for modality in items}
+    overrides: dict[Modality, Overrides] = {}
     first_of: dict[str, Item] = {}
     found: list[Identity | None] = []
     for placed in placeholders:
-        item = next(waiting[placed.modality])
+        modality = placed.modality
+        item = next(waiting[modality])
         if type(item) is ImageSize and item.uuid is None:
             found.append(None)  # the commonest item, at the least cost
             continue
+        if modality not in overrides:
+            overrides[modality] = request.overrides_of(modality)
         identity = model.engine.identify(
             item,
-            overrides=overrides[placed.modality],
+            overrides=overrides[modality],
             frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
             model_id=model.model_id,
-            form=model.media[placed.modality].identity,
+            form=model.media[modality].identity,
         )
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:

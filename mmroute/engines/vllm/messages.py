@@ -37,6 +37,9 @@ _PART_KEYS: Final = frozenset({
 # Where other APIs put the content of a part of type "image", "video" or "audio".
 _CONTENT_KEYS: Final = frozenset({"source", "url", *_MODALITIES})
 _PLAIN: Final = frozenset(Modality)
+# Where a part has its link, by its type: as the type says, or as its keys do beside a uuid.
+_URL_KEY: Final = {kind: f"{modality}_url" for kind, modality in _MODALITIES.items()}
+_URL_TYPES: Final = frozenset(_URL_KEY.values())
 _A: Final = {"image_url": "an image_url", "video_url": "a video_url", "audio_url": "an audio_url"}
 _TELLING_KEYS: Final = (
     "image_url", "audio_url", "input_audio", "video_url", *OTHER_MEDIA, "tool_reference",
@@ -167,7 +170,7 @@ def _placed(
 def _url(part: Mapping[str, Any], kind: str) -> str | None:
     if kind == "input_audio":
         return _input_audio(part.get("input_audio"))
-    link = part.get(f"{_MODALITIES[kind]}_url")
+    link = part.get(_URL_KEY[kind])
     url = link.get("url") if isinstance(link, Mapping) else link
     return url if isinstance(url, str) else None
 
@@ -192,12 +195,13 @@ def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
                 'an input_audio part must hold {"data": "BASE64", "format": "wav"}, found '
                 f"{quoted(part.get(kind))}"
             )
-    elif kind.endswith("_url") and not is_link(_link(part, kind)):
-        raise invalid(
-            f'{_A[kind]} part must hold {{"url": "..."}} with a data: or http(s): URL, found '
-            f"{quoted(part.get(kind))}"
-        )
-    elif not kind.endswith("_url") and part.keys() & _CONTENT_KEYS:
+    elif kind in _URL_TYPES:
+        if not is_link(_link(part, kind)):
+            raise invalid(
+                f'{_A[kind]} part must hold {{"url": "..."}} with a data: or http(s): URL, found '
+                f"{quoted(part.get(kind))}"
+            )
+    elif not _CONTENT_KEYS.isdisjoint(part):
         raise invalid(
             f'a part of type "{kind}" stands for an item of `{kind}s`; one that carries its own is '
             f'{{"type": "{kind}_url", "{kind}_url": {{"url": "data:..."}}}}'
