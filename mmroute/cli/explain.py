@@ -24,6 +24,7 @@ from mmroute.hashing import BlockHashes
 from mmroute.request import Request
 from mmroute.request_lines import json_object, request_of
 from mmroute.traces.explain import Explanation, Side, explain
+from mmroute.traces.page import explanation_page
 from mmroute.traces.requests import comparable_hashes, num_same
 from mmroute.traces.sources import numbered_lines, request_at, requests_of
 
@@ -60,6 +61,7 @@ def add_explain(commands: Commands) -> None:
         metavar="ARGS",
         help="the command line of the engine that answered FIRST, where it is another one",
     )
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the answer as a page")
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -89,10 +91,16 @@ def _explain(arguments: argparse.Namespace) -> int:
         first,
         second,
         normalizer.answer,
-        normalizer.model.tokenizer.decode,
+        normalizer.model.tokenizer,
         first_answer_of=None if arguments.first_engine_args is None else answer_first,
         block_size=arguments.block_size,
     )
+    if arguments.html is not None:
+        try:
+            arguments.html.write_text(explanation_page(found), encoding="utf-8")
+        except OSError as error:
+            print(f"mmroute: {error} (--html)", file=sys.stderr)
+            return EXIT_USAGE
     print(json.dumps(dataclasses.asdict(found)) if arguments.json else _as_text(found))
     return 0 if found.cause is None else _EXIT_APART
 

@@ -29,6 +29,7 @@ from mmroute.cli.common import (
 )
 from mmroute.normalizer import Normalizer
 from mmroute.traces.analysis import analyse, read_trace
+from mmroute.traces.page import trace_page
 from mmroute.traces.report import as_dict
 from mmroute.traces.simulation import FleetSize
 from mmroute.traces.suspects import Suspect
@@ -91,6 +92,7 @@ def add_trace(commands: Commands) -> None:
         metavar="DIR",
         help="keep finished parts there; the same command goes on where one was stopped",
     )
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page")
     parser.add_argument(
         "--show-text",
         action="store_true",
@@ -105,6 +107,9 @@ def _trace(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         try:
             report = _report(arguments, normalizer, stack)
+            if report and arguments.html is not None:
+                page = trace_page(Path(arguments.requests).name, report)
+                arguments.html.write_text(page, encoding="utf-8")
         except BrokenProcessPool:
             hint = "" if arguments.checkpoint else "; with --checkpoint it can go on"
             print(f"mmroute: a process was lost, maybe for want of memory{hint}", file=sys.stderr)

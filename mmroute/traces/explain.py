@@ -7,7 +7,7 @@ back as it was in the first one, and the part that lets the two share more block
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -16,8 +16,10 @@ import numpy as np
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes
+from mmroute.pages.alignment import Alignment, Ranges, aligned
 from mmroute.request import Request
 from mmroute.routing import Routing
+from mmroute.tokenizers import Tokenizer
 from mmroute.traces.changes import Cause, Change, changes
 from mmroute.traces.requests import comparable_hashes, num_same
 
@@ -71,6 +73,7 @@ class Explanation:
         now: the same of the second request.
         first: the request that was there before.
         second: the request that misses.
+        tokens: of both, around the first one that differs.
     """
 
     shared_blocks: int
@@ -84,6 +87,7 @@ class Explanation:
     now: str
     first: Side
     second: Side
+    tokens: Alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ def explain(
     first: Request,
     second: Request,
     answer_of: AnswerOf,
-    decode: Callable[[Sequence[int]], str],
+    tokenizer: Tokenizer,
     *,
     first_answer_of: AnswerOf | None = None,
     block_size: int | None = None,
@@ -114,7 +118,7 @@ def explain(
         first: a request whose blocks a worker has.
         second: a request that is expected to find them.
         answer_of: gives exact answers, such as `Normalizer.answer`.
-        decode: gives the text of token IDs.
+        tokenizer: of the model.
         first_answer_of: the same for `first`, where its engine has other settings.
         block_size: the engine's, in tokens; None for its default.
 
@@ -151,8 +155,9 @@ def explain(
         text=change.text if change else "",
         was=change.was if change else "",
         now=change.now if change else "",
-        first=_side(old, at, decode),
-        second=_side(new, at, decode),
+        first=_side(old, at, tokenizer),
+        second=_side(new, at, tokenizer),
+        tokens=aligned(old.ids, _ranges(old), new.ids, _ranges(new), tokenizer),
     )
 
 
@@ -213,8 +218,13 @@ def _first_difference(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> int 
     return int(differ[0]) if len(differ) else None
 
 
-def _side(answer: _Answer, at: int, decode: Callable[[Sequence[int]], str]) -> Side:
+def _ranges(answer: _Answer) -> Ranges:
+    return [(each.offset, each.length) for each in answer.routing.placeholders]
+
+
+def _side(answer: _Answer, at: int, tokenizer: Tokenizer) -> Side:
     ids = answer.ids
     before = ids[max(0, at - _CONTEXT) : at].tolist()
     after = ids[at : at + _CONTEXT].tolist()
+    decode = tokenizer.decode
     return Side(len(ids), len(answer.hashes), decode(before), decode(after))

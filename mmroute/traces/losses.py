@@ -87,7 +87,7 @@ def _explained(
             first,
             second,
             normalizer.answer,
-            normalizer.model.tokenizer.decode,
+            normalizer.model.tokenizer,
             block_size=block_size,
         )
     except InexactError:  # a link, for example, that is gone meanwhile

@@ -96,11 +96,9 @@ def _loss(loss: Loss, command: str, show_text: bool) -> dict[str, Any]:
         "command": command,
     }
     if show_text:
-        sides = {
-            "first": dataclasses.asdict(found.first),
-            "second": dataclasses.asdict(found.second),
-        }
-        example |= {"was": found.was, "now": found.now, **sides}
+        texts = ("was", "now", "first", "second", "tokens")
+        shown = dataclasses.asdict(found)
+        example |= {name: shown[name] for name in texts}
     return {
         "cause": loss.cause.value,
         "tokens": round(loss.tokens),

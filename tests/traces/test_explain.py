@@ -122,7 +122,7 @@ def qwen(directory: Path) -> Normalizer:
 
 
 def explained(model: Normalizer, first: Request, second: Request, **more: Any) -> Explanation:
-    return explain(first, second, model.answer, model.model.tokenizer.decode, **more)
+    return explain(first, second, model.answer, model.model.tokenizer, **more)
 
 
 @pytest.mark.parametrize(("second", "cause"), PLANTED.values(), ids=PLANTED)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -242,17 +244,43 @@ def test_lost_reuse_is_named_with_an_example_that_can_be_opened(model: str, tmp_
     )
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
-def test_prompts_are_not_in_a_report_unless_asked_for(
-    model: str, form: tuple[str, ...], tmp_path: Path
-) -> None:
-    path = tmp_path / "clock.jsonl"
+def test_prompts_are_not_in_a_report_unless_asked_for(model: str, tmp_path: Path) -> None:
+    path, page = tmp_path / "clock.jsonl", tmp_path / "page.html"
     path.write_text(clock_lines())
-    options = ("trace", str(path), "--model", model, "--model-id", "a", *form)
-    without, shown = run(*options).stdout, run(*options, "--show-text").stdout
-    for text in ("invoice", "10:0", "found str"):
-        assert text not in without
-        assert text in shown
+    options = ("trace", str(path), "--model", model, "--model-id", "a", "--html", str(page))
+    for more in ((), ("--json",)):
+        without = run(*options, *more).stdout + page.read_text()
+        shown = run(*options, *more, "--show-text").stdout
+        for text in ("Read what", "10:0", "found str"):
+            assert text not in without
+            assert text in shown
+            assert text in page.read_text()
+
+
+class _Page(HTMLParser):
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        assert tag not in {"script", "link", "img"}, "the page must need nothing but itself"
+        assert not {"src", "href"} & dict(attributes).keys()
+
+
+def test_a_report_and_an_explanation_are_pages_that_need_nothing(
+    model: str, tmp_path: Path
+) -> None:
+    path, page = tmp_path / "clock.jsonl", tmp_path / "page.html"
+    path.write_text(clock_lines())
+    run("trace", str(path), "--model", model, "--html", str(page))
+    shown = _Page(page)
+    assert shown.tags["svg"] == 4  # curve, routing, over time, losses
+    assert shown.tags["polyline"] == 1 + 3
+    run("explain", model, f"{path}#2", f"{path}#3", "--html", str(page))
+    assert _Page(page).tags["span"] > 20
+    assert "system_prompt" in page.read_text()
 
 
 def test_suspects_are_drawn_by_what_they_may_have_lost() -> None:

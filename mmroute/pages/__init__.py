@@ -1,0 +1,1 @@
+"""What the pages of reports share: their frame, strips of tokens and plots. They load nothing."""

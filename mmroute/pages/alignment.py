@@ -1,0 +1,141 @@
+"""The tokens of two prompts, aligned around their first difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby, zip_longest
+from typing import Final, TypeAlias
+
+from mmroute.geometry import TokenIds
+from mmroute.tokenizers import Tokenizer
+
+__all__ = ["Alignment", "Column", "Ranges", "Run", "aligned"]
+
+Ranges: TypeAlias = Iterable[tuple[int, int]]
+"""Offset and length of each item of a prompt."""
+
+_BEFORE: Final = 3  # columns shown before the first difference
+_COLUMNS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A token that stands so often in a row.
+
+    Attributes:
+        id: the token ID.
+        count: how often.
+        at: the position of the first one.
+        text: of one, decoded alone.
+        kind: `text`, `special` or `item`.
+    """
+
+    id: int
+    count: int
+    at: int
+    text: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What two prompts have at the same place.
+
+    Attributes:
+        ours: of the first one; None for nothing.
+        theirs: of the second one; None for nothing.
+        same: whether it is the same.
+    """
+
+    ours: Run | None
+    theirs: Run | None
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Some tokens of two prompts.
+
+    Attributes:
+        columns: around their first difference, or from the beginning if there is none.
+        first: the column of the first difference; None if there is none.
+        before: tokens in front of the columns.
+        more: whether there are tokens behind them.
+    """
+
+    columns: tuple[Column, ...]
+    first: int | None
+    before: int
+    more: bool
+
+
+def aligned(
+    ours: TokenIds | None,
+    our_items: Ranges,
+    theirs: TokenIds | None,
+    their_items: Ranges,
+    tokenizer: Tokenizer,
+) -> Alignment:
+    """Two prompts, with equal tokens beside each other again behind what one has more.
+
+    Args:
+        ours: token IDs, shape (n,); None for no answer.
+        our_items: where the items stand in them.
+        theirs: the same of the other side.
+        their_items: likewise.
+        tokenizer: of the model.
+    """
+    special = {tokenizer.token_id(text) for text in tokenizer.named_tokens}
+    sides = [_runs(ours, our_items), _runs(theirs, their_items)]
+    pairs = zip_longest(*([run[:2] for run in side] for side in sides))
+    first = next((n for n, (one, other) in enumerate(pairs) if one != other), None)
+    start = max(0, (first or 0) - _BEFORE)
+    shown = [
+        [_run(each, special, tokenizer) for each in side[start : start + _COLUMNS]]
+        for side in sides
+    ]
+    return Alignment(
+        columns=tuple(_columns(*shown)),
+        first=None if first is None else first - start,
+        before=sum(count for _, count, *_ in max(sides, key=len)[:start]),
+        more=max(map(len, sides)) > start + _COLUMNS,
+    )
+
+
+_Tokens: TypeAlias = "tuple[int, int, int, bool]"  # ID, how often, position, whether of an item
+
+
+def _runs(token_ids: TokenIds | None, items: Ranges) -> list[_Tokens]:
+    if token_ids is None:
+        return []
+    inside = {i for offset, length in items for i in range(offset, offset + length)}
+    numbered = enumerate(token_ids.tolist())
+    found = []
+    for (token_id, in_item), run in groupby(numbered, lambda pair: (pair[1], pair[0] in inside)):
+        positions = [position for position, _ in run]
+        found.append((token_id, len(positions), positions[0], in_item))
+    return found
+
+
+def _run(tokens: _Tokens, special: set[int | None], tokenizer: Tokenizer) -> Run:
+    token_id, count, at, in_item = tokens
+    kind = "item" if in_item else "special" if token_id in special else "text"
+    return Run(token_id, count, at, _text(tokenizer, token_id), kind)
+
+
+def _columns(ours: Sequence[Run], theirs: Sequence[Run]) -> Iterator[Column]:
+    ids = [run.id for run in ours], [run.id for run in theirs]
+    matcher = SequenceMatcher(None, *ids, autojunk=False)
+    for _, a, a_end, b, b_end in matcher.get_opcodes():
+        for one, other in zip_longest(ours[a:a_end], theirs[b:b_end]):
+            same = bool(one and other) and (one.id, one.count) == (other.id, other.count)
+            yield Column(one, other, same)
+
+
+def _text(tokenizer: Tokenizer, token_id: int) -> str:
+    try:
+        return tokenizer.decode([token_id])
+    except (ValueError, KeyError, OverflowError, IndexError):  # not an ID of this tokenizer
+        return "?"

@@ -1,0 +1,125 @@
+"""Plots as inline SVG, whose colours are those of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup
+
+__all__ = ["Bar", "Line", "bars", "lines"]
+
+_WIDTH: Final = 480  # units; text of 14 is legible where the page is 400 pixels wide
+_LINES_HEIGHT: Final = 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 26, 12, 44
+_BAR: Final = 30
+_LABELS: Final = 152
+_VALUES: Final = 110
+_TICKS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a plot.
+
+    Attributes:
+        label: in front of it.
+        value: its length, 0 or more.
+        text: behind it.
+    """
+
+    label: str
+    value: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a plot.
+
+    Attributes:
+        label: in the legend.
+        points: x and y, each from 0 to 1.
+    """
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+def bars(title: str, rows: Sequence[Bar]) -> Markup:
+    """Horizontal bars, one below the other, of which the longest fills the plot."""
+    longest = max((row.value for row in rows), default=0) or 1
+    room = _WIDTH - _LABELS - _VALUES
+    parts = []
+    for number, row in enumerate(rows):
+        top, length = number * _BAR, room * row.value / longest
+        parts.append(
+            Markup(
+                '<text x="{}" y="{}" text-anchor="end">{}</text>'
+                '<rect class="bar" x="{}" y="{}" width="{:.1f}" height="{}"/>'
+                '<text x="{:.1f}" y="{}">{}</text>'
+            ).format(
+                _LABELS - 8, top + 20, row.label,
+                _LABELS, top + 5, length, _BAR - 10,
+                _LABELS + length + 6, top + 20, row.text,
+            )
+        )  # fmt: skip
+    return _svg(title, _BAR * len(rows), parts)
+
+
+def lines(
+    title: str,
+    series: Sequence[Line],
+    x_ticks: Sequence[tuple[float, str]],
+    x_label: str,
+    y_label: str,
+) -> Markup:
+    """Lines over one axis; y is a part of a whole, shown as a percentage.
+
+    Args:
+        title: for those who do not see the plot.
+        series: at most three lines.
+        x_ticks: places from 0 to 1, with their labels.
+        x_label: what x is.
+        y_label: what y is.
+    """
+    width, height = _WIDTH - _LEFT - _RIGHT, _LINES_HEIGHT - _TOP - _BOTTOM
+    base = _TOP + height
+    parts = []
+    for tick in range(_TICKS + 1):
+        y = base - height * tick / _TICKS
+        parts.append(
+            Markup(
+                '<path class="grid" d="M{} {:.1f}H{}"/>'
+                '<text x="{}" y="{:.1f}" text-anchor="end">{}%</text>'
+            ).format(_LEFT, y, _WIDTH - _RIGHT, _LEFT - 6, y + 5, 100 * tick // _TICKS)
+        )
+    for at, label in x_ticks:
+        parts.append(
+            Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                _LEFT + at * width, base + 19, label
+            )
+        )
+    for number, line in enumerate(series, 1):
+        path = " ".join(f"{_LEFT + x * width:.1f},{base - y * height:.1f}" for x, y in line.points)
+        parts.append(Markup('<polyline class="line s{}" points="{}"/>').format(number, path))
+    parts.append(
+        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
+            _LEFT + width / 2, _LINES_HEIGHT - 6, x_label
+        )
+    )
+    legend = [
+        Markup('<span class="named"><span class="key s{}"></span>{}</span> ').format(
+            number, line.label
+        )
+        for number, line in enumerate(series, 1)
+    ]
+    caption = Markup("<figcaption>{}: {}</figcaption>").format(y_label, Markup("").join(legend))
+    return _svg(title, _LINES_HEIGHT, parts) + caption
+
+
+def _svg(title: str, height: int, parts: Sequence[Markup]) -> Markup:
+    return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        _WIDTH, height, title, Markup("").join(parts)
+    )

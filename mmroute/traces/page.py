@@ -1,0 +1,188 @@
+"""A trace's report, and one explanation, as pages that need nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+
+from markupsafe import Markup
+
+from mmroute.pages.plots import Bar, Line, bars, lines
+from mmroute.pages.rendering import rendered
+from mmroute.traces.explain import Explanation
+from mmroute.traces.simulation import Policy
+
+__all__ = ["explanation_page", "trace_page"]
+
+_SHOWN: Final = (Policy.BLOCK_HASHES, Policy.ROUND_ROBIN)  # over time, beside one cache
+_UNITS: Final = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000))  # milliseconds
+_MOST_TICKS: Final = 6
+
+_Plot: TypeAlias = "tuple[str, str, Markup, Sequence[str], Sequence[Sequence[str]]]"
+
+
+def explanation_page(found: Explanation) -> str:
+    """An explanation as HTML."""
+    sizes = f"{found.first.num_blocks} and {found.second.num_blocks}"
+    verdict = f"{found.shared_blocks} blocks shared, of {sizes}."
+    if found.block is not None:
+        verdict += f" The first other block is {found.block}"
+        verdict += "." if found.token is None else f", the first other token {found.token}."
+    return rendered(
+        "traces/explanation.html", title="Why a prefix missed", verdict=verdict, found=found
+    )
+
+
+def trace_page(name: str, report: dict[str, Any]) -> str:
+    """A report as HTML.
+
+    Args:
+        name: of the trace.
+        report: as `mmroute.traces.report.as_dict` gives it.
+    """
+    best = max(report["policies"], key=lambda each: each["hit_rate"])
+    verdict = (
+        f"One cache that forgets nothing would hold {report['one_cache'][-1]['hit_rate']:.1%} of "
+        f"the prompt tokens. {report['workers']} workers of {report['worker_blocks']:,} blocks "
+        f"hold {best['hit_rate']:.1%} of them if requests are routed by {best['policy']}."
+    )
+    plots = [_curve(report), _policies(report), _over_time(report)]
+    if any(loss["tokens"] for loss in report["losses"]):
+        plots.append(_losses(report))
+    return rendered(
+        "traces/page.html",
+        title=f"What {name} allows",
+        verdict=verdict,
+        facts=_facts(report),
+        refused=report["refused"],
+        plots=plots,
+        losses=report["losses"],
+    )
+
+
+def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
+    facts = [("requests with an exact answer", f"{report['requests']:,}")]
+    facts.append(("tokens of prompts", f"{report['tokens']:,}"))
+    if report["output_tokens"]:
+        facts.append(("tokens of answers", f"{report['output_tokens']:,}"))
+    facts += [(f"{modality}s", f"{count:,}") for modality, count in report["items"].items()]
+    if report["items"]:
+        facts.append(("tokens of these", f"{report['item_tokens']:,}"))
+    facts.append((f"blocks of {report['block_size']} tokens", f"{report['blocks']:,}"))
+    facts.append(("different blocks", f"{report['different_blocks']:,}"))
+    costs = report["preprocessing_us"]
+    if costs:
+        facts += [
+            ("processor time of mmroute for a request, mean", f"{costs['mean']:,.0f} us"),
+            ("99 of 100 requests below", f"{costs['p99']:,.0f} us"),
+        ]
+    return facts
+
+
+def _curve(report: dict[str, Any]) -> _Plot:
+    sizes = [each["blocks"] for each in report["one_cache"]]
+    first, last = math.log(sizes[0]), math.log(sizes[-1])
+    places = [(math.log(size) - first) / max(1e-9, last - first) for size in sizes]
+    points = [(at, e["hit_rate"]) for at, e in zip(places, report["one_cache"], strict=True)]
+    every = -(-len(sizes) // _MOST_TICKS)
+    ticks = [(at, _short(n)) for at, n in zip(places, sizes, strict=True)][::every]
+    return (
+        "One cache",
+        "One worker gets all requests. The larger its cache, the more it finds again.",
+        lines("hit rate by cache size", [Line("one cache", points)], ticks, "blocks", "Hit rate"),
+        ("blocks", "hit rate"),
+        [(f"{e['blocks']:,}", f"{e['hit_rate']:.1%}") for e in report["one_cache"]],
+    )
+
+
+def _policies(report: dict[str, Any]) -> _Plot:
+    shown = [Bar(e["policy"], e["hit_rate"], f"{e['hit_rate']:.1%}") for e in report["policies"]]
+    rows = [
+        (
+            each["policy"],
+            f"{each['hit_rate']:.1%}",
+            f"{each['not_kept']:.1%}",
+            f"{each['computed']:,}",
+            f"{each['imbalance']:.2f}",
+            f"{each['items_in_blocks']:,}",
+            f"{each['items_in_encoder']:,}",
+            f"{each['items_encoded']:,}",
+        )
+        for each in report["policies"]
+    ]
+    fleet = f"{report['workers']} workers of {report['worker_blocks']:,} blocks"
+    return (
+        "Routing",
+        f"Hit rate of {fleet}, by how a router picks one.",
+        bars("hit rate by routing", shown),
+        ("routing", "hit rate", "not kept", "tokens computed", "busiest worker, of the mean",
+         "items in cached blocks", "in the encoder cache", "encoded"),
+        rows,
+    )  # fmt: skip
+
+
+def _over_time(report: dict[str, Any]) -> _Plot:
+    bins = report["one_cache_over_time"]
+    named = [("one cache", bins)]
+    named += [(e["policy"], e["over_time"]) for e in report["policies"] if e["policy"] in _SHOWN]
+    stamps = [each["timestamp"] for each in bins]
+    timed = None not in stamps and stamps[-1] > stamps[0]
+    if timed:
+        span = stamps[-1] - stamps[0]
+        places = [(stamp - stamps[0]) / span for stamp in stamps]
+        x_label, unit = next((each for each in _UNITS if span >= 2 * each[1]), ("seconds", 1000))
+        ticks = [(n / 4, f"{span / unit * n / 4:.3g}") for n in range(5)]
+    else:
+        places = [n / max(1, len(bins) - 1) for n in range(len(bins))]
+        count = report["requests"]
+        x_label, ticks = "requests", [(n / 4, _short(count * n // 4)) for n in range(5)]
+    series = [
+        Line(name, [(at, each["hit_rate"]) for at, each in zip(places, row, strict=True)])
+        for name, row in named
+    ]
+    reached = accumulate(each["requests"] for each in bins)
+    rows = [
+        (f"{count:,}", *(f"{row[n]['hit_rate']:.1%}" for _, row in named))
+        for n, count in enumerate(reached)
+    ]
+    return (
+        "Reuse over time",
+        "Cached tokens of all tokens, as the trace goes on.",
+        lines("hit rate over time", series, ticks, x_label, "Hit rate"),
+        ("up to request", *(name for name, _ in named)),
+        rows,
+    )
+
+
+def _losses(report: dict[str, Any]) -> _Plot:
+    rows = [
+        (e["cause"], f"{e['tokens']:,}", f"{e['tokens'] / report['tokens']:.1%}", f"{e['pairs']:,}")
+        for e in report["losses"]
+    ]
+    text = (
+        f"{report['suspects']:,} requests share less than they could with an earlier one. Counted "
+        "are tokens that are the same in both behind the part that differs."
+    )
+    if report["explained"] < report["suspects"]:
+        text += (
+            f" {report['explained']:,} were explained, drawn by what they lost; numbers are scaled."
+        )
+    return (
+        "Lost reuse by cause",
+        text,
+        bars(
+            "lost tokens by cause",
+            [Bar(e["cause"], e["tokens"], f"{e['tokens']:,}") for e in report["losses"]],
+        ),
+        ("cause", "lost tokens", "of all", "requests"),
+        rows,
+    )
+
+
+def _short(count: int) -> str:
+    for size, unit in ((1_000_000, "M"), (1000, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
