@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from command_line import run
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from paths import ROOT
 from traces.make_trace import Parameters, make_trace
 
@@ -129,3 +132,27 @@ def test_answers_in_the_readme() -> None:
     shown = [line for block in blocks(README, "json") for line in block.splitlines()]
     assert shown
     assert set(shown) <= known
+
+
+def test_the_picture_has_the_figures_of_the_trace() -> None:
+    picture = (ROOT / "docs" / "request.svg").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+    shares = re.findall(r">([0-9.]+%)<", picture)
+    assert len(shares) == len(set(shares)) == 5
+    assert [share for share in shares if f" {share} " not in page] == []
+
+
+def test_every_dependency_is_explained() -> None:
+    """`docs/dependencies.md` names what is installed, and constraints.txt fixes its version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    fixed = {
+        canonicalize_name(line.partition("==")[0])
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if "==" in line
+    }
+    needed = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}
+    assert needed <= fixed
+    assert [name for name in needed if f"| {name} |" not in page] == []
+    extras = project["optional-dependencies"].keys() - {"test"}
+    assert [extra for extra in extras if f"| `{extra}` |" not in page] == []
