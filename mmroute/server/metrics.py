@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 
 from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
-from mmroute.items import Modality
 from mmroute.server.handling import HandlerResult
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Models
@@ -97,11 +96,6 @@ class Metrics:
             "mmroute_prompt_tokens", "Token IDs of the prompts of a request",
             ["model"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        image_tokens = Histogram(
-            "mmroute_image_tokens", "Image tokens of a request with images",
-            ["model"], buckets=_TOKENS, registry=registry,
-        )  # fmt: skip
-        self._images = Counter("mmroute_images_total", "Images", ["model"], registry=registry)
         item_tokens = Histogram(
             "mmroute_item_tokens", "Tokens of the items of a modality in a request with any",
             ["model", "modality"], buckets=_TOKENS, registry=registry,
@@ -136,7 +130,6 @@ class Metrics:
         self._stages = functools.cache(stages.labels)
         self._routings = functools.cache(routings.labels)
         self._tokens = functools.cache(tokens.labels)
-        self._image_tokens = functools.cache(image_tokens.labels)
         self._item_tokens = functools.cache(item_tokens.labels)
         self._items = functools.cache(items.labels)
 
@@ -168,9 +161,6 @@ class Metrics:
         for modality, (count, tokens) in result.items.items():
             self._items(model, modality.value).inc(count)
             self._item_tokens(model, modality.value).observe(tokens)
-            if modality is Modality.IMAGE:
-                self._images.labels(model).inc(count)
-                self._image_tokens(model).observe(tokens)
 
     def queued(self, seconds: float) -> None:
         """A request has waited for its thread."""

@@ -794,8 +794,7 @@ def test_metrics(models: Models) -> None:
                 (f'mmroute_stage_duration_seconds_count{{{name},stage="{stage}"}}', 1)
                 for stage in ("parse", "render", "encode", "count", "place", "identify", "hash")
             ),
-            (f"mmroute_images_total{{{name}}}", 1),
-            (f"mmroute_image_tokens_sum{{{name}}}", 4),
+            (f'mmroute_item_tokens_sum{{modality="image",{name}}}', 4),
             (f'mmroute_items_total{{modality="image",{name}}}', 1),
             (f"mmroute_prompt_tokens_count{{{name}}}", 1),
             (f'mmroute_request_duration_seconds_count{{route="{CHAT}",status="200"}}', 1),
