@@ -278,7 +278,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
-    from mmroute.server.models import ModelSource  # an extra
+    from mmroute.server.loading import ModelSource  # an extra
 
     if not arguments.models:
         raise _UsageError("no MODEL is given")

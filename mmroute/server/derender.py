@@ -21,20 +21,27 @@ from mmroute.server.derender_protocol import (
     GenerateTokensResponse,
     GenerateTokensStreamResponse,
 )
-from mmroute.server.errors import ApiError, bad_request, of_reason, require
+from mmroute.server.errors import of_reason, require
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
 from mmroute.server.loading import LoadedModel
-from mmroute.server.output_text import LONGEST_SEED, Ending, Window, continued, output_text
-from mmroute.server.protocol import RenderRequest
+from mmroute.server.output_text import (
+    LONGEST_SEED,
+    first_state,
+    next_text,
+    output_text,
+    without_stop_token,
+)
+from mmroute.server.protocol import ChatCompletionRequest, RenderRequest
 from mmroute.server.routings import MAX_TOKEN_ID
-from mmroute.tokenizers import Tokenizer
 
 __all__ = ["derender_chat", "derender_completion"]
 
+_Response: TypeAlias = GenerateTokensResponse | GenerateTokensStreamResponse
 _Stream: TypeAlias = DerenderChatStreamRequest | DerenderCompletionStreamRequest
-_Decoded: TypeAlias = Iterator[tuple[GeneratedChoice, str, int | str | None]]
-"""Answers, or parts of them, each with its text, and what ended it."""
+_Decoded: TypeAlias = Iterator[tuple[GeneratedChoice, str, dict[str, Any]]]
+"""Answers, or parts of them, each with its text, and how it ended."""
 
+_NOTHING_ASKED: Final = ChatCompletionRequest(messages=[])
 _LOGPROB_CONTEXT: Final = 4
 _NO_STOP_STRINGS: Final = (
     "stop strings are not supported by streaming derender because text already sent cannot be "
@@ -49,7 +56,8 @@ def derender_chat(request: DerenderChat, context: HandlerContext) -> HandlerResu
     Raises:
         ApiError: what vLLM refuses, and what is not covered.
     """
-    loaded, asked = context.models.find(request.model), request.chat_request
+    loaded = context.models.find(request.model)
+    asked = request.chat_request or _NOTHING_ASKED
     if loaded.outputs.parser:
         raise of_reason(
             Reason.UNSUPPORTED_ENGINE_SETTING,
@@ -57,56 +65,56 @@ def derender_chat(request: DerenderChat, context: HandlerContext) -> HandlerResu
             "not covered",
             model=loaded.name,
         )
-    if asked is not None and asked.tools and asked.tool_choice != "none":
-        raise _unsupported(loaded, "chat_request.tools", "calls of tools are found by a parser")
-    with_ids = asked is not None and asked.return_token_ids
+    if asked.tools and asked.tool_choice != "none":
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            "chat_request.tools: calls of tools are found by a parser, and parsers are not covered",
+            model=loaded.name,
+        )
     if isinstance(request, DerenderChatStreamRequest):
-        chunk, state = request.generate_chunk, request.stream_state or DerenderStreamState()
-        parts: list[dict[str, Any]] = []
-        for choice, text, reason in _continued(loaded, request, state, asked):
-            role = None if state.role_sent else "assistant"
-            state.role_sent = True
-            delta = {"role": role, "content": text or None, "reasoning": None}
-            parts.append({
-                "index": choice.index, "delta": delta, **_ended(choice, reason),
-                "token_ids": choice.token_ids if with_ids else None, "weight_versions": None,
-            })  # fmt: skip
-        body = {
-            **_head("chat.completion.chunk", chunk, request.model or loaded.name),
-            "choices": parts,
-            "usage": _usage_so_far(request),
-            "system_fingerprint": None,
-            "prompt_token_ids": chunk.prompt_token_ids if with_ids else None,
-            "prompt_text": None,
-            "metrics": chunk.metrics,
-            "kv_transfer_params": None,
-        }
-        return result_of(loaded, {"chunk": body, "stream_state": state.model_dump()})
+        return _part_of_chat(request, asked, loaded)
     response = request.generate_response
     choices = []
-    for choice, text, reason in _texts(loaded, response, request.prompt_token_ids, asked):
+    for choice, text, ended in _texts(loaded, response, request.prompt_token_ids, asked):
         message = {
             "role": "assistant", "content": text, "refusal": None, "annotations": None,
             "audio": None, "function_call": None, "reasoning": None,
         }  # fmt: skip
         choices.append({
-            "index": choice.index, "message": message, **_ended(choice, reason),
-            "token_ids": choice.token_ids if with_ids else None, "routed_experts": None,
-            "weight_versions": None,
-        } | {"finish_reason": choice.finish_reason or "stop"})  # fmt: skip
+            "index": choice.index, "message": message, **ended,
+            "finish_reason": ended["finish_reason"] or "stop",
+            "routed_experts": None, "weight_versions": None,
+        })  # fmt: skip
     return result_of(loaded, {
-        **_head("chat.completion", response, request.model or loaded.name),
-        "choices": choices,
-        "service_tier": None,
-        "system_fingerprint": None,
-        "usage": _usage(request.prompt_tokens or 0, _length(response.choices)),
+        **_head("chat.completion", response, request.model or loaded.name), "choices": choices,
+        "service_tier": None, "system_fingerprint": None,
+        "usage": _usage(request.prompt_tokens or 0, _length([response])),
         "prompt_logprobs": response.prompt_logprobs,
-        "prompt_token_ids": response.prompt_token_ids if with_ids else None,
-        "prompt_text": None,
-        "kv_transfer_params": response.kv_transfer_params,
-        "ec_transfer_params": None,
-        "metrics": response.metrics,
+        "prompt_token_ids": _prompt_ids(response, asked),
+        "prompt_text": None, "kv_transfer_params": response.kv_transfer_params,
+        "ec_transfer_params": None, "metrics": response.metrics,
     })  # fmt: skip
+
+
+def _part_of_chat(
+    request: DerenderChatStreamRequest, asked: RenderRequest, loaded: LoadedModel
+) -> HandlerResult:
+    chunk, state, choices = request.generate_chunk, _state(request, asked, loaded), []
+    for choice, text, ended in _next_texts(loaded, chunk, state, asked):
+        role = None if state.role_sent else "assistant"
+        state.role_sent = True
+        choices.append({
+            "index": choice.index,
+            "delta": {"role": role, "content": text or None, "reasoning": None}, **ended,
+            "weight_versions": None,
+        })  # fmt: skip
+    body = {
+        **_head("chat.completion.chunk", chunk, request.model or loaded.name), "choices": choices,
+        "usage": _usage_so_far(request), "system_fingerprint": None,
+        "prompt_token_ids": _prompt_ids(chunk, asked), "prompt_text": None,
+        "metrics": chunk.metrics, "kv_transfer_params": None,
+    }  # fmt: skip
+    return result_of(loaded, {"chunk": body, "stream_state": state.model_dump()})
 
 
 def derender_completion(request: DerenderCompletion, context: HandlerContext) -> HandlerResult:
@@ -115,115 +123,98 @@ def derender_completion(request: DerenderCompletion, context: HandlerContext) ->
     Raises:
         ApiError: what vLLM refuses, and what is not covered.
     """
-    loaded, asked = context.models.find(request.model), request.completion_request
-    with_ids = asked is not None and asked.return_token_ids
-    choices: list[dict[str, Any]] = []
+    loaded = context.models.find(request.model)
+    asked = request.completion_request or _NOTHING_ASKED
     if isinstance(request, DerenderCompletionStreamRequest):
-        chunk, state = request.generate_chunk, request.stream_state or DerenderStreamState()
-        for choice, text, reason in _continued(loaded, request, state, asked):
-            state.logprob_text_offset += len(text)
-            choices.append({
-                "index": choice.index, "text": text, **_ended(choice, reason),
-                "prompt_token_ids": chunk.prompt_token_ids if with_ids else None,
-                "token_ids": choice.token_ids if with_ids else None, "weight_versions": None,
-            })  # fmt: skip
-        body = {
-            **_head("text_completion", chunk, request.model or loaded.name),
-            "choices": choices,
-            "usage": _usage_so_far(request),
-            "system_fingerprint": None,
-            "metrics": chunk.metrics,
-            "kv_transfer_params": None,
-        }
-        return result_of(loaded, {"chunk": body, "stream_state": state.model_dump()})
-    responses = request.generate_responses
+        return _part_of_completion(request, asked, loaded)
+    responses, choices = request.generate_responses, list[dict[str, Any]]()
     require(responses, "generate_responses must not be empty")
     prompts = request.prompt_token_ids or [None] * len(responses)
     for response, prompt in zip(responses, prompts, strict=True):
-        for choice, text, reason in _texts(loaded, response, prompt, asked):
+        for _, text, ended in _texts(loaded, response, prompt, asked):
             choices.append({
-                "index": len(choices), "text": text, **_ended(choice, reason),
-                "token_ids": choice.token_ids if with_ids else None, "prompt_logprobs": None,
-                "prompt_token_ids": response.prompt_token_ids if with_ids else None,
+                "index": len(choices), "text": text, **ended, "prompt_logprobs": None,
+                "prompt_token_ids": _prompt_ids(response, asked),
                 "routed_experts": None, "weight_versions": None,
             })  # fmt: skip
     first, *others = responses
     same = all(other.kv_transfer_params == first.kv_transfer_params for other in others)
-    completed = sum(_length(response.choices) for response in responses)
     return result_of(loaded, {
-        **_head("text_completion", first, request.model or loaded.name),
-        "choices": choices,
-        "service_tier": None,
-        "system_fingerprint": None,
-        "usage": _usage(sum(request.prompt_tokens or ()), completed),
+        **_head("text_completion", first, request.model or loaded.name), "choices": choices,
+        "service_tier": None, "system_fingerprint": None,
+        "usage": _usage(sum(request.prompt_tokens or ()), _length(responses)),
         "kv_transfer_params": first.kv_transfer_params if same else None,
-        "ec_transfer_params": None,
-        "metrics": None if others else first.metrics,
+        "ec_transfer_params": None, "metrics": None if others else first.metrics,
     })  # fmt: skip
+
+
+def _part_of_completion(
+    request: DerenderCompletionStreamRequest, asked: RenderRequest, loaded: LoadedModel
+) -> HandlerResult:
+    chunk, state, choices = request.generate_chunk, _state(request, asked, loaded), []
+    for choice, text, ended in _next_texts(loaded, chunk, state, asked):
+        ids = ended.pop("token_ids")
+        state.logprob_text_offset += len(text)
+        choices.append({
+            "index": choice.index, "text": text, **ended,
+            "prompt_token_ids": _prompt_ids(chunk, asked), "token_ids": ids,
+            "weight_versions": None,
+        })  # fmt: skip
+    body = {
+        **_head("text_completion", chunk, request.model or loaded.name), "choices": choices,
+        "usage": _usage_so_far(request), "system_fingerprint": None, "metrics": chunk.metrics,
+        "kv_transfer_params": None,
+    }  # fmt: skip
+    return result_of(loaded, {"chunk": body, "stream_state": state.model_dump()})
 
 
 def _texts(
     loaded: LoadedModel,
     response: GenerateTokensResponse,
     prompt: Sequence[int] | None,
-    asked: RenderRequest | None,
+    asked: RenderRequest,
 ) -> _Decoded:
-    seed = _seed(loaded, response, prompt)
     skip = _skips_special_tokens(loaded, asked, in_parts=False)
+    seed = _seed(loaded, response, prompt)
     for choice in response.choices:
-        _check_length(loaded, "token_ids", choice.token_ids)
-        if not choice.token_ids:
-            raise bad_request(f"choice {choice.index} has empty or null token_ids")
-        yield (
-            choice,
-            *output_text(
-                loaded.model.tokenizer,
-                loaded.outputs,
-                choice.token_ids,
-                _ending(loaded, choice, asked),
-                prompt=seed,
-                skip_special_tokens=skip,
-            ),
-        )
+        _check(loaded, choice)
+        require(choice.token_ids, f"choice {choice.index} has empty or null token_ids")
+        text, reason = output_text(
+            loaded.model.tokenizer, loaded.outputs, choice, asked, prompt=seed,
+            skip_special_tokens=skip,
+        )  # fmt: skip
+        yield choice, text, _ended(choice, reason, asked)
 
 
-def _continued(
-    loaded: LoadedModel,
-    request: _Stream,
-    state: DerenderStreamState,
-    asked: RenderRequest | None,
-) -> _Decoded:
-    """The state is changed to the next one."""
-    chunk, prompt, tokenizer = (
-        request.generate_chunk,
-        request.prompt_token_ids,
-        loaded.model.tokenizer,
-    )
-    require(asked is None or not asked.stop, _NO_STOP_STRINGS)
-    require(len(chunk.choices) <= 1, f"at most one choice per chunk (got {len(chunk.choices)}).")
-    seed = _seed(loaded, chunk, prompt)
+def _state(request: _Stream, asked: RenderRequest, loaded: LoadedModel) -> DerenderStreamState:
+    """What the client carries, or what stands for the prompt."""
+    count = len(request.generate_chunk.choices)
+    require(not asked.stop, _NO_STOP_STRINGS)
+    require(count <= 1, f"derender expects at most one choice per chunk (got {count}).")
     skip = _skips_special_tokens(loaded, asked, in_parts=True)
-    if request.stream_state is None:
-        window = Window.behind(tokenizer, seed, skip=skip)
-    else:
-        window = _window(tokenizer, state)
-    for choice in chunk.choices:
-        given = choice.token_ids or []
-        _check_length(loaded, "token_ids", given)
-        ids, reason = _ending(loaded, choice, asked).without_stop_token(given, loaded.outputs)
-        text, window = continued(tokenizer, window, ids, skip=skip)
-        context = [*state.logprob_context_token_ids, *given]
-        state.logprob_context_token_ids = context[-_LOGPROB_CONTEXT:]
-        yield choice, text, reason
-    state.prev_tokens = [tokenizer.token(token_id) or "" for token_id in window.ids]
-    state.prefix_offset, state.read_offset = 0, window.read
+    seed = _seed(loaded, request.generate_chunk, request.prompt_token_ids)
+    return request.stream_state or first_state(
+        loaded.model.tokenizer, seed, skip_special_tokens=skip
+    )
 
 
-def _seed(
+def _next_texts(
     loaded: LoadedModel,
-    response: GenerateTokensResponse | GenerateTokensStreamResponse,
-    prompt: Sequence[int] | None,
-) -> Sequence[int]:
+    chunk: GenerateTokensStreamResponse,
+    state: DerenderStreamState,
+    asked: RenderRequest,
+) -> _Decoded:
+    skip = asked.skip_special_tokens is not False
+    for choice in chunk.choices:
+        _check(loaded, choice)
+        ids, reason = without_stop_token(choice, asked, loaded.outputs)
+        text = next_text(loaded.model.tokenizer, state, ids, skip_special_tokens=skip)
+        context = [*state.logprob_context_token_ids, *(choice.token_ids or ())]
+        state.logprob_context_token_ids = context[-_LOGPROB_CONTEXT:]
+        yield choice, text, _ended(choice, reason, asked)
+
+
+def _seed(loaded: LoadedModel, response: _Response, prompt: Sequence[int] | None) -> Sequence[int]:
     """The end of the prompt, behind which an answer is decoded."""
     _check_length(loaded, "prompt_token_ids", prompt)
     seed = ((response.prompt_token_ids if prompt is None else prompt) or ())[-LONGEST_SEED:]
@@ -231,35 +222,8 @@ def _seed(
     return seed
 
 
-def _window(tokenizer: Tokenizer, state: DerenderStreamState) -> Window:
-    """An empty token is an ID outside the vocabulary, which has no text."""
-    tokens = state.prev_tokens[state.prefix_offset :]
-    ids = [tokenizer.token_id(token) if token else tokenizer.vocab_size for token in tokens]
-    known = [token_id for token_id in ids if token_id is not None]
-    require(len(known) == len(ids), "invalid stream_state: derender failed")
-    return Window(known, max(state.read_offset - state.prefix_offset, 0))
-
-
-def _ending(loaded: LoadedModel, choice: GeneratedChoice, asked: RenderRequest | None) -> Ending:
-    if choice.logprobs is not None and choice.logprobs.get("content") is not None:
-        raise _unsupported(loaded, "logprobs", "the texts of single tokens are not told")
-    if asked is None:
-        return Ending(choice.finish_reason, choice.stop_reason)
-    return Ending(
-        choice.finish_reason,
-        choice.stop_reason,
-        [asked.stop] if isinstance(asked.stop, str) else asked.stop or (),
-        asked.stop_token_ids or (),
-        asked.min_tokens,
-        asked.ignore_eos,
-        asked.include_stop_str_in_output,
-    )
-
-
-def _skips_special_tokens(
-    loaded: LoadedModel, asked: RenderRequest | None, *, in_parts: bool
-) -> bool:
-    skip = asked is None or asked.skip_special_tokens is not False
+def _skips_special_tokens(loaded: LoadedModel, asked: RenderRequest, *, in_parts: bool) -> bool:
+    skip = asked.skip_special_tokens is not False
     if loaded.model.tokenizer.chat_encoder is not None and (in_parts or not skip):
         raise of_reason(
             Reason.UNSUPPORTED_TOKENIZER,
@@ -269,26 +233,40 @@ def _skips_special_tokens(
     return skip
 
 
+def _check(loaded: LoadedModel, choice: GeneratedChoice) -> None:
+    _check_length(loaded, "token_ids", choice.token_ids)
+    if choice.logprobs is not None and choice.logprobs.get("content") is not None:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            "logprobs: the texts of single tokens are not told",
+            model=loaded.name,
+        )
+
+
 def _check_length(loaded: LoadedModel, name: str, ids: Sequence[int] | None) -> None:
     length, limit = len(ids or ()), loaded.max_model_len
     require(length <= limit, f"{name} length ({length}) exceeds max_model_len ({limit}).")
 
 
-def _unsupported(loaded: LoadedModel, field: str, why: str) -> ApiError:
-    return of_reason(Reason.UNSUPPORTED_FIELD, f"{field}: {why}", model=loaded.name)
-
-
-def _head(
-    kind: str, response: GenerateTokensResponse | GenerateTokensStreamResponse, model: str
-) -> dict[str, Any]:
+def _head(kind: str, response: _Response, model: str) -> dict[str, Any]:
     return {"id": response.request_id, "object": kind, "created": int(time.time()), "model": model}
 
 
-def _ended(choice: GeneratedChoice, reason: int | str | None) -> dict[str, Any]:
-    return {"logprobs": None, "finish_reason": choice.finish_reason, "stop_reason": reason}
+def _ended(
+    choice: GeneratedChoice, reason: int | str | None, asked: RenderRequest
+) -> dict[str, Any]:
+    return {
+        "logprobs": None, "finish_reason": choice.finish_reason, "stop_reason": reason,
+        "token_ids": choice.token_ids if asked.return_token_ids else None,
+    }  # fmt: skip
 
 
-def _length(choices: Sequence[GeneratedChoice]) -> int:
+def _prompt_ids(response: _Response, asked: RenderRequest) -> list[int] | None:
+    return response.prompt_token_ids if asked.return_token_ids else None
+
+
+def _length(responses: Sequence[GenerateTokensResponse]) -> int:
+    choices = [choice for response in responses for choice in response.choices]
     return sum(len(choice.token_ids or ()) for choice in choices)
 
 
@@ -301,9 +279,7 @@ def _usage_so_far(request: _Stream) -> dict[str, Any] | None:
 
 def _usage(prompt: int, completion: int) -> dict[str, Any]:
     return {
-        "prompt_tokens": prompt,
-        "total_tokens": prompt + completion,
-        "completion_tokens": completion,
-        "prompt_tokens_details": None,
+        "prompt_tokens": prompt, "total_tokens": prompt + completion,
+        "completion_tokens": completion, "prompt_tokens_details": None,
         "completion_tokens_details": None,
-    }
+    }  # fmt: skip

@@ -26,8 +26,6 @@ from mmroute.stages import Stopwatch
 __all__ = [
     "Change",
     "Entry",
-    "LoadedModel",
-    "ModelSource",
     "ModelStatus",
     "Models",
     "NameTakenError",

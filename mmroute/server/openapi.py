@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,38 +11,14 @@ from pydantic import TypeAdapter
 from mmroute.hash_forms import HashForm
 from mmroute.hashing import Algorithm
 from mmroute.server.admin import AddModelRequest
-from mmroute.server.answers import (
-    DetokenizeResponse,
-    ErrorResponse,
-    GenerateRequest,
-    TokenizeResponse,
-)
-from mmroute.server.derender_protocol import DerenderChat, DerenderCompletion
-from mmroute.server.protocol import (
-    ChatCompletionRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    TokenizeRequest,
-)
+from mmroute.server.answers import ErrorResponse
+from mmroute.server.routes import POSTED
 from mmroute.server.settings import ServerSettings
 
 __all__ = ["openapi"]
 
 _Schema = dict[str, Any]
 _JSON: Final = "application/json"
-# Path -> summary, request, answer.
-_POSTED: Final[Mapping[str, tuple[str, Any, Any]]] = {
-    "/tokenize": ("Token IDs of a text or a chat", TokenizeRequest, TokenizeResponse),
-    "/detokenize": ("The text of token IDs", DetokenizeRequest, DetokenizeResponse),
-    "/v1/chat/completions/render": (
-        "The prompt of a chat", ChatCompletionRequest, GenerateRequest,
-    ),
-    "/v1/completions/render": (
-        "The prompts of a completion", CompletionRequest, list[GenerateRequest],
-    ),
-    "/v1/chat/completions/derender": ("The answers to a chat", DerenderChat, dict[str, Any]),
-    "/v1/completions/derender": ("The answers to prompts", DerenderCompletion, dict[str, Any]),
-}  # fmt: skip
 _READ: Final = {
     "/v1/models": "Every served name",
     "/version": "The version of vLLM that is matched, and of mmroute",
@@ -95,16 +70,16 @@ _NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type
 def openapi(settings: ServerSettings) -> _Schema:
     """The document."""
     types: dict[str, Any] = {"error": ErrorResponse, "add": AddModelRequest}
-    for path, (_, request, answer) in _POSTED.items():
-        types |= {f"{path} request": request, f"{path} answer": answer}
+    for path, posted in POSTED.items():
+        types |= {f"{path} request": posted.request, f"{path} answer": posted.answer}
     schemas, components = TypeAdapter.json_schemas(
         [(name, "validation", TypeAdapter(kind)) for name, kind in types.items()],
         ref_template="#/components/schemas/{model}",
     )
     found = {name: schema for (name, _), schema in schemas.items()}
     paths: _Schema = {path: {"get": _operation(summary)} for path, summary in _READ.items()}
-    for path, (summary, _, _) in _POSTED.items():
-        operation = _operation(summary, found[f"{path} request"], found[f"{path} answer"])
+    for path, posted in POSTED.items():
+        operation = _operation(posted.summary, found[f"{path} request"], found[f"{path} answer"])
         errors = {
             status: {"description": text, "content": _json(found["error"])}
             for status, text in _ERRORS.items()

@@ -5,21 +5,24 @@ Source: vLLM 0.33.0 ``renderers/online_derenderer.py``, and its answers as obser
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mmroute.decode import DecodeStream, StopConditions, StopSequenceDecoder, StopString
+from mmroute.server.derender_protocol import DerenderStreamState, GeneratedChoice
+from mmroute.server.errors import require
+from mmroute.server.protocol import RenderRequest
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
     "LONGEST_SEED",
-    "Ending",
     "OutputRules",
-    "Window",
-    "continued",
+    "first_state",
+    "next_text",
     "output_rules",
     "output_text",
+    "without_stop_token",
 ]
 
 LONGEST_SEED: Final = 7
@@ -71,55 +74,31 @@ def output_rules(
     )  # fmt: skip
 
 
-class Ending(NamedTuple):
-    """How an answer ended, and what its request says about that.
+def without_stop_token(
+    choice: GeneratedChoice, asked: RenderRequest, rules: OutputRules
+) -> tuple[Sequence[int], int | str | None]:
+    """The IDs of an answer, or of a part of one, that have a text; and what ended it.
 
-    Attributes:
-        finish_reason: as the engine reports it.
-        stop_reason: likewise.
-        stop: texts that end an answer.
-        stop_token_ids: likewise.
-        min_tokens: texts end it behind so many tokens only.
-        ignore_eos: the model's own tokens do not end it.
-        visible: what ended it stays.
+    An engine reports no reason for its EOS, and older ones none at all: then the last ID is looked
+    at.
     """
-
-    finish_reason: str | None
-    stop_reason: int | str | None
-    stop: Sequence[str] = ()
-    stop_token_ids: Sequence[int] = ()
-    min_tokens: int = 0
-    ignore_eos: bool = False
-    visible: bool = False
-
-    def without_stop_token(
-        self, ids: Sequence[int], rules: OutputRules
-    ) -> tuple[Sequence[int], int | str | None]:
-        """The IDs that have a text, and what ended the answer.
-
-        An engine reports no reason for its EOS, and older ones none at all: then the last ID is
-        looked at.
-        """
-        reason = self.stop_reason
-        if self.finish_reason != "stop" or isinstance(reason, str) or not ids:
-            return ids, reason
-        last = ids[-1]
-        if reason is None:
-            ends = self.stop_token_ids if self.ignore_eos else {*self.stop_token_ids, *rules.ends}
-            if last == rules.eos and not self.ignore_eos:
-                stopped = True
-            elif stopped := last in ends:
-                reason = last
-        else:
-            stopped = last == reason
-        return ids[:-1] if stopped and not self.visible else ids, reason
+    ids, reason = choice.token_ids or [], choice.stop_reason
+    if choice.finish_reason != "stop" or isinstance(reason, str) or not ids:
+        return ids, reason
+    last, stopped = ids[-1], ids[-1] == reason
+    if reason is None:
+        stopped = last == rules.eos and not asked.ignore_eos
+        ends = {*(asked.stop_token_ids or ()), *(() if asked.ignore_eos else rules.ends)}
+        if not stopped and last in ends:
+            stopped, reason = True, last
+    return ids[:-1] if stopped and not asked.include_stop_str_in_output else ids, reason
 
 
 def output_text(
     tokenizer: Tokenizer,
     rules: OutputRules,
-    ids: Sequence[int],
-    ending: Ending,
+    choice: GeneratedChoice,
+    asked: RenderRequest,
     *,
     prompt: Sequence[int],
     skip_special_tokens: bool,
@@ -129,62 +108,92 @@ def output_text(
     Args:
         tokenizer: of the model.
         rules: of the model.
-        ids: all of the answer's.
-        ending: of the answer.
+        choice: the answer.
+        asked: what it answers.
         prompt: the end of its token IDs; without them a first space may be missing.
         skip_special_tokens: give special tokens no text.
     """
-    ids, reason = ending.without_stop_token(ids, rules)
-    stop: Sequence[str] = ()
-    if ending.finish_reason == "stop" and not isinstance(ending.stop_reason, int):
-        reported = ending.stop_reason
-        stop = ending.stop if reported is None else (reported,)
-    strings = tuple(StopString(text, ending.visible) for text in stop if text)
+    ids, reason = without_stop_token(choice, asked, rules)
+    texts = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+    if choice.finish_reason != "stop" or isinstance(choice.stop_reason, int):
+        texts = []
+    elif choice.stop_reason is not None:
+        texts = [choice.stop_reason]
+    visible = asked.include_stop_str_in_output
+    strings = tuple(StopString(text, visible) for text in texts if text)
     decoder = StopSequenceDecoder(
         tokenizer,
-        StopConditions(strings, min_tokens=max(ending.min_tokens, 0)),
+        StopConditions(strings, min_tokens=max(asked.min_tokens, 0)),
         prompt_token_ids=prompt,
         skip_special_tokens=skip_special_tokens,
     )
-    found = decoder.process_tokens(min(token_id, tokenizer.vocab_size) for token_id in ids)
-    if not found.stopped:
-        decoder.flush("drop")
-    return decoder.text, found.matched if found.stopped else reason
+    found = decoder.process_tokens(_known(tokenizer, ids))
+    if found.stopped:
+        return decoder.text, found.matched
+    decoder.flush("drop")
+    return decoder.text, reason
 
 
-class Window(NamedTuple):
-    """The end of a text that is decoded part by part.
+def next_text(
+    tokenizer: Tokenizer,
+    state: DerenderStreamState,
+    ids: Sequence[int],
+    *,
+    skip_special_tokens: bool,
+) -> str:
+    """The text that more tokens complete. The state is changed to the next one.
 
-    Attributes:
-        ids: tokens whose text was given, and behind them those that make no character yet.
-        read: how many were given.
+    It has the tokens whose text was given last, and behind them those that make no character yet.
+    An empty one is an ID outside the vocabulary.
+
+    Raises:
+        ApiError: 400: a token of the state is none of this vocabulary.
     """
-
-    ids: Sequence[int] = ()
-    read: int = 0
-
-    @classmethod
-    def behind(cls, tokenizer: Tokenizer, prompt: Sequence[int], *, skip: bool) -> Window:
-        """The window before the first token of an answer."""
-        hidden = set(tokenizer.special_tokens.values()) if skip else set[int]()
-        ids = [token_id for token_id in prompt if token_id not in hidden]
-        return cls(ids[-_WINDOW:], len(ids[-_WINDOW:]))
-
-
-def continued(
-    tokenizer: Tokenizer, window: Window, ids: Sequence[int], *, skip: bool
-) -> tuple[str, Window]:
-    """The text that more tokens complete, and the window behind them."""
-    given, held = list(window.ids[: window.read]), list(window.ids[window.read :])
-    hidden = set(tokenizer.special_tokens.values()) if skip else set[int]()
-    stream = DecodeStream(tokenizer, prompt_token_ids=given, skip_special_tokens=skip)
+    tokens = state.prev_tokens[state.prefix_offset :]
+    window = [tokenizer.token_id(token) if token else tokenizer.vocab_size for token in tokens]
+    require(None not in window, "invalid stream_state: derender failed")
+    known = [token_id for token_id in window if token_id is not None]
+    read = max(state.read_offset - state.prefix_offset, 0)
+    given, held = known[:read], known[read:]
+    stream = DecodeStream(
+        tokenizer, prompt_token_ids=given, skip_special_tokens=skip_special_tokens
+    )
     stream.step_batch(held)
     texts = []
-    for token_id in ids:
+    hidden = _hidden(tokenizer, skip_special_tokens=skip_special_tokens)
+    for token_id in _known(tokenizer, ids):
         if token_id in hidden:
             continue
-        held.append(min(token_id, tokenizer.vocab_size))  # which has no text, as all above it
-        if text := stream.step(held[-1]):
+        held.append(token_id)
+        if text := stream.step(token_id):
             texts.append(text)
             given, held = held, []
-    return "".join(texts), Window(given + held, len(given))
+    _show(tokenizer, state, given, held)
+    return "".join(texts)
+
+
+def first_state(
+    tokenizer: Tokenizer, prompt: Sequence[int], *, skip_special_tokens: bool
+) -> DerenderStreamState:
+    """The state before the first token of an answer, behind the end of a prompt."""
+    hidden = _hidden(tokenizer, skip_special_tokens=skip_special_tokens)
+    state = DerenderStreamState()
+    given = [token_id for token_id in _known(tokenizer, prompt) if token_id not in hidden]
+    _show(tokenizer, state, given[-_WINDOW:], [])
+    return state
+
+
+def _show(
+    tokenizer: Tokenizer, state: DerenderStreamState, given: Sequence[int], held: Sequence[int]
+) -> None:
+    state.prev_tokens = [tokenizer.token(token_id) or "" for token_id in (*given, *held)]
+    state.prefix_offset, state.read_offset = 0, len(given)
+
+
+def _known(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:
+    """The same, but that all IDs outside the vocabulary, which have no text, are one."""
+    return [min(token_id, tokenizer.vocab_size) for token_id in ids]
+
+
+def _hidden(tokenizer: Tokenizer, *, skip_special_tokens: bool) -> frozenset[int]:
+    return frozenset(tokenizer.special_tokens.values() if skip_special_tokens else ())

@@ -6,17 +6,15 @@ and ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from mmroute.errors import Reason, quoted
-from mmroute.geometry import TokenIds
 from mmroute.pipeline import rendered_chat, text_prefix
 from mmroute.request import Request
 from mmroute.routing import Routing
-from mmroute.server.errors import bad_request, of_reason
+from mmroute.server.errors import of_reason
 from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, TokenizeChatRequest
 from mmroute.server.truncation import Truncation
@@ -26,14 +24,11 @@ __all__ = [
     "ChatRequest",
     "Prompt",
     "chat_offsets",
-    "decoded",
     "has_template",
     "prompt_offsets",
     "route_beginning",
     "route_chat",
     "route_prompt",
-    "token_ids_of",
-    "token_strings",
 ]
 
 ChatRequest: TypeAlias = ChatCompletionRequest | TokenizeChatRequest
@@ -124,30 +119,6 @@ def route_prompt(
     )
 
 
-def token_ids_of(loaded: LoadedModel, text: str, *, add_special_tokens: bool) -> TokenIds:
-    """The token IDs of a text of any length.
-
-    Raises:
-        ApiError: 400: half of a surrogate pair.
-    """
-    try:
-        return loaded.model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-    except ValueError as error:
-        raise bad_request(str(error)) from None
-
-
-def decoded(loaded: LoadedModel, ids: Sequence[int]) -> str:
-    """The text of token IDs, special tokens included; IDs outside the vocabulary have none.
-
-    Raises:
-        ApiError: 400: no token ID of any model.
-    """
-    if ids and max(ids) > MAX_TOKEN_ID:
-        raise bad_request("number too large to fit in target type")
-    tokenizer = loaded.model.tokenizer
-    return tokenizer.decode([token_id for token_id in ids if token_id <= tokenizer.max_token_id])
-
-
 def prompt_offsets(
     loaded: LoadedModel, request: CompletionRequest, prompt: Prompt
 ) -> Offsets | None:
@@ -164,11 +135,6 @@ def chat_offsets(loaded: LoadedModel, request: ChatRequest) -> Offsets | None:
     if chat.media or not isinstance(text, str):
         return None
     return loaded.model.tokenizer.offsets(text, add_special_tokens=request.add_special_tokens)
-
-
-def token_strings(loaded: LoadedModel, ids: Sequence[int]) -> list[str]:
-    """The vocabulary's own spelling of each token."""
-    return [loaded.model.tokenizer.token(token_id) or "" for token_id in ids]
 
 
 def has_template(loaded: LoadedModel) -> bool:

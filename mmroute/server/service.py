@@ -9,16 +9,14 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity
-from mmroute.server.derender import derender_chat, derender_completion
-from mmroute.server.derender_protocol import DerenderChat, DerenderCompletion
 from mmroute.server.drain import Drain
-from mmroute.server.endpoints import Endpoints, Handler
+from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route
 from mmroute.server.fallback import Fallback
@@ -28,16 +26,8 @@ from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.pages import Pages
-from mmroute.server.protocol import (
-    ChatCompletionRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    TokenizeRequest,
-    UncoveredRequest,
-)
-from mmroute.server.render import refuse_route, render_chat, render_completion
+from mmroute.server.routes import POSTED
 from mmroute.server.settings import AccessLog, ServerSettings
-from mmroute.server.tokenization import detokenize, tokenize
 
 __all__ = ["Service"]
 
@@ -48,16 +38,6 @@ _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 """What vLLM 0.33.0 wants an API key for, and nothing else
 (``entrypoints/serve/middleware/authenticate.py``)."""
 _ADMIN: Final = ("/admin",)
-_POSTED: Final[dict[str, tuple[TypeAdapter[Any], Handler[Any]]]] = {
-    "/v1/chat/completions/render": (TypeAdapter(ChatCompletionRequest), render_chat),
-    "/v1/completions/render": (TypeAdapter(CompletionRequest), render_completion),
-    "/v1/chat/completions/derender": (TypeAdapter(DerenderChat), derender_chat),
-    "/v1/completions/derender": (TypeAdapter(DerenderCompletion), derender_completion),
-    "/v1/messages/render": (TypeAdapter(UncoveredRequest), refuse_route),
-    "/v1/responses/render": (TypeAdapter(UncoveredRequest), refuse_route),
-    "/tokenize": (TypeAdapter(TokenizeRequest), tokenize),
-    "/detokenize": (TypeAdapter(DetokenizeRequest), detokenize),
-}
 
 
 class Service:
@@ -109,9 +89,9 @@ class Service:
             path: {"GET": Route(path, page)} for path, page in pages.by_path().items()
         }
         self._routes["/ping"]["POST"] = self._routes["/ping"]["GET"]  # as vLLM has it
-        for path, (kind, handler) in _POSTED.items():
-            posted = Route(path, self._endpoints.of(kind, handler), takes_body=True)
-            self._routes[path] = {"POST": posted}
+        for path, posted in POSTED.items():
+            answer = self._endpoints.of(TypeAdapter(posted.request), posted.handler)
+            self._routes[path] = {"POST": Route(path, answer, takes_body=True)}
         self._keys: list[tuple[tuple[str, ...], list[bytes]]] = []
         if settings.api_keys:
             self._keys.append((_VLLM_GUARDED, _digests(settings.api_keys)))
@@ -188,7 +168,7 @@ class Service:
         seconds = time.perf_counter() - exchange.began
         route, head, entry = exchange.route.name, exchange.head, exchange.entry
         self.metrics.request(route, status, seconds)
-        if self._tracing is not None and route in _POSTED:
+        if self._tracing is not None and route in POSTED:
             self._tracing.record(head, entry, status, seconds)
         match self.settings.access_log:
             case AccessLog.NONE:

@@ -8,14 +8,10 @@ from __future__ import annotations
 from mmroute.routing import Routing
 from mmroute.server.answers import DetokenizeResponse, TokenizeResponse
 from mmroute.server.chats import exact_chat
-from mmroute.server.errors import bad_request
+from mmroute.server.errors import bad_request, require
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
-from mmroute.server.protocol import (
-    DetokenizeRequest,
-    TokenizeChatRequest,
-    TokenizeRequest,
-)
-from mmroute.server.routings import decoded, token_ids_of, token_strings
+from mmroute.server.protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
+from mmroute.server.routings import MAX_TOKEN_ID
 
 __all__ = ["detokenize", "tokenize"]
 
@@ -32,14 +28,21 @@ def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult
     if isinstance(request, TokenizeChatRequest):
         routing = exact_chat(loaded, request, context.settings, limited=False)
     else:
-        ids = token_ids_of(loaded, request.prompt, add_special_tokens=request.add_special_tokens)
+        try:
+            ids = loaded.model.tokenizer.encode(
+                request.prompt, add_special_tokens=request.add_special_tokens
+            )
+        except ValueError as error:  # half of a surrogate pair
+            raise bad_request(str(error)) from None
         routing = Routing(_token_ids=ids)
-    tokens = routing.token_ids
+    tokens, spelt = routing.token_ids, None
+    if request.return_token_strs:
+        spelt = [loaded.model.tokenizer.token(token_id) or "" for token_id in tokens.tolist()]
     body: TokenizeResponse = {
         "count": len(tokens),
         "max_model_len": loaded.max_model_len,
         "tokens": tokens,
-        "token_strs": token_strings(loaded, tokens.tolist()) if request.return_token_strs else None,
+        "token_strs": spelt,
     }
     return result_of(loaded, body, [routing])
 
@@ -50,6 +53,9 @@ def detokenize(request: DetokenizeRequest, context: HandlerContext) -> HandlerRe
     Raises:
         ApiError: 400, 404.
     """
-    loaded = context.models.find(request.model)
-    body: DetokenizeResponse = {"prompt": decoded(loaded, request.tokens)}
+    loaded, ids = context.models.find(request.model), request.tokens
+    require(max(ids, default=0) <= MAX_TOKEN_ID, "number too large to fit in target type")
+    tokenizer = loaded.model.tokenizer
+    known = [token_id for token_id in ids if token_id <= tokenizer.max_token_id]
+    body: DetokenizeResponse = {"prompt": tokenizer.decode(known)}
     return result_of(loaded, body)

@@ -12,7 +12,7 @@ from scripted_server import ScriptedServer
 from server_helpers import free_port, metric, process, serving
 
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.server.models import ModelSource
+from mmroute.server.loading import ModelSource
 from mmroute.server.settings import InexactPolicy, ServerSettings
 
 pytestmark = pytest.mark.process

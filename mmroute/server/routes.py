@@ -1,0 +1,68 @@
+"""The routes that have a body: what they take, what they answer, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mmroute.server.answers import DetokenizeResponse, GenerateRequest, TokenizeResponse
+from mmroute.server.derender import derender_chat, derender_completion
+from mmroute.server.derender_protocol import DerenderChat, DerenderCompletion
+from mmroute.server.endpoints import Handler
+from mmroute.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+    UncoveredRequest,
+)
+from mmroute.server.render import refuse_route, render_chat, render_completion
+from mmroute.server.tokenization import detokenize, tokenize
+
+__all__ = ["POSTED", "Posted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A route that has a body.
+
+    Attributes:
+        summary: for its readers.
+        request: the type of its body.
+        answer: the type of what is answered.
+        handler: answers a request.
+    """
+
+    summary: str
+    request: Any
+    answer: Any
+    handler: Handler[Any]
+
+
+_REFUSED: Final = Posted(
+    "Not answered: 422, or the fallback's", UncoveredRequest, dict[str, Any], refuse_route
+)
+POSTED: Final[Mapping[str, Posted]] = {
+    "/tokenize": Posted(
+        "Token IDs of a text or a chat", TokenizeRequest, TokenizeResponse, tokenize
+    ),
+    "/detokenize": Posted(
+        "The text of token IDs", DetokenizeRequest, DetokenizeResponse, detokenize
+    ),
+    "/v1/chat/completions/render": Posted(
+        "The prompt of a chat", ChatCompletionRequest, GenerateRequest, render_chat
+    ),
+    "/v1/completions/render": Posted(
+        "The prompts of a completion", CompletionRequest, list[GenerateRequest], render_completion
+    ),
+    "/v1/messages/render": _REFUSED,
+    "/v1/responses/render": _REFUSED,
+    "/v1/chat/completions/derender": Posted(
+        "The answers to a chat", DerenderChat, dict[str, Any], derender_chat
+    ),
+    "/v1/completions/derender": Posted(
+        "The answers to the prompts of a completion", DerenderCompletion, dict[str, Any],
+        derender_completion,
+    ),
+}  # fmt: skip
