@@ -34,6 +34,8 @@ class FastPaths:
         text_cache_bytes: memory for the beginnings of prompts and their token IDs, so that only
             a conversation's new turn is encoded; 0 for none.
         hash_cache_bytes: the same for block hashes.
+        chat_cache_bytes: the same for the messages of chats and their texts, so that only a
+            conversation's new messages are checked and rendered.
         shadow_rate: has no effect; accepted for one more release.
 
     Raises:
@@ -44,6 +46,7 @@ class FastPaths:
     text_cache_bytes: int = 64 * _MEBIBYTE
     hash_cache_bytes: int = 64 * _MEBIBYTE
     shadow_rate: float = 0.0
+    chat_cache_bytes: int = 64 * _MEBIBYTE
 
     def __post_init__(self) -> None:
         known = [choice.value for choice in EncoderChoice]
@@ -52,7 +55,7 @@ class FastPaths:
             raise ValueError(
                 f"encoder must be one of {', '.join(known)}; found {quoted(self.encoder)}{hint}"
             )
-        for name in ("text_cache_bytes", "hash_cache_bytes"):
+        for name in ("text_cache_bytes", "hash_cache_bytes", "chat_cache_bytes"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise ValueError(f"{name} must be a number of bytes or 0, found {quoted(value)}")
@@ -64,7 +67,9 @@ class FastPaths:
             )
 
 
-REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, text_cache_bytes=0, hash_cache_bytes=0)
+REFERENCE_ONLY: Final = FastPaths(
+    EncoderChoice.TOKENIZERS, text_cache_bytes=0, hash_cache_bytes=0, chat_cache_bytes=0
+)
 """For a model that is loaded to be looked at: nothing is prepared."""
 
 
@@ -75,7 +80,7 @@ class ReuseStats:
     Attributes:
         hits: lookups that found a known beginning.
         misses: those that did not, of what is long enough to be kept.
-        reused: characters, or bytes of token IDs, of all hits together.
+        reused: characters, or bytes of token IDs or of messages, of all hits together.
         entries: kept now.
         kept_bytes: of them.
     """
@@ -109,7 +114,9 @@ class Stats:
     Attributes:
         encoder: of text; None where it is a model's own chat encoder.
         hashes: of block hashes; None if they are not kept.
+        chats: of rendered chats; None if they are not kept.
     """
 
     encoder: EncoderStats | None
     hashes: ReuseStats | None
+    chats: ReuseStats | None = None

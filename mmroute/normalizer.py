@@ -20,6 +20,7 @@ from mmroute.routing import Routing
 from mmroute.stages import Stopwatch
 
 if TYPE_CHECKING:
+    from mmroute.chat.reuse import ChatReuse
     from mmroute.model.resolved import ResolvedModel
     from mmroute.net.remote import Remote
     from mmroute.remote.normalizer import RemoteNormalizer
@@ -37,12 +38,14 @@ class Normalizer:
         model: what was resolved when it was loaded.
         links: permission to follow links to images; None to leave them alone.
         hash_reuse: keeps block hashes; None for none.
+        chat_reuse: keeps rendered chats of this model; None for none.
         watch: counts what the stages of each request take; None to count nothing.
     """
 
     model: ResolvedModel
     links: ImageLinks | None = None
     hash_reuse: HashReuse | None = None
+    chat_reuse: ChatReuse | None = None
     watch: Stopwatch | None = None
     _loaded_with: Mapping[str, Any] | None = None
 
@@ -139,6 +142,7 @@ class Normalizer:
             raise TypeError(
                 f"engine_settings must be an EngineSettings, found {quoted(engine_settings)}"
             )
+        from mmroute.chat.reuse import ChatReuse  # jinja2
         from mmroute.model.resolve import resolve_model  # jinja2, pydantic
 
         fast_paths = fast_paths or FastPaths()
@@ -158,6 +162,7 @@ class Normalizer:
             resolved,
             links,
             HashReuse(fast_paths.hash_cache_bytes) if fast_paths.hash_cache_bytes else None,
+            ChatReuse(fast_paths.chat_cache_bytes) if fast_paths.chat_cache_bytes else None,
             _loaded_with={**source, "links": links},
         )
 
@@ -191,7 +196,7 @@ class Normalizer:
         other = with_same_prompts(self.model, backend, model_id, settings)
         if other is None:
             return _load(source)
-        return replace(self, model=other, _loaded_with=source)
+        return replace(self, model=other, _loaded_with=source)  # `chat_reuse`: the same prompts
 
     def answer_again(self, routing: Routing) -> Routing:
         """The answer to the request of a routing, as the workers of this normalizer hold it.
@@ -231,6 +236,7 @@ class Normalizer:
             request,
             links=self.links,
             hash_reuse=self.hash_reuse,
+            chat_reuse=self.chat_reuse,
             watch=self.watch,
         )
 
@@ -263,6 +269,7 @@ class Normalizer:
         return Stats(
             self.model.tokenizer.encoder_stats(),
             None if self.hash_reuse is None else self.hash_reuse.stats(),
+            None if self.chat_reuse is None else self.chat_reuse.stats(),
         )
 
 

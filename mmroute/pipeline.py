@@ -6,8 +6,9 @@ looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from mmroute.stages import Stage, Stopwatch
 
 if TYPE_CHECKING:
     from mmroute.chat import ParsedChat
+    from mmroute.chat.reuse import ChatReuse
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
     from mmroute.hashing.reuse import HashReuse
@@ -43,6 +45,7 @@ __all__ = [
 
 _Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 _IMAGES: Final = frozenset({Modality.IMAGE})
+_Encoded = TypeVar("_Encoded")
 
 
 def answer(
@@ -51,6 +54,7 @@ def answer(
     *,
     links: ImageLinks | None = None,
     hash_reuse: HashReuse | None = None,
+    chat_reuse: ChatReuse | None = None,
     watch: Stopwatch | None = None,
 ) -> Routing:
     """The token IDs of one request. Nothing a client put into it raises.
@@ -60,12 +64,13 @@ def answer(
         request: of a client.
         links: permission to follow links to images; None to leave them alone.
         hash_reuse: the cache that the routing's block hashes use; None for none.
+        chat_reuse: the cache of rendered chats of this model; None for none.
         watch: counts what each stage takes.
     """
     if watch is not None:
         watch.resume()
     try:
-        prepared = prepare(model, request, links=links, watch=watch)
+        prepared = prepare(model, request, links=links, chat_reuse=chat_reuse, watch=watch)
         expansion = expand(model, prepared)
         if watch is not None:
             watch.lap(Stage.PLACE)
@@ -102,6 +107,7 @@ def prepare(
     request: Request,
     *,
     links: ImageLinks | None = None,
+    chat_reuse: ChatReuse | None = None,
     watch: Stopwatch | None = None,
 ) -> Prepared:
     """The first half of the way: everything before items are placed.
@@ -120,7 +126,7 @@ def prepare(
         if watch is not None:
             watch.lap(Stage.ENCODE)
     else:
-        items, ids = _chat_ids(model, request, links, watch)
+        items, ids = _chat_ids(model, request, links, chat_reuse, watch)
     if not items:
         return Prepared(request, ids, items, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
@@ -223,10 +229,12 @@ def _chat_ids(
     model: ResolvedModel,
     request: Request,
     links: ImageLinks | None,
+    chat_reuse: ChatReuse | None,
     watch: Stopwatch | None,
 ) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
-    chat = model.engine.parse_chat(request)
+    beginning = None if chat_reuse is None else model.chat.begin(request, chat_reuse)
+    chat = model.engine.parse_chat(request, beginning)
     if model.family.drops_items:
         chat = chat._replace(media={})
         request = request._replace(images=(), videos=(), audios=())
@@ -238,11 +246,16 @@ def _chat_ids(
     rendered = model.chat.render(chat, items, request)
     if watch is not None:
         watch.lap(Stage.RENDER)
-    if isinstance(rendered, str):
-        rendered = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
-        if watch is not None:
-            watch.lap(Stage.ENCODE)
-    return items, rendered
+    if not isinstance(rendered, str):
+        return items, rendered
+    if beginning is not None and beginning.rendered:
+        encode = model.tokenizer.encode_cut
+        ids = beginning.whole(rendered, *_encoded(model, rendered, encode, beginning.characters))
+    else:
+        ids = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
+    if watch is not None:
+        watch.lap(Stage.ENCODE)
+    return items, ids
 
 
 def _rules(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
@@ -263,20 +276,29 @@ def _rules(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
 
 
 def _encode(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
+    encode = partial(model.tokenizer.encode, add_special_tokens=add_special_tokens)
+    return _encoded(model, text, encode)
+
+
+def _encoded(
+    model: ResolvedModel, text: object, encode: Callable[[str], _Encoded], before: int = 0
+) -> _Encoded:
+    """A text, encoded if it can be, with so many characters `before` it in the prompt."""
     if not isinstance(text, str):
         raise invalid(
             f"prompt must be a string, found {type(text).__name__}; token IDs go into "
             "prompt_token_ids"
         )
     limit = model.max_model_len * model.tokenizer.max_chars_per_token
-    if len(text) > limit:
+    length = before + len(text)
+    if length > limit:
         raise InexactError(
             Reason.PROMPT_TOO_LONG,
-            f"the prompt has {len(text)} characters; more than {limit} cannot fit the context "
+            f"the prompt has {length} characters; more than {limit} cannot fit the context "
             f"of {model.max_model_len} tokens",
         )
     try:
-        return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return encode(text)
     except ValueError as error:
         raise invalid(f"the prompt cannot be encoded: {error}") from error
 

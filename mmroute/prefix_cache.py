@@ -121,7 +121,9 @@ class PrefixCache(Generic[Entry]):
             else:
                 self._misses += 1
 
-    def put(self, value: Entry, hashes: PrefixHashes, data: str | memoryview, *, size: int) -> None:
+    def put(
+        self, value: Entry, hashes: PrefixHashes, data: str | bytes | memoryview, *, size: int
+    ) -> None:
         """Add an entry. It replaces those whose every hash it shares.
 
         Args:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mmroute.items import Modality
+
+if TYPE_CHECKING:
+    from mmroute.chat.reuse import Beginning
 
 __all__ = ["MediaPart", "ParsedChat", "Part", "TextPart", "ToolReference"]
 
@@ -55,11 +58,13 @@ class ParsedChat(NamedTuple):
     """The messages of a request.
 
     Attributes:
-        messages: as the engine's API accepts them.
-        contents: the parts of each message.
-        media: the parts that stand for an item, by modality, in their order.
+        messages: as the engine's API accepts them; without those at the beginning that are known.
+        contents: the parts of each of these.
+        media: the parts of all messages that stand for an item, by modality, in their order.
+        beginning: what is known of the messages before; None if nothing was asked.
     """
 
     messages: Sequence[dict[str, Any]]
     contents: Sequence[Sequence[Part]]
     media: Mapping[Modality, Sequence[MediaPart]]
+    beginning: Beginning | None = None

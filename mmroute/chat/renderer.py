@@ -11,6 +11,7 @@ from mmroute.items import Items
 from mmroute.request import Request
 
 if TYPE_CHECKING:
+    from mmroute.chat.reuse import Beginning, ChatReuse
     from mmroute.chat.template import ChatTemplate
 
 __all__ = ["Chat"]
@@ -43,6 +44,14 @@ class Chat(Protocol):
 
     def with_content_format(self, content_format: str) -> Chat:
         """The same renderer, whose templates get message contents in another form."""
+
+    def begin(self, request: Request, reuse: ChatReuse) -> Beginning | None:
+        """What is known of the messages of a request; None if they are to be looked at from anew.
+
+        Args:
+            request: not yet checked.
+            reuse: the cache of rendered chats of this model.
+        """
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str | TokenIds:
         """Render a conversation.

@@ -25,7 +25,7 @@ from jinja2.utils import Namespace
 from mmroute.chat.content_format import detect_content_format
 from mmroute.errors import InexactError, ModelError, Reason
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatTemplate", "environment", "pieces_of"]
 
 _CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
@@ -126,20 +126,48 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 
 @cache
-def _environment() -> _Environment:
-    environment = _Environment(
+def environment() -> jinja2.Environment:
+    """Where chat templates are compiled. Shared, and never changed."""
+    made = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationTag, jinja2.ext.loopcontrols],
     )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
+    made.filters["tojson"] = _tojson
+    made.globals["raise_exception"] = _raise_exception
     for name in ("strftime_now", "lipsum"):
-        environment.globals[name] = _not_reproducible(name)
-    environment.tests["string"] = _is_string
+        made.globals[name] = _not_reproducible(name)
+    made.tests["string"] = _is_string
     # jinja2 computes other filters of constants when it compiles.
-    environment.filters["random"] = jinja2.pass_context(_not_reproducible("random"))
-    return environment
+    made.filters["random"] = jinja2.pass_context(_not_reproducible("random"))
+    return made
+
+
+@cache
+def _globals() -> dict[str, Any]:
+    return dict(environment().globals)  # those of a template are slow to copy
+
+
+def pieces_of(compiled: jinja2.Template, variables: Mapping[str, Any]) -> list[str]:
+    """What a template of `environment` writes, in pieces.
+
+    Raises:
+        InexactError: `chat_template_failed`; `chat_template_not_reproducible` if it asks for the
+            date (the engine's, at another moment) or for chance.
+    """
+    try:
+        context = compiled.new_context({**_globals(), **variables}, shared=True)
+        return list(compiled.root_render_func(context))
+    except _NotReproducibleError as error:
+        raise InexactError(
+            Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
+            f"the chat template uses {error}, whose value the engine gets at another moment; "
+            "send a rendered `prompt`, or the variable that the template takes instead",
+        ) from error
+    except Exception as error:  # a template can raise whatever its input makes it
+        raise InexactError(
+            Reason.CHAT_TEMPLATE_FAILED, f"the chat template refuses the messages: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +188,6 @@ class ChatTemplate:
     variables: frozenset[str]
     knows_developer: bool
     _compiled: jinja2.Template = field(repr=False)
-    _globals: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def compile(cls, source: str, origin: str) -> ChatTemplate:
@@ -170,8 +197,8 @@ class ChatTemplate:
             ModelError: `malformed_file` if it is not a jinja2 template.
         """
         try:
-            tree = _environment().parse(source)
-            compiled = _environment().from_string(source)
+            tree = environment().parse(source)
+            compiled = environment().from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise ModelError(
                 Reason.MALFORMED_FILE,
@@ -188,7 +215,6 @@ class ChatTemplate:
             variables=frozenset(jinja2.meta.find_undeclared_variables(tree)),
             knows_developer="'developer'" in source or '"developer"' in source,
             _compiled=compiled,
-            _globals=dict(compiled.globals),
         )
 
     def render(
@@ -208,29 +234,13 @@ class ChatTemplate:
             continue_final_message: cut the text where the last message's content ends.
 
         Raises:
-            InexactError: `chat_template_failed`; `chat_template_not_reproducible` if it asks for
-                the date (the engine's, at another moment) or for chance.
+            InexactError: as `pieces_of`.
         """
         final: str | None = None
         if continue_final_message:
             conversation, final = self._with_continue_tag(conversation)
-        try:
-            # As jinja2's own render(), whose globals are slow to copy.
-            given = {"messages": conversation, "add_generation_prompt": add_generation_prompt}
-            context = self._compiled.new_context(
-                {**self._globals, **variables, **given}, shared=True
-            )
-            text = "".join(self._compiled.root_render_func(context))
-        except _NotReproducibleError as error:
-            raise InexactError(
-                Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
-                f"the chat template uses {error}, whose value the engine gets at another moment; "
-                "send a rendered `prompt`, or the variable that the template takes instead",
-            ) from error
-        except Exception as error:  # a template can raise whatever its input makes it
-            raise InexactError(
-                Reason.CHAT_TEMPLATE_FAILED, f"the chat template refuses the messages: {error}"
-            ) from error
+        given = {"messages": conversation, "add_generation_prompt": add_generation_prompt}
+        text = "".join(pieces_of(self._compiled, {**variables, **given}))
         return text if final is None else _cut_at_tag(text, final)
 
     def _with_continue_tag(

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from mmroute.chat.reuse import ChatReuse
     from mmroute.chat.template import ChatTemplate
+    from mmroute.request import Request
 
 __all__ = ["UntemplatedChat"]
 
@@ -41,3 +43,6 @@ class UntemplatedChat:
     def with_content_format(self, content_format: str) -> Self:
         """See `Chat.with_content_format`."""
         return self
+
+    def begin(self, request: Request, reuse: ChatReuse) -> None:
+        """See `Chat.begin`: nothing is kept."""

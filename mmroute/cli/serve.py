@@ -119,6 +119,10 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         help="the same for block hashes (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--chat-cache-mib", metavar="N", type=int, default=64,
+        help="the same for the messages of long chats (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--shadow-rate", metavar="RATE", type=float, default=0.0,
         help="has no effect; accepted for one more release",
     )  # fmt: skip
@@ -254,6 +258,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             encoder=arguments.encoder,
             text_cache_bytes=arguments.text_cache_mib << 20,
             hash_cache_bytes=arguments.hash_cache_mib << 20,
+            chat_cache_bytes=arguments.chat_cache_mib << 20,
         )
         settings, listen = _settings(arguments), _listen(arguments)
         if arguments.check_config:

@@ -12,6 +12,7 @@ from mmroute.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat, ParsedChat
+    from mmroute.chat.reuse import Beginning
     from mmroute.engines.settings import EngineSettings
     from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
@@ -101,8 +102,20 @@ class AddsSpecialTokens(Protocol):
         """
 
 
-ParseChat: TypeAlias = "Callable[[Request], ParsedChat]"
-"""Checks the messages of a request as the engine's API does, and takes them apart."""
+class ParseChat(Protocol):
+    """Checks the messages of a request as the engine's API does, and takes them apart."""
+
+    def __call__(self, request: Request, beginning: Beginning | None = None, /) -> ParsedChat:
+        """The chat.
+
+        Args:
+            request: of a client.
+            beginning: what the model's renderer knows of its messages.
+
+        Raises:
+            InexactError: the engine would not accept it.
+        """
+
 
 WithDefaults: TypeAlias = "Callable[[Request, EngineSettings], Request]"
 """Puts what the engine was started with into a request that does not say otherwise."""

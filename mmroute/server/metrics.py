@@ -214,7 +214,7 @@ class _Caches(Collector):
         # Models with the same files share what they keep; it is counted once.
         for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
             stats = loaded.normalizer.stats()
-            caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes}
+            caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes, "chats": stats.chats}
             if stats.encoder is not None:
                 caches["text"] = stats.encoder.reuse
             for name, reuse in caches.items():

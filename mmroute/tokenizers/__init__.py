@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from mmroute.fast_paths import EncoderStats
+from mmroute.geometry import TokenIds
 from mmroute.tokenizers.codec import Codec
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ class Tokenizer(Codec, Protocol):
     @property
     def chat_encoder(self) -> MistralChatEncoder | None:
         """Encodes chats without a template, where the format has its own way to do so."""
+
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        """The IDs of a text, and where it can be cut; see `tokenizers.encoders.Encoder`.
+
+        Raises:
+            ValueError: as `encode`.
+        """
 
     def encoder_stats(self) -> EncoderStats | None:
         """Who encodes, and counters; None if there is nothing to choose or to count."""

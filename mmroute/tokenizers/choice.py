@@ -69,10 +69,12 @@ class PendingEncoder:
         self._chosen: Encoder | None = None
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        encoder = self._chosen
-        if encoder is None:
-            encoder = self.chosen() if self._choosing.done() else self._reference
+        encoder = self._chosen or self._present()
         return encoder.encode(text, add_special_tokens=add_special_tokens)
+
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        """See `Encoder.encode_cut`."""
+        return (self._chosen or self._present()).encode_cut(text)
 
     def stats(self) -> EncoderStats:
         """Waits for the choice."""
@@ -84,6 +86,9 @@ class PendingEncoder:
             forked = os.getpid() != self._process and not self._choosing.done()
             self._chosen = self._reference if forked else self._result()
         return self._chosen
+
+    def _present(self) -> Encoder:
+        return self.chosen() if self._choosing.done() else self._reference
 
     def _result(self) -> Encoder:
         try:

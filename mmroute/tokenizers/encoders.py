@@ -21,6 +21,14 @@ class Encoder(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """See `mmroute.tokenizers.Codec.encode`."""
 
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        """The IDs of a text as it is, and where it can be cut.
+
+        Returns:
+            The IDs; and the characters and the IDs before each place behind which any text has
+            IDs of its own. There are none of these where that is not proved.
+        """
+
     def stats(self) -> EncoderStats:
         """Who encodes, and counters."""
 
@@ -47,6 +55,10 @@ class ReferenceEncoder:
         except Exception as error:  # of a vocabulary without its own unknown token
             raise ValueError(f"tokenizers cannot encode the text: {error}") from error
         return np.array(encoding.ids, dtype=np.uint32)
+
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        """See `Encoder.encode_cut`."""
+        return self.encode(text, add_special_tokens=False), []
 
     def stats(self) -> EncoderStats:
         return EncoderStats(f"tokenizers {tokenizers.__version__}", self._why)
@@ -77,6 +89,10 @@ class FastEncoder:
         except BaseException:  # noqa: BLE001 - also a panic of its Rust code: the reference decides
             return self._reference.encode(text, add_special_tokens=add_special_tokens)
         return np.frombuffer(ids, dtype="<u4")
+
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        """See `Encoder.encode_cut`."""
+        return self.encode(text, add_special_tokens=False), []
 
     def stats(self) -> EncoderStats:
         return EncoderStats(self._engine, self._why)

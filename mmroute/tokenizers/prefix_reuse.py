@@ -119,28 +119,37 @@ class PrefixReuse:
     def stats(self) -> EncoderStats:
         return replace(self._encoder.stats(), reuse=self._cache.stats())
 
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        """See `Encoder.encode_cut`: behind each boundary token. Nothing is looked for or kept."""
+        ids = self._encoder.encode(text, add_special_tokens=False)
+        return ids, self._cuts(text, ids)
+
+    def _cuts(self, text: str, ids: TokenIds) -> list[tuple[int, int]]:
+        found = self._boundaries_in(ids)
+        for token_id, count in Counter([token_id for _, token_id in found]).items():
+            if text.count(self._boundaries[token_id]) != count:
+                return []  # an ID that has come about in another way than by its text
+        ends = []
+        text_at = 0
+        for id_at, token_id in found:
+            token = self._boundaries[token_id]
+            text_at = text.index(token, text_at) + len(token)
+            ends.append((text_at, id_at + 1))
+        return ends
+
     def _keep(
         self, known: _Known, shared: int, text: str, ids: TokenIds, hashes: PrefixHashes
     ) -> None:
         """Keep a prompt, if it has a boundary behind those that are shared with a known one."""
         text_at = known.text_ends[shared - 1] if shared else 0
         id_at = known.id_ends[shared - 1] if shared else 0
-        found = self._boundaries_in(ids[id_at:])
-        if not found:
+        ends = self._cuts(text[text_at:], ids[id_at:])
+        if not ends:
             return
-        for token_id, count in Counter([token_id for _, token_id in found]).items():
-            if text.count(self._boundaries[token_id], text_at) != count:
-                return  # an ID that has come about in another way than by its text
-        text_ends = []
-        for _, token_id in found:
-            token = self._boundaries[token_id]
-            text_at = text.index(token, text_at) + len(token)
-            text_ends.append(text_at)
-        id_ends = known.id_ends[:shared] + tuple([id_at + at + 1 for at, _ in found])
-        known = _Known(
-            text, ids[: id_ends[-1]], known.text_ends[:shared] + tuple(text_ends), id_ends
-        )
+        text_ends = (*known.text_ends[:shared], *[text_at + end for end, _ in ends])
+        id_ends = (*known.id_ends[:shared], *[id_at + end for _, end in ends])
         size = sys.getsizeof(text) + ids.nbytes + _BYTES_PER_END * len(id_ends)
+        known = _Known(text, ids[: id_ends[-1]], text_ends, id_ends)
         self._cache.put(known, hashes, text, size=size)
 
     def _boundaries_in(self, ids: TokenIds) -> list[tuple[int, int]]:

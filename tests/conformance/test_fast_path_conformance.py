@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from small_models import SMALL_MODELS
 from test_conformance import LARGE_VECTORS, OWN_VECTORS, vector_name
 
 from mmroute import Normalizer
+from mmroute.chat import reuse as chat_reuse
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.hashing import reuse
@@ -29,7 +30,7 @@ from mmroute.tokenizers import choice
 
 pytestmark = pytest.mark.conformance
 
-OFF = FastPaths(encoder="tokenizers", text_cache_bytes=0, hash_cache_bytes=0)
+OFF = FastPaths(encoder="tokenizers", text_cache_bytes=0, hash_cache_bytes=0, chat_cache_bytes=0)
 ON = FastPaths(encoder="fastokens")
 
 
@@ -39,6 +40,7 @@ def everything_is_kept() -> Iterator[None]:
         patch.setattr(choice, "_WORTH_KEEPING", 1)
         patch.setattr(choice, "_WORTH_KEEPING_FAST", 1)
         patch.setattr(reuse, "_WORTH_KEEPING", 1)
+        patch.setattr(chat_reuse, "_WORTH_KEEPING", 1)
         yield
 
 
@@ -54,6 +56,7 @@ def load(model: str, model_id: str | None, fast_paths: FastPaths) -> Normalizer:
             encoder="auto",
             text_cache_bytes=fast_paths.text_cache_bytes,
             hash_cache_bytes=fast_paths.hash_cache_bytes,
+            chat_cache_bytes=fast_paths.chat_cache_bytes,
         )
         normalizer = Normalizer.from_pretrained(model, model_id=model_id, fast_paths=without)
     normalizer.stats()  # waits for the choice
@@ -89,12 +92,19 @@ def differences(normalizer: Normalizer, cases: list[dict[str, Any]], *, times: i
     return json.dumps(wrong, indent=1) if wrong else ""
 
 
+def has_chats(normalizer: Normalizer) -> bool:
+    """Whether chats of the model can be kept."""
+    templates = (normalizer.model.chat.templates or {}).values()
+    return any(chat_reuse.proved(template) is not None for template in templates)
+
+
 @pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
 def test_without_any_fast_path(path: Path, small: Small) -> None:
     normalizer = small.load(path.stem, OFF)
     assert not differences(normalizer, read_vectors(path)[1], times=1)
     stats = normalizer.stats()
     assert stats.hashes is None
+    assert stats.chats is None
     if stats.encoder is not None:
         assert stats.encoder.engine.startswith("tokenizers")
         assert stats.encoder.reuse is None
@@ -107,6 +117,13 @@ def test_with_every_fast_path(path: Path, small: Small) -> None:
     cases = read_vectors(path)[1]
     assert not differences(normalizer, cases, times=2)
     stats = normalizer.stats()
+    if has_chats(normalizer):
+        assert stats.chats is not None
+        assert stats.chats.hits
+        # They leave nothing to the cache of texts.
+        normalizer = replace(normalizer, chat_reuse=None)
+        assert not differences(normalizer, cases, times=2)
+        stats = normalizer.stats()
     if path.stem != EMBEDDED_MODEL:  # it encodes chats by itself
         assert stats.encoder is not None
         assert stats.encoder.engine.startswith("fastokens")
@@ -135,3 +152,4 @@ if LARGE_VECTORS:  # no fast encoder takes the vocabularies of the small directo
         meta, cases = read_vectors(path)
         normalizer = load(str(models / path.stem), meta.get("model_id"), ON)
         assert not differences(normalizer, cases, times=2)
+        assert not differences(replace(normalizer, chat_reuse=None), cases, times=2)

@@ -30,6 +30,9 @@ class Constant:
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         return self._ids
 
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        return self._ids, []
+
     def stats(self) -> EncoderStats:
         return EncoderStats("constant", "by choice")
 

@@ -24,6 +24,7 @@ from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
+    from mmroute.chat.reuse import ChatReuse
     from mmroute.engines.settings import EngineSettings
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
@@ -108,6 +109,9 @@ class SglangChat:
     def with_content_format(self, _content_format: str) -> SglangChat:
         """See `Chat.with_content_format`: SGLang has no such option."""
         return self
+
+    def begin(self, request: Request, reuse: ChatReuse) -> None:
+        """See `Chat.begin`: nothing is kept."""
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         """See `Chat.render`."""

@@ -18,6 +18,7 @@ from mmroute.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat, ParsedChat
+    from mmroute.chat.reuse import Beginning
     from mmroute.tokenizers import Tokenizer
 
 __all__ = ["SGLANG"]
@@ -25,7 +26,7 @@ __all__ = ["SGLANG"]
 _NO_LIMIT: Final = 1 << 62
 
 
-def _parse_chat(request: Request) -> ParsedChat:
+def _parse_chat(request: Request, _beginning: Beginning | None = None) -> ParsedChat:
     from mmroute.engines.sglang.messages import parse_messages  # pydantic
 
     return parse_messages(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
@@ -14,6 +14,9 @@ from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.items import Items, Modality
 from mmroute.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.chat.reuse import Beginning, ChatReuse
 
 __all__ = ["OWN_PARAMETERS", "HfChat", "documents_of", "template_kwargs"]
 
@@ -77,12 +80,50 @@ class HfChat:
         )
         return replace(self, template=template, tool_template=tool_template)
 
+    def begin(self, request: Request, reuse: ChatReuse) -> Beginning | None:
+        # Both change the prompt beyond what the template writes.
+        if request.continue_final_message or request.add_special_tokens:
+            return None
+        try:
+            template, variables = self._asked(request)
+        except InexactError:  # said when the messages are checked
+            return None
+        return reuse.begin(
+            template,
+            {**variables, "add_generation_prompt": request.add_generation_prompt},
+            request.messages,
+        )
+
     def render(
         self,
         chat: ParsedChat,
         items: Items,
         request: Request,
     ) -> str:
+        template, variables = self._asked(request)
+        conversation = to_conversation(
+            chat,
+            content_format=template.content_format,
+            placeholders=self.placeholders,
+        )
+        given = conversation
+        if not template.knows_developer:
+            given = _developer_to_system(conversation)
+        if chat.beginning is not None and given is conversation:
+            return chat.beginning.render(conversation, chat.contents)
+        return template.render(
+            given,
+            variables=variables,
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=request.continue_final_message,
+        )
+
+    def _asked(self, request: Request) -> tuple[ChatTemplate, dict[str, Any]]:
+        """The template of a request, and what it may read beside the messages.
+
+        Raises:
+            InexactError: `invalid_request`, `chat_template_missing`.
+        """
         kwargs = template_kwargs(request)
         tools = kwargs.get("tools", normalize_tools(request.tools))
         template = self.template if tools is None else self.tool_template
@@ -92,24 +133,12 @@ class HfChat:
                 Reason.CHAT_TEMPLATE_MISSING,
                 f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
             )
-        conversation = to_conversation(
-            chat,
-            content_format=template.content_format,
-            placeholders=self.placeholders,
-        )
-        if not template.knows_developer:
-            conversation = _developer_to_system(conversation)
         variables: dict[str, Any] = dict(self.special_tokens)
         if kwargs:
             asked = (kwargs.keys() & template.variables) - OWN_PARAMETERS
             variables |= {name: kwargs[name] for name in asked}
         variables |= {"tools": tools, "documents": documents_of(kwargs)}
-        return template.render(
-            conversation,
-            variables=variables,
-            add_generation_prompt=request.add_generation_prompt,
-            continue_final_message=request.continue_final_message,
-        )
+        return template, variables
 
 
 def template_kwargs(request: Request) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template import ChatTemplate
@@ -20,6 +20,9 @@ from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.items import Items, Modality
 from mmroute.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.chat.reuse import ChatReuse
 
 __all__ = ["KimiK3Chat"]
 
@@ -70,6 +73,9 @@ class KimiK3Chat:
     def with_content_format(self, content_format: str) -> KimiK3Chat:
         """The engine's renderer has one form only."""
         return self
+
+    def begin(self, request: Request, reuse: ChatReuse) -> None:
+        """The engine orders tool results before the template: nothing is kept."""
 
     def render(
         self,

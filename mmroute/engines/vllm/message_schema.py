@@ -44,8 +44,12 @@ _SCHEMES: Final = ("data:", "http://", "https://")
 _LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 
 
-def check_chat(request: Request) -> list[dict[str, Any]]:
-    """All messages as the API accepts them, with options that it accepts beside them.
+def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
+    """Messages as the API accepts them, with options that it accepts beside them.
+
+    Args:
+        request: of a client.
+        known: messages at the beginning that were accepted before, and are left out.
 
     Raises:
         InexactError: `invalid_request`.
@@ -69,7 +73,7 @@ def check_chat(request: Request) -> list[dict[str, Any]]:
         )
     if request.documents is not None:
         _check_documents(request.documents)
-    return [check_message(message, i) for i, message in enumerate(messages)]
+    return [check_message(message, i) for i, message in enumerate(messages[known:], known)]
 
 
 def _check_documents(documents: object) -> None:

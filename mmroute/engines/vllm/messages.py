@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
@@ -15,6 +15,9 @@ from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.items import Modality, checked_uuid
 from mmroute.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.chat.reuse import Beginning
 
 __all__ = ["parse_chat", "to_conversation"]
 
@@ -53,21 +56,28 @@ _Media: TypeAlias = dict[Modality, list[MediaPart]]
 _BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
-def parse_chat(request: Request) -> ParsedChat:
+def parse_chat(request: Request, beginning: Beginning | None = None) -> ParsedChat:
     """Check the messages of a request, and take them apart.
+
+    Args:
+        request: of a client.
+        beginning: what is known of its messages, which is not looked at again.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`.
     """
-    checked = check_chat(request)
-    media: _Media = {}
-    return ParsedChat(checked, [_parts(message, media) for message in checked], media)
+    if beginning is None:
+        checked, media = check_chat(request), {}
+    else:
+        checked, media = check_chat(request, beginning.count), beginning.media()
+    contents = [_parts(message, media) for message in checked]
+    return ParsedChat(checked, contents, media, beginning)
 
 
 def to_conversation(
     chat: ParsedChat, *, content_format: str, placeholders: Mapping[Modality, str]
 ) -> list[dict[str, Any]]:
-    """Messages as the template gets them.
+    """Messages as the template gets them, those that are known among them.
 
     Args:
         chat: of the request.
@@ -79,7 +89,7 @@ def to_conversation(
     Raises:
         InexactError: `invalid_request`, `placeholder_count_mismatch`.
     """
-    conversation = []
+    conversation = [] if chat.beginning is None else chat.beginning.conversation()
     for message, parts in zip(chat.messages, chat.contents, strict=True):
         content: str | list[dict[str, Any]]
         if content_format == "openai":

@@ -81,6 +81,9 @@ class HfTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         return self.encoder.encode(text, add_special_tokens=add_special_tokens)
 
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        return self.encoder.encode_cut(text)
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         if not self.verbatim:
             text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)

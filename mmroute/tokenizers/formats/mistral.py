@@ -103,6 +103,10 @@ class MistralTokenizer:
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:
         """None: mistral-common has no offsets."""
 
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        """See `Tokenizer.encode_cut`: nothing is proved."""
+        return self.encode(text, add_special_tokens=False), []
+
     def encoder_stats(self) -> None:
         """See `Tokenizer.encoder_stats`."""
 

@@ -1,0 +1,346 @@
+"""Chat templates that can go on behind messages whose text is known.
+
+A template is a program that may look at any message at any place. Most have one loop that writes
+message after message, and carry only counters from one to the next. This module reads the syntax
+tree of a template and tells those for which the text of a message is proved to depend only on
+what stands before it and on a fixed number of messages behind it. Such a template is compiled a
+second time: its loop begins behind the known messages, with the counters that it had there. What
+stands before and behind the loop runs each time, on all messages.
+
+The proof knows the forms that it accepts. A template with any other is rendered whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import jinja2
+from jinja2 import nodes
+
+from mmroute.chat.template import environment, pieces_of
+
+__all__ = ["Place", "ResumableTemplate", "State"]
+
+_RUN: Final = "mmroute_run"  # the variable by which the second template finds its `_Run`
+_NODES: Final = frozenset({
+    nodes.Add, nodes.And, nodes.Assign, nodes.Call, nodes.CallBlock, nodes.Compare, nodes.Concat,
+    nodes.CondExpr, nodes.Const, nodes.Dict, nodes.Div, nodes.ExtensionAttribute, nodes.Filter,
+    nodes.FloorDiv, nodes.For, nodes.Getattr, nodes.Getitem, nodes.If, nodes.Keyword, nodes.List,
+    nodes.Mod, nodes.Mul, nodes.NSRef, nodes.Name, nodes.Neg, nodes.Not, nodes.Operand, nodes.Or,
+    nodes.Output, nodes.Pair, nodes.Slice, nodes.Sub, nodes.Template, nodes.TemplateData,
+    nodes.Test, nodes.Tuple,
+})  # fmt: skip
+# Functions whose answer depends on how often they were called, and the template itself.
+_REFUSED_NAMES: Final = frozenset({"cycler", "joiner", "self", _RUN})
+# What these filters give can be read once: kept from before the loop, it would be empty for all
+# messages but the first.
+_LAZY: Final = frozenset({
+    "batch", "items", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "slice",
+    "unique",
+})  # fmt: skip
+# What may be asked of the loop over messages: the messages behind its own that the answer needs.
+_OF_LOOP: Final[Mapping[object, int]] = {
+    "index": 0, "index0": 0, "first": 0, "last": 1, "nextitem": 1,
+}  # fmt: skip
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+State: TypeAlias = tuple[Any, ...]
+"""The values of all slots of a template."""
+_Slot: TypeAlias = tuple[str, str]
+
+
+class Place(NamedTuple):
+    """Where a message begins, or where the last one ends.
+
+    Attributes:
+        at: in the text, in characters.
+        state: there.
+    """
+
+    at: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class ResumableTemplate:
+    """A chat template that can go on behind messages whose text is known.
+
+    Attributes:
+        fewest: messages that must be known for that.
+        ahead: messages behind its own on which the text of a message depends.
+        slots: the namespaces, and their attributes, that the loop over messages sets.
+    """
+
+    fewest: int
+    ahead: int
+    slots: tuple[_Slot, ...]
+    _compiled: jinja2.Template
+
+    @classmethod
+    def of(cls, source: str) -> ResumableTemplate | None:
+        """The same template; None if nothing is proved of it."""
+        tree = environment().parse(source)
+        try:
+            proof = _Proof(tree)
+        except _UnprovedError:
+            return None
+        slots = tuple(proof.slots)
+        listed: Any = proof.loop.iter
+        proof.loop.iter = _ask("rest", [listed, *(_name(name) for name, _ in slots)])
+        values = [nodes.Getattr(_name(n), attr, "load") for n, attr in slots]
+        proof.loop.body.insert(0, nodes.Output([_ask("mark", [_name("loop"), *values])]))
+        end = nodes.Output([_ask("mark", [nodes.Const(None), *values])])
+        tree.body.insert(tree.body.index(proof.loop) + 1, end)
+        tree.set_lineno(1).set_environment(_environment())
+        return cls(proof.fewest, proof.ahead, slots, _environment().from_string(tree))
+
+    def first_new(self, known: int) -> int:
+        """The first message whose text may be another one than before, if so many are known."""
+        first = known - self.ahead
+        return first if first >= self.fewest else 0
+
+    def render(
+        self,
+        conversation: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        first: int = 0,
+        state: State = (),
+    ) -> tuple[str, list[Place | None]]:
+        """Render a chat, from one of its messages on.
+
+        Args:
+            conversation: all messages, as the template gets them.
+            variables: everything else it may read.
+            first: the first message to be rendered; 0 for everything.
+            state: at its place, when the same messages before it were rendered.
+
+        Returns:
+            The text from there on; and the places of the messages from there on, and of the end.
+            It has no place where rendering cannot go on.
+
+        Raises:
+            InexactError: as `mmroute.chat.template.pieces_of`.
+        """
+        run = _Run(conversation, first, self.slots, state)
+        texts: list[str] = []
+        starts: list[int] = []
+        end = 0
+        for piece in pieces_of(self._compiled, {**variables, "messages": conversation, _RUN: run}):
+            if piece is not run.marked:
+                texts.append(piece)
+                end += len(piece)
+                continue
+            if first and not starts:  # what stands before the loop is known, too
+                texts, end = [], 0
+            starts.append(end)
+        places = [
+            Place(at, state) if _SCALARS.issuperset(map(type, state)) else None
+            for at, state in zip(starts, run.states, strict=True)
+        ]
+        return "".join(texts), [None] * (0 if first else run.left_out) + places
+
+
+class _Run:
+    """What the second template asks while it renders one chat.
+
+    Attributes:
+        states: at the place of each message that is rendered, and at the end.
+        left_out: how many messages stand before the first one of the loop.
+        marked: the piece of text by which the template tells a place.
+    """
+
+    def __init__(
+        self, conversation: Sequence[Any], first: int, slots: Sequence[_Slot], state: State
+    ) -> None:
+        self.states: list[State] = []
+        self.left_out = 0
+        self.marked = f"\0{first}"  # an object of its own, known by its identity
+        self._conversation = conversation
+        self._first = first
+        self._slots = slots
+        self._state = state
+
+    def rest(self, listed: Sequence[Any], *namespaces: Any) -> Sequence[Any]:
+        """What the loop runs over, from the first new message on; the slots as they were there."""
+        self.left_out = len(self._conversation) - len(listed)
+        if not self._first:
+            return listed
+        for namespace, (_, name), value in zip(namespaces, self._slots, self._state, strict=True):
+            namespace[name] = value
+        return listed[self._first - self.left_out :]
+
+    def mark(self, loop: Any, *state: Any) -> str:
+        """Note the place of a message, and give its number in the whole chat to the loop."""
+        if self._first and not self.states and loop is not None:
+            loop.index0 = self._first - self.left_out
+        self.states.append(state)
+        return self.marked
+
+
+class _UnprovedError(Exception):
+    """The template has a form that the proof does not know."""
+
+
+class _Scope(Enum):
+    """Where a node stands."""
+
+    BEFORE = auto()  # the loop over messages
+    LOOP = auto()  # in it, where `loop` is that loop
+    WITHIN = auto()  # in a loop in it
+
+
+class _Proof:
+    """That a message's text depends on no message behind it but the next ones, `ahead` of them.
+
+    Attributes:
+        loop: over the messages.
+        slots: see `ResumableTemplate`; in the order in which they were found.
+        fewest: likewise.
+        ahead: likewise.
+
+    Raises:
+        _UnprovedError: it could not be shown.
+    """
+
+    loop: nodes.For
+
+    def __init__(self, tree: nodes.Template) -> None:
+        for node in tree.find_all(nodes.Node):
+            _require(type(node) in _NODES)
+            _require(not (isinstance(node, nodes.Name) and node.name in _REFUSED_NAMES))
+            _require(not (isinstance(node, nodes.For) and node.recursive))
+        self.slots: dict[_Slot, None] = {}
+        self.fewest = self.ahead = 0
+        self._lists = {"messages"}  # and every variable that is set to it, or to its end
+        self._left_out = 0  # at most so many messages are missing in these
+        self._namespaces: set[str] = set()
+        for statement in tree.body:
+            if isinstance(statement, nodes.For) and self._missing(statement.iter) is not None:
+                self.loop = statement
+                break
+            self._check(statement, _Scope.BEFORE)
+        # Behind a second loop over them all messages would be written again.
+        over = [self._missing(loop.iter) for loop in tree.find_all(nodes.For)]
+        _require(len(over) - over.count(None) == 1)
+        _require(isinstance(self.loop.target, nodes.Name))
+        _require(self.loop.test is None and not self.loop.else_)
+        for node in (self.loop.target, *self.loop.body):
+            self._check(node, _Scope.LOOP)
+        self.fewest += 1 + self._left_out
+
+    def _check(self, node: nodes.Node, scope: _Scope, *, behind_first: bool = False) -> None:
+        """Refuse what may look at later messages, and note what goes on to the next one."""
+        match node:
+            case nodes.Name():
+                _require(node.name not in self._lists)
+                _require(not (node.name == "loop" and scope is _Scope.LOOP))
+                _require(not (node.ctx == "store" and node.name in self._namespaces))
+            case nodes.NSRef():
+                _require(node.name in self._namespaces)
+                self.slots[node.name, node.attr] = None
+            case nodes.Assign():
+                self._assignment(node, scope)
+            case nodes.For():
+                self._other_loop(node, scope)
+            case nodes.Or():
+                self._check(node.left, scope, behind_first=behind_first)
+                behind_first = behind_first or _asks_whether_first(node.left)
+                self._check(node.right, scope, behind_first=behind_first)
+            case nodes.Getattr(node=nodes.Name(name="loop"), attr=asked) if scope is _Scope.LOOP:
+                _require(asked in _OF_LOOP)
+                self.ahead = max(self.ahead, _OF_LOOP[asked])
+            case nodes.Getitem(node=nodes.Name(name=name)) if name in self._lists:
+                self._one_message(node.arg, scope, behind_first=behind_first)
+            case _:
+                for child in node.iter_child_nodes():
+                    self._check(child, scope, behind_first=behind_first)
+
+    def _assignment(self, node: nodes.Assign, scope: _Scope) -> None:
+        missing = self._missing(node.node)
+        if missing is not None:
+            name = node.target.name if isinstance(node.target, nodes.Name) else ""
+            _require(scope is _Scope.BEFORE and bool(name) and name not in self._namespaces)
+            self._lists.add(name)
+            self._left_out += missing
+            return
+        if scope is _Scope.BEFORE:
+            filters = [node.node, *node.node.find_all(nodes.Filter)]
+            _require(not any(getattr(each, "name", "") in _LAZY for each in filters))
+        self._check(node.node, scope)
+        self._check(node.target, scope)
+        match node:
+            case nodes.Assign(
+                target=nodes.Name(name=name), node=nodes.Call(node=nodes.Name(name="namespace"))
+            ) if scope is _Scope.BEFORE:
+                self._namespaces.add(name)  # from here on it must not be set again
+
+    def _other_loop(self, node: nodes.For, scope: _Scope) -> None:
+        _require(node.test is None)  # whose `loop` it would see was not looked into
+        for child in (node.iter, *node.else_):
+            self._check(child, scope)
+        for child in (node.target, *node.body):
+            self._check(child, _Scope.WITHIN)
+
+    def _missing(self, value: nodes.Node) -> int | None:
+        """How many messages a list leaves out at the beginning; None if it is no list of them."""
+        match value:
+            case nodes.Name(name=name) if name in self._lists:
+                return 0
+            case nodes.Getitem(
+                node=nodes.Name(name=name),
+                arg=nodes.Slice(start=nodes.Const(value=int() as first), stop=None, step=None),
+            ) if name in self._lists and first >= 0:
+                return first
+        return None
+
+    def _one_message(self, place: nodes.Expr, scope: _Scope, *, behind_first: bool) -> None:
+        """``messages[0]``, or a neighbour of the message that the loop is at."""
+        index0 = nodes.Getattr(_name("loop"), "index0", "load")
+        match place:
+            case nodes.Const(value=int() as number) if number >= 0:
+                self.fewest = max(self.fewest, number)
+            case nodes.Add(left=left, right=nodes.Const(value=int() as distance)) if (
+                scope is _Scope.LOOP and left == index0 and distance >= 0
+            ):
+                self.ahead = max(self.ahead, distance + self._left_out)
+            # Before the first message it would be the last one.
+            case nodes.Sub(left=left, right=nodes.Const(value=1)) if (
+                scope is _Scope.LOOP and left == index0 and behind_first
+            ):
+                pass
+            case _:
+                raise _UnprovedError
+
+
+def _asks_whether_first(node: nodes.Expr) -> bool:
+    return node in (
+        nodes.Getattr(_name("loop"), "first", "load"),
+        nodes.Compare(
+            nodes.Getattr(_name("loop"), "index0", "load"), [nodes.Operand("eq", nodes.Const(0))]
+        ),
+    )
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise _UnprovedError
+
+
+def _name(name: str) -> nodes.Name:
+    return nodes.Name(name, "load")
+
+
+def _ask(method: str, arguments: list[nodes.Expr]) -> nodes.Expr:
+    return nodes.Filter(_name(_RUN), method, arguments, [], None, None)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """That of chat templates, and what the second template asks: the sandbox lets filters be."""
+    made = environment().overlay()
+    made.filters = {**made.filters, "rest": _Run.rest, "mark": _Run.mark}
+    return made

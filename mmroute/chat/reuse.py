@@ -1,0 +1,363 @@
+"""What was rendered stays rendered: of a chat that goes on, only the new messages are looked at.
+
+A request brings its whole conversation again. Its messages are compared, as bytes, with those of
+earlier requests. The ones that are the same are neither checked nor taken apart again. They are
+neither rendered nor encoded again where the template is proved to write them as it did before, and
+where the tokenizer lets the text be cut between them and the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import marshal
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from mmroute.chat.conversation import MediaPart, Part
+from mmroute.chat.resumable import Place, ResumableTemplate, State
+from mmroute.errors import InexactError, Reason
+from mmroute.prefix_cache import PrefixCache, PrefixHashes
+
+if TYPE_CHECKING:
+    from mmroute.chat.template import ChatTemplate
+    from mmroute.fast_paths import ReuseStats
+    from mmroute.geometry import TokenIds
+    from mmroute.items import Modality
+
+__all__ = ["Beginning", "ChatReuse", "proved"]
+
+_LOG: Final = logging.getLogger(__name__)
+_WORTH_KEEPING: Final = 24  # messages: fewer are rendered in less time than it takes to find them
+_LONGEST_OVERLAP: Final = 1024  # characters
+_HEADER: Final = 5  # bytes that marshal writes before the messages: what follows, and how many
+_BYTES_PER_MESSAGE: Final = 1024  # of Python objects, beside the texts
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_ROLES: Final = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
+
+
+class _Cut(NamedTuple):
+    """Where the prompt of a chat can go on: at the place of a message.
+
+    Attributes:
+        state: of the template there.
+        ids: of the prompt, that are settled.
+        characters: of the text, whose IDs these are.
+        overlap: the text between these and the place.
+    """
+
+    state: State
+    ids: int
+    characters: int
+    overlap: str
+
+
+_START: Final = _Cut((), 0, 0, "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """A chat that was rendered and encoded.
+
+    Attributes:
+        template: that rendered it.
+        variables: all that its text depends on beside the messages, as bytes.
+        messages: as bytes, without their number.
+        ends: of each message in these.
+        conversation: the messages as the template got them.
+        media: of each message, the parts that stand for an item.
+        cuts: one for each message, and for the end; None where the prompt cannot go on.
+        ids: of the prompt.
+    """
+
+    template: ResumableTemplate
+    variables: bytes
+    messages: bytes
+    ends: Sequence[int]
+    conversation: Sequence[dict[str, Any]]
+    media: Sequence[Sequence[MediaPart]]
+    cuts: Sequence[_Cut | None]
+    ids: TokenIds
+
+    def shared_with(self, dumped: bytes) -> int:
+        """How many messages the list of another chat begins with as well."""
+        count = len(self.ends)
+        if dumped.startswith(self.messages, _HEADER):
+            return count
+        low = done = 0
+        while low < count:
+            middle = (low + count + 1) // 2
+            end = self.ends[middle - 1]
+            if dumped.startswith(self.messages[done:end], _HEADER + done):
+                low, done = middle, end
+            else:
+                count = middle - 1
+        return low
+
+
+class ChatReuse:
+    """A prefix cache of the chats of one model. Safe to share between threads.
+
+    Args:
+        max_bytes: of all that is kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._cache: PrefixCache[_Known] = PrefixCache(max_bytes)
+        self._templates: dict[str, ResumableTemplate | None] = {}
+
+    def begin(
+        self, template: ChatTemplate, variables: Mapping[str, Any], messages: object
+    ) -> Beginning | None:
+        """What is known of a chat; None where it is to be rendered whole, and not kept.
+
+        Args:
+            template: that renders it.
+            variables: all that its text depends on beside the messages.
+            messages: of the request, not yet checked.
+        """
+        if type(messages) is not list or len(messages) < _WORTH_KEEPING:
+            return None
+        resumable = self._resumable(template)
+        if resumable is None:
+            return None
+        try:
+            dumped, settings = _dumped(messages), _dumped(variables)
+        except ValueError:  # no plain data, or nested too deeply
+            return None
+        salt = hash((id(resumable), settings))
+        known, hashes = self._cache.find(memoryview(dumped)[_HEADER:], salt=salt)
+        if not hashes:
+            return None
+        if known is None or known.template is not resumable or known.variables != settings:
+            known = _Known(resumable, b"", b"", (), (), (), (None,), np.empty(0, np.uint32))
+        count = known.shared_with(dumped)
+        self._cache.count(known.ends[count - 1] if count else 0)
+        return Beginning(count, self._cache, known, hashes, variables, settings, messages, dumped)
+
+    def stats(self) -> ReuseStats:
+        """What it has done, in bytes of messages."""
+        return self._cache.stats()
+
+    def _resumable(self, template: ChatTemplate) -> ResumableTemplate | None:
+        if template.source not in self._templates:
+            self._templates[template.source] = proved(template)
+        return self._templates[template.source]
+
+
+@dataclass(slots=True, eq=False)
+class Beginning:
+    """What is known of the messages of one request, until its prompt is made.
+
+    Attributes:
+        count: how many messages are known.
+    """
+
+    count: int
+    _cache: PrefixCache[_Known]
+    _known: _Known
+    _hashes: PrefixHashes
+    _variables: Mapping[str, Any]
+    _settings: bytes
+    _messages: Sequence[Any]
+    _dumped: bytes
+    _first: int = 0
+    _cut: _Cut = _START
+    _places: Sequence[Place | None] = ()
+    _conversation: Sequence[dict[str, Any]] = ()
+    _contents: Sequence[Sequence[Part]] = ()
+
+    @property
+    def characters(self) -> int:
+        """How long the text is that was neither rendered nor is to be encoded."""
+        return self._cut.characters
+
+    def media(self) -> dict[Modality, list[MediaPart]]:
+        """The parts of the known messages that stand for an item, by modality, in new lists."""
+        media: dict[Modality, list[MediaPart]] = {}
+        for parts in self._known.media[: self.count]:
+            for part in parts:
+                media.setdefault(part.modality, []).append(part)
+        return media
+
+    def conversation(self) -> list[dict[str, Any]]:
+        """The known messages as the template gets them, in a new list. They must not be changed."""
+        return list(self._known.conversation[: self.count])
+
+    def render(
+        self, conversation: Sequence[dict[str, Any]], contents: Sequence[Sequence[Part]]
+    ) -> str:
+        """The text of the chat, without so many `characters` at its beginning.
+
+        Args:
+            conversation: all messages as the template gets them.
+            contents: the parts of the new messages.
+
+        Raises:
+            InexactError: as `mmroute.chat.template.pieces_of`.
+        """
+        template = self._known.template
+        first = template.first_new(self.count)
+        cut = self._known.cuts[first] if first else None
+        if cut is not None:
+            self._first, self._cut = first, cut
+        self._conversation, self._contents = conversation, contents
+        text, self._places = template.render(
+            conversation, self._variables, self._first, self._cut.state
+        )
+        return self._cut.overlap + text
+
+    @property
+    def rendered(self) -> bool:
+        """Whether `render` made the text of the request."""
+        return bool(self._places)
+
+    def whole(self, text: str, ids: TokenIds, ends: Sequence[tuple[int, int]]) -> TokenIds:
+        """The prompt of the chat, which is kept.
+
+        Args:
+            text: what `render` gave.
+            ids: of it.
+            ends: where it can be cut; see `mmroute.tokenizers.encoders.Encoder.encode_cut`.
+        """
+        prompt = np.concatenate((self._known.ids[: self._cut.ids], ids))
+        prompt.setflags(write=False)
+        new = self._messages[self.count :]
+        same_variables = self._settings == self._known.variables
+        if new and _is_plain(new) and (same_variables or _is_plain(self._variables)):
+            cuts = [place and self._cut_at(place, text, ends) for place in self._places]
+            self._keep(new, cuts, prompt)
+        return prompt
+
+    def _cut_at(self, place: Place, text: str, ends: Sequence[tuple[int, int]]) -> _Cut | None:
+        before, at = self._cut, len(self._cut.overlap) + place.at
+        number = bisect_right(ends, at, key=itemgetter(0))
+        characters, ids = ends[number - 1] if number else (0, 0)
+        if at - characters > _LONGEST_OVERLAP:
+            return None
+        overlap = text[characters:at]
+        return _Cut(place.state, before.ids + ids, before.characters + characters, overlap)
+
+    def _keep(self, messages: Sequence[Any], cuts: Sequence[_Cut | None], prompt: TokenIds) -> None:
+        known, count = self._known, self.count
+        lengths = [len(_dumped(message)) for message in messages]
+        ends = accumulate(lengths, initial=known.ends[count - 1] if count else 0)
+        # Copied, because what a client sent may be changed by it later.
+        copied = marshal.loads(_dumped(self._conversation[count:]))  # noqa: S302 - written here
+        media = [
+            [part._replace(source={}, extra={}) for part in parts if isinstance(part, MediaPart)]
+            for parts in self._contents
+        ]
+        kept = _Known(
+            known.template,
+            self._settings,
+            self._dumped[_HEADER:],
+            [*known.ends[:count], *islice(ends, 1, None)],
+            [*known.conversation[:count], *copied],
+            [*known.media[:count], *media],
+            [*known.cuts[: self._first], *cuts],
+            prompt,
+        )
+        size = 2 * len(self._dumped) + prompt.nbytes + _BYTES_PER_MESSAGE * len(kept.ends)
+        self._cache.put(kept, self._hashes, kept.messages, size=size)
+
+
+def proved(template: ChatTemplate) -> ResumableTemplate | None:
+    """The template that can go on, if there is one and it writes probe chats as the whole does."""
+    resumable = ResumableTemplate.of(template.source)
+    if resumable is None:
+        return None
+    for roles in ("suauaua", "uauauau", "utatuaattuu", "uusuaasu"):  # a template may refuse some
+        conversation = [
+            _probe(_ROLES[role], number, template.content_format)
+            for number, role in enumerate(roles)
+        ]
+        for known in range(1, len(conversation)):
+            if not _agree(template, resumable, conversation, known):
+                _LOG.warning("%s is rendered whole: a probe chat went wrong", template.origin)
+                return None
+    return resumable
+
+
+def _probe(role: str, number: int, content_format: str) -> dict[str, Any]:
+    text = f" {role} {number} "
+    if role == "tool":
+        return {"role": role, "content": text, "tool_call_id": f"call-{number}"}
+    images = [{"type": "image"}] * (number % 3 if role == "user" else 0)
+    parts = [*images, {"type": "text", "text": text}]
+    message: dict[str, Any] = {
+        "role": role,
+        "content": parts if content_format == "openai" else text,
+    }
+    if role == "assistant" and not number % 3:
+        function = {"name": "look", "arguments": {"at": number}}
+        message["tool_calls"] = [{"id": f"call-{number}", "type": "function", "function": function}]
+    return message
+
+
+def _agree(
+    template: ChatTemplate,
+    resumable: ResumableTemplate,
+    conversation: Sequence[dict[str, Any]],
+    known: int,
+) -> bool:
+    """Whether a chat has the same text whole, and behind what it shares with another one."""
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    variables = {**tokens, "add_generation_prompt": True}
+
+    def whole() -> str:
+        return template.render(
+            conversation, variables=tokens, add_generation_prompt=True, continue_final_message=False
+        )
+
+    def resumed() -> str:
+        return before + resumable.render(conversation, variables, first, state)[0]
+
+    try:
+        text, places = resumable.render([*conversation[:known], conversation[0]], variables)
+    except InexactError:
+        return True  # no chat goes on behind one without a text
+    first = resumable.first_new(known)
+    place = places[first] if first else None
+    before, state = ("", ()) if place is None else (text[: place.at], place.state)
+    first = 0 if place is None else first
+    return _text_or_refusal(whole) == _text_or_refusal(resumed)
+
+
+def _text_or_refusal(render: Callable[[], str]) -> str | Reason:
+    try:
+        return render()
+    except InexactError as error:
+        return error.reason
+
+
+def _dumped(value: object) -> bytes:
+    """Bytes that tell values apart by their types and the order of their keys.
+
+    Raises:
+        ValueError: it is no plain data, or nested too deeply.
+    """
+    # Version 0 writes equal values alike, whether they are one object or several.
+    return marshal.dumps(value, 0)  # type: ignore[arg-type]  # of any type: others raise
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is as JSON has it. `_dumped` writes other things as bytes that are not told apart.
+
+    These are what has a buffer, such as arrays.
+    """
+    waiting = [value]
+    for each in waiting:  # grows while it is walked
+        if type(each) is dict:
+            waiting += each
+            waiting += each.values()
+        elif type(each) is list:
+            waiting += each
+        elif type(each) not in _SCALARS:
+            return False
+    return True
