@@ -99,11 +99,11 @@ def _spec_new(arguments: argparse.Namespace) -> int:
         listed = [dataclasses.asdict(c) for c in proposal.candidates]
         print(json.dumps(listed, ensure_ascii=False))
         return 0 if best.good else _EXIT_UNHEALTHY
-    rows = [("FAMILY", "GEOMETRY", "EQUAL", "PROBLEM")]
-    for c in proposal.candidates:
-        score = "" if c.problem else f"{c.equal} of {c.decided}"
-        rows.append((c.family, c.geometry or "text only", score, c.problem))
-    print_table(rows)
+    fitting = [c for c in proposal.candidates if not c.problem]
+    rows = [(c.family, c.geometry or "text only", f"{c.equal} of {c.decided}") for c in fitting]
+    print_table([("FAMILY", "GEOMETRY", "EQUAL"), *rows])
+    others = len(proposal.candidates) - len(fitting)
+    print(f"\n{others} other families do not fit the model's files; --json says why.")
     if best.good:
         if arguments.out is None:
             print(f"\n{best.text}")

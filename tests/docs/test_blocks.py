@@ -39,6 +39,7 @@ NOT_RUN: Final = {  # words of a command, and what it needs
     "vllm": "vLLM",
     "--engine": "a running engine",
     "--events": "a running engine",
+    "http://127.0.0.1:8001": "a running engine",
     "bundle": "a port that others know",
 }
 FOUND: Final = 3  # of `mmroute explain`, where it found a cause

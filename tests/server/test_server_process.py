@@ -181,12 +181,16 @@ def test_slow_malformed_and_vanishing_clients(directory: str, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page's examples call curl")
-def test_the_examples_of_the_page(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
-    blocks = [b for b in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "curl" in b]
+def test_the_examples_of_the_pages(tmp_path: Path) -> None:
+    blocks = [
+        (page, block)
+        for page in (ROOT / "docs" / "server.md", ROOT / "docs" / "with-llm-d.md")
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        if "curl" in block
+    ]
     port, log = free_port(), tmp_path / "log"
     with process(EMBEDDED_MODEL, "--port", str(port), "--admin-key", "secret", log=log):
-        for block in blocks:
+        for page, block in blocks:
             script = "set -e\n" + block.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
             result = subprocess.run(
                 ["/bin/sh", "-c", script],
@@ -201,7 +205,7 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
             assert "nauthorized" not in result.stdout
             if "image_url" in block:  # the page shows the answer
                 answer = json.loads(result.stdout)
-                shown = re.search(r'"token_ids":(\[.*?\])', page)
+                shown = re.search(r'"token_ids":(\[.*?\])', page.read_text(encoding="utf-8"))
                 assert shown is not None
                 assert answer["token_ids"] == json.loads(shown[1])
                 assert answer["features"]["mm_placeholders"]["image"][0]["is_embed"]
