@@ -39,6 +39,7 @@ class Parameters:
     systems: int = 5  # different system prompts
     clocks: int = 1  # of them, those drawn most, begin with the time of the conversation
     pictures: int = 60  # in the stock
+    pictured: float = 1.0  # of the conversations begin with a picture
     skew: float = 0.8  # exponent of Zipf's law for prompts and pictures; 0 for all alike
     again: float = 0.2  # of the later turns show a picture
     same: float = 0.5  # of these show one of the conversation
@@ -55,6 +56,7 @@ class Conversation:
     number: int
     turns_left: int
     messages: list[dict[str, Any]]
+    pictured: bool = False
     images: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -77,7 +79,9 @@ def make_trace(parameters: Parameters) -> Iterator[dict[str, Any]]:
         clock = f"It is {now / HOUR % 24:.2f} h. " if system < parameters.clocks else ""
         turns = max(1, round(draw.expovariate(1 / parameters.turns)))
         content = f"{clock}System {system}: {prompts[system]}."
-        return Conversation(number, turns, [{"role": "system", "content": content}])
+        system_message = {"role": "system", "content": content}
+        pictured = parameters.pictured == 1 or draw.random() < parameters.pictured
+        return Conversation(number, turns, [system_message], pictured)
 
     waiting = [(draw.expovariate(parameters.rate), 0, Conversation(0, 0, []))]
     numbers = itertools.count(1)
@@ -89,7 +93,7 @@ def make_trace(parameters: Parameters) -> Iterator[dict[str, Any]]:
             heapq.heappush(waiting, (arrival, next(numbers), Conversation(0, 0, [])))
         question: Any = text(draw, parameters.question_words) + "?"
         first = not conversation.images
-        if first or draw.random() < parameters.again:
+        if conversation.pictured and (first or draw.random() < parameters.again):
             known = not first and draw.random() < parameters.same
             image = draw.choice(conversation.images) if known else picture()
             conversation.images = [*conversation.images, image]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import count
+from typing import TypeAlias
 
 __all__ = ["BlockCache"]
+
+_Key: TypeAlias = "int | tuple[int, int]"
 
 
 class BlockCache:
@@ -27,13 +30,11 @@ class BlockCache:
 
     def __init__(self, num_blocks: int) -> None:
         self._num_blocks = num_blocks
-        self._hashes: OrderedDict[int, int] = (
-            OrderedDict()
-        )  # by block, the next to be evicted first
-        self._blocks: dict[
-            int, list[int]
-        ] = {}  # by hash, the block that was there first comes first
-        self._new_block = count()
+        # The next to be evicted comes first. A block's key is its hash, or (hash, number) if
+        # another block had the hash when it was computed: that one is found first.
+        self._blocks: OrderedDict[_Key, None] = OrderedDict()
+        self._copies: dict[int, list[_Key]] = {}  # by hash, those computed first come first
+        self._numbers = count()
 
     def serve(self, hashes: Sequence[int], *, lookup: int, ends_in_block: bool) -> int:
         """Answer a request.
@@ -51,40 +52,47 @@ class BlockCache:
         room = self._num_blocks - len(hashes) - ends_in_block
         if room < 0:
             return 0
-        used: list[int] = []
-        for block_hash in hashes[:lookup]:
-            known = self._blocks.get(block_hash)
-            if known is None:
-                break
-            used.append(known[0])
-        hits = len(used)
-        for block in used:
-            self._hashes.move_to_end(block)  # nothing that is in use is evicted
-        while len(self._hashes) - hits > room:
-            self._evict()
-        for block_hash in hashes[hits:]:
-            block = next(self._new_block)
-            self._blocks.setdefault(block_hash, []).append(block)
-            used.append(block)
-        for block, block_hash in zip(reversed(used), reversed(hashes), strict=True):
-            self._hashes[block] = block_hash
-            self._hashes.move_to_end(block)
+        hits = self.num_held(hashes[:lookup])
+        blocks, copies = self._blocks, self._copies
+        used: list[_Key] = [h if h in blocks else copies[h][0] for h in hashes[:hits]]
+        for key in used:
+            blocks.move_to_end(key)  # nothing that is in use is evicted
+        for _ in range(len(blocks) - hits - room):
+            key, _ = blocks.popitem(last=False)
+            if not isinstance(key, int):
+                self._forget_copy(key)
+        new = hashes[hits:]
+        if blocks.keys().isdisjoint(new) and copies.keys().isdisjoint(new):
+            used += new
+        else:
+            used += map(self._key, new)
+        blocks.update(dict.fromkeys(reversed(used)))
+        for key in reversed(used[:hits]):
+            blocks.move_to_end(key)
         return hits
 
     def num_held(self, hashes: Sequence[int]) -> int:
         """How many first blocks of a prompt are cached."""
-        known = self._blocks
-        return next(
-            (at for at, block_hash in enumerate(hashes) if block_hash not in known), len(hashes)
-        )
+        blocks, copies = self._blocks, self._copies
+        for at, block_hash in enumerate(hashes):
+            if block_hash not in blocks and block_hash not in copies:
+                return at
+        return len(hashes)
 
     def held(self) -> list[int]:
         """The hashes of the cached blocks, the next to be evicted first."""
-        return list(self._hashes.values())
+        return [key if isinstance(key, int) else key[0] for key in self._blocks]
 
-    def _evict(self) -> None:
-        block, block_hash = self._hashes.popitem(last=False)
-        same = self._blocks[block_hash]
-        same.remove(block)
-        if not same:
-            del self._blocks[block_hash]
+    def _key(self, block_hash: int) -> _Key:
+        """Of a block that is computed now."""
+        if block_hash not in self._blocks and block_hash not in self._copies:
+            return block_hash
+        key = (block_hash, next(self._numbers))
+        self._copies.setdefault(block_hash, []).append(key)
+        return key
+
+    def _forget_copy(self, key: tuple[int, int]) -> None:
+        copies = self._copies[key[0]]
+        copies.remove(key)
+        if not copies:
+            del self._copies[key[0]]

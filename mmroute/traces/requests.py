@@ -34,6 +34,7 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")  # noqa
 _SHORTEST_PIECE: Final = 24  # characters; shorter sentences are in any request
 _CHARACTERS_PER_TOKEN: Final = 4
 _WORD: Final = (1 << 64) - 1
+_OF_LINE: Final = {"session_id", "timestamp", "output_length"}  # and of no request
 
 
 class TracedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -202,8 +203,9 @@ def _answer(
     chunk: Chunk,
 ) -> None:
     line: _Line = _checked(_Line, value)
+    fields = {name: each for name, each in value.items() if name not in _OF_LINE}
     started = time.thread_time_ns()
-    routing = answer_of(request_of(value))
+    routing = answer_of(request_of(fields))
     hashes = comparable_hashes(routing, block_size)
     cost = (time.thread_time_ns() - started) // 1000
     by_ids: list[int] = []
