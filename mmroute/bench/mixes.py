@@ -15,7 +15,7 @@ from mmroute.items import ImageSize
 from mmroute.normalizer import Normalizer
 from mmroute.request_lines import answer_line, request_of
 
-__all__ = ["MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
+__all__ = ["COMPARED", "MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
 
 _WORDS_OF_A_MESSAGE: Final = 188  # 1,000 characters
 
@@ -113,12 +113,21 @@ def _message(role: str, seed: str) -> Mapping[str, str]:
     return {"role": role, "content": english(chooser, _WORDS_OF_A_MESSAGE)}
 
 
-def _before_conversation() -> Sequence[Mapping[str, Any]]:
-    return [conversation(0, 49)]
+def _before_turn(turns: int) -> Sequence[Mapping[str, Any]]:
+    return [conversation(0, turns - 1)]
 
 
-def _next_turn(seed: int) -> Mapping[str, Any]:
-    return conversation(0, 50, branch=seed)
+def _next_turn(turns: int, seed: int) -> Mapping[str, Any]:
+    # As a server has just read it: no message is one that was there before.
+    turned: Mapping[str, Any] = json.loads(json.dumps(conversation(0, turns, branch=seed)))
+    return turned
+
+
+def _conversation(name: str, turns: int) -> Mix:
+    says = (
+        f"turn {turns} of a chat of {2000 * turns:,} characters, asked before up to the one before"
+    )
+    return Mix(name, says, partial(_next_turn, turns), partial(_before_turn, turns))
 
 
 _HD: Final = (1280, 720)
@@ -132,13 +141,20 @@ MIXES: Final[Mapping[str, Mix]] = {
             partial(chat_request, words=1000, images=[_HD] * 4)),
         Mix("documents", "100 words and eight 1792x1792 images (4,096 tokens each on Qwen2.5-VL)",
             partial(chat_request, words=100, images=[(1792, 1792)] * 8)),
-        Mix("conversation", "turn 50 of a chat of 100,000 characters, asked before up to turn 49",
-            _next_turn, _before_conversation),
+        _conversation("conversation", 50),
         Mix("new-words", "1,000 words that no encoder has seen before, and no image",
             partial(chat_request, words=1000, known=False)),
     )
 }  # fmt: skip
 """The built-in mixes by name. Texts and names of images differ from request to request."""
+
+COMPARED: Final[Mapping[str, Mix]] = {
+    **MIXES,
+    "5-turns": _conversation("5-turns", 5),
+    "200-turns": _conversation("200-turns", 200),
+    "book": Mix("book", "100,000 words", partial(chat_request, words=100_000)),
+}
+"""More for comparisons of builds, which need no slow reference."""
 
 
 def read_mix(path: Path, reference: Normalizer) -> Mix:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.bench.builds import Comparison
 from mmroute.bench.latency import Hashing, Latency
 from mmroute.bench.mixes import Inexact
 from mmroute.bench.startup import Startup
@@ -18,7 +19,7 @@ from mmroute.errors import MmrouteError, Reason
 from mmroute.fast_paths import ReuseStats
 from mmroute.stages import Stage
 
-__all__ = ["Bench", "as_json", "as_lines", "check_plot", "plot"]
+__all__ = ["Bench", "as_json", "as_lines", "check_plot", "comparison_lines", "plot"]
 
 _MEBIBYTE: Final = 1 << 20
 _SHOWN: Final = 5  # inexact requests of each mix
@@ -105,6 +106,18 @@ def as_lines(bench: Bench) -> Iterator[str]:
         yield from _inexact_lines(inexact)
     yield ""
     yield from _startup_lines(bench.startup)
+
+
+def comparison_lines(found: Comparison) -> Iterator[str]:
+    """The comparison of two builds, for people."""
+    yield f"{found.mix}: {found.says}"
+    yield (
+        f"  {'microseconds':<18}{'A least':>10}{'B least':>10}{'A median':>10}{'B median':>10}"
+        f"{'B / A':>8}   19 times of 20 within"
+    )
+    for name, ratio in found.ratios.items():
+        times = "".join(f"{time:>10.1f}" for time in (*ratio.least, *ratio.medians))
+        yield f"  {name:<18}{times}{ratio.median:>8.3f}   {ratio.low:.3f} to {ratio.high:.3f}"
 
 
 def _mix_lines(found: Latency, hashing: Hashing) -> Iterator[str]:

@@ -6,13 +6,22 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from mmroute.bench.builds import Build, compare
 from mmroute.bench.latency import Hashing, Latency, measure_latency
 from mmroute.bench.machine import machine
-from mmroute.bench.mixes import MIXES, Inexact, Mix, read_mix
-from mmroute.bench.report import Bench, as_json, as_lines, check_plot, plot
+from mmroute.bench.mixes import COMPARED, MIXES, Inexact, Mix, read_mix
+from mmroute.bench.report import (
+    Bench,
+    as_json,
+    as_lines,
+    check_plot,
+    comparison_lines,
+    plot,
+)
 from mmroute.bench.startup import Startup, measure_startup
 from mmroute.bench.throughput import Throughput, cores, measure_throughput
 from mmroute.cli.common import (
@@ -36,12 +45,15 @@ _THROUGHPUT: Final = 10
 _EPILOG = """\
 Without --input the requests are mmroute's own, of ordinary words, each with another text:
 {mixes}
-They are only for models that take such images in their context; the reasons of others are shown.
+The last three are measured where they are named. All are only for models that take such images
+in their context; the reasons of others are shown.
 
 Stages: render (the chat template), encode, count, place, expand, and other: checks, messages
 taken apart, image headers and identities. Block hashes (hash) come on top of the whole request.
 Every timed answer is compared with `tokenizers` alone, without any cache, or nothing is reported;
 the report says which caches took part. Requests of a file that have no answer are not timed.
+With --compare the two builds answer in turns, and their answers are compared with each other.
+Times are processor time then, but for "without encoding".
 
 exit status: 0 measured; 1 failure, a wrong answer, or no request that has one; 2 bad usage
 """
@@ -49,7 +61,7 @@ exit status: 0 measured; 1 failure, a wrong answer, or no request that has one; 
 
 def add_bench(commands: Commands) -> None:
     """Add the command."""
-    mixes = "\n".join(f"  {mix.name:<14}{mix.says}" for mix in MIXES.values())
+    mixes = "\n".join(f"  {mix.name:<14}{mix.says}" for mix in COMPARED.values())
     bench = add_command(
         commands,
         "bench",
@@ -66,7 +78,7 @@ def add_bench(commands: Commands) -> None:
     which.add_argument(
         "--mix",
         metavar="NAME",
-        choices=[*MIXES],
+        choices=[*COMPARED],
         help="only this one (default: all that the model takes)",
     )
     bench.add_argument(
@@ -93,6 +105,13 @@ def add_bench(commands: Commands) -> None:
         default=0,
         help="that answer at the same time; 0 for one on each core (default: %(default)s)",
     )
+    bench.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two builds in one run, and what B takes of the time of A: each an interpreter, a "
+        "virtual environment, a source tree, or settings such as chat_cache_bytes=0",
+    )
     bench.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the stages")
 
 
@@ -101,6 +120,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     if wrong:
         print(f"mmroute: {wrong}", file=sys.stderr)
         return EXIT_USAGE
+    if arguments.compare is not None:
+        return _compare(arguments)
     if arguments.plot is not None:
         check_plot()
     _say("loading the model, and its reference")
@@ -114,6 +135,36 @@ def _bench(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(as_lines(bench)))
     return 0 if bench.latencies else EXIT_FAILURE
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    try:
+        builds = (Build.of(arguments.compare[0]), Build.of(arguments.compare[1]))
+    except ValueError as error:
+        print(f"mmroute: --compare: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if arguments.input is not None:
+        reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
+        mixes = [read_mix(arguments.input, reference)]
+    else:
+        mixes = [COMPARED[arguments.mix]] if arguments.mix is not None else [*MIXES.values()]
+    given = {name: getattr(arguments, name) for name in ("backend", "model_id", "revision")}
+    comparisons = []
+    for found in compare(
+        builds,
+        mixes,
+        model=arguments.model,
+        loading={name: value for name, value in given.items() if value is not None},
+        hashing={"algorithm": arguments.algorithm, "block_size": arguments.block_size, "seed": "0"},
+        repeat=arguments.repeat,
+    ):
+        comparisons.append(found)
+        if not arguments.json:
+            print("\n".join(comparison_lines(found)), flush=True)
+    if arguments.json:
+        where = {"machine": machine(), "builds": [asdict(build) for build in builds]}
+        print(json.dumps({**where, "mixes": [asdict(found) for found in comparisons]}))
+    return 0 if comparisons else EXIT_FAILURE
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str:
@@ -186,7 +237,7 @@ def _mixes(arguments: argparse.Namespace, reference: Normalizer) -> Iterator[Mix
     if arguments.input is not None:
         yield read_mix(arguments.input, reference)
     elif arguments.mix is not None:
-        yield MIXES[arguments.mix]
+        yield COMPARED[arguments.mix]
     else:
         takes_images = Modality.IMAGE in reference.model.media
         yield from (m for m in MIXES.values() if takes_images or "images" not in m.request(0))
