@@ -227,7 +227,7 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
 
     Args:
         extra: of mmroute's distribution.
-        what: needs it: the beginning of the message.
+        what: what needs the library: the beginning of the message.
 
     Raises:
         ModelError: `unsupported_tokenizer`.

@@ -70,7 +70,7 @@ class FastPaths:
 REFERENCE_ONLY: Final = FastPaths(
     EncoderChoice.TOKENIZERS, text_cache_bytes=0, hash_cache_bytes=0, chat_cache_bytes=0
 )
-"""For a model that is loaded to be looked at: nothing is prepared."""
+"""For a model that answers a few texts: the choice of a faster encoder takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,10 @@ class ReuseStats:
     Attributes:
         hits: lookups that found a known beginning.
         misses: those that did not, of what is long enough to be kept.
-        reused: characters, or bytes of token IDs or of messages, of all hits together.
-        entries: kept now.
-        kept_bytes: of them.
+        reused: characters, or bytes of token IDs or of messages, that all hits together had not
+            to compute.
+        entries: how many the cache holds now.
+        kept_bytes: the memory that these take.
     """
 
     hits: int = 0
@@ -94,12 +95,12 @@ class ReuseStats:
 
 @dataclass(frozen=True, slots=True)
 class EncoderStats:
-    """Who encodes, and what is kept.
+    """The library that encodes text, and the cache of encoded texts.
 
     Attributes:
-        engine: name and version.
+        engine: name and version of the library.
         why: how it was chosen, in words.
-        reuse: of texts; None if they are not kept.
+        reuse: counters of the cache; None if texts are not kept.
     """
 
     engine: str
@@ -112,9 +113,9 @@ class Stats:
     """Counters of a normalizer, since it was loaded.
 
     Attributes:
-        encoder: of text; None where it is a model's own chat encoder.
-        hashes: of block hashes; None if they are not kept.
-        chats: of rendered chats; None if they are not kept.
+        encoder: the encoder of text; None where a model's own chat encoder does all.
+        hashes: counters of the cache of block hashes; None if they are not kept.
+        chats: counters of the cache of rendered chats; None if they are not kept.
     """
 
     encoder: EncoderStats | None

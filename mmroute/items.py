@@ -225,10 +225,9 @@ def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
     Raises:
         InexactError: `invalid_request` for anything but two positive integers and a text.
     """
-    for name, value in (("width", width), ("height", height)):
-        if not _is_length(value):
-            raise invalid(f"image {name} must be a positive int of pixels, found {quoted(value)}")
-    return ImageSize(width, height, checked_uuid(uuid))  # type: ignore[arg-type]  # both are ints here
+    width = _length("image width", width, " of pixels")
+    height = _length("image height", height, " of pixels")
+    return ImageSize(width, height, checked_uuid(uuid))
 
 
 def video_size(
@@ -246,14 +245,13 @@ def video_size(
         InexactError: `invalid_request` for anything but three positive integers, a number, a text
             and a boolean.
     """
-    for name, value in (("width", width), ("height", height), ("num_frames", num_frames)):
-        if not _is_length(value):
-            raise invalid(f"video {name} must be a positive int, found {quoted(value)}")
+    width, height = _length("video width", width), _length("video height", height)
+    num_frames = _length("video num_frames", num_frames)
     if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps < math.inf:
         raise invalid(f"video fps must be a number of frames a second, found {quoted(fps)}")
     if not isinstance(frame_list, bool):
         raise invalid(f"video frame_list must be true or false, found {quoted(frame_list)}")
-    return VideoSize(width, height, num_frames, float(fps), checked_uuid(uuid), frame_list)  # type: ignore[arg-type]  # ints
+    return VideoSize(width, height, num_frames, float(fps), checked_uuid(uuid), frame_list)
 
 
 def audio_length(
@@ -264,15 +262,16 @@ def audio_length(
     Raises:
         InexactError: `invalid_request` for anything but three positive integers and a text.
     """
-    numbers = ("num_samples", num_samples), ("sampling_rate", sampling_rate), ("channels", channels)
-    for name, value in numbers:
-        if not _is_length(value):
-            raise invalid(f"audio {name} must be a positive int, found {quoted(value)}")
-    return AudioLength(num_samples, sampling_rate, checked_uuid(uuid), channels)  # type: ignore[arg-type]  # ints
+    num_samples = _length("audio num_samples", num_samples)
+    sampling_rate = _length("audio sampling_rate", sampling_rate)
+    channels = _length("audio channels", channels)
+    return AudioLength(num_samples, sampling_rate, checked_uuid(uuid), channels)
 
 
-def _is_length(value: object) -> bool:
-    return type(value) is int and 0 < value < _INT64
+def _length(name: str, value: object, unit: str = "") -> int:
+    if type(value) is int and 0 < value < _INT64:
+        return value
+    raise invalid(f"{name} must be a positive int{unit}, found {quoted(value)}")
 
 
 def checked_uuid(uuid: object) -> str | None:
@@ -338,13 +337,7 @@ def _check_numbers(size: ImageSize | VideoSize | AudioLength) -> None:
         case ImageSize():
             image_size(size.width, size.height, size.uuid)
         case VideoSize():
-            video_size(
-                size.width,
-                size.height,
-                size.num_frames,
-                size.fps,
-                size.uuid,
-                frame_list=size.frame_list,
-            )
+            numbers = size.width, size.height, size.num_frames, size.fps
+            video_size(*numbers, size.uuid, frame_list=size.frame_list)
         case AudioLength():
             audio_length(size.num_samples, size.sampling_rate, size.uuid, size.channels)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mmroute.errors import ModelError, Reason, nearest, needs_extra, quoted
 
@@ -76,7 +76,6 @@ TOKENIZER_FILES: Final = (
 )
 """The same with the vocabularies of all formats, but for GGUF files, which hold weights."""
 
-_MISSING = object()
 # A path with a directory in it, which is no JSON, and no template that says anything.
 _LINK: Final = re.compile(r"\s*(?:\.{0,2}/)?[\w.@+-]+(?:/[\w.@+-]+)+\s*")
 
@@ -204,12 +203,12 @@ class ModelFiles:
 
     def lookup(self, ref: FieldRef) -> tuple[bool, JsonValue]:
         """Whether a field is there with a value other than null, and the value."""
-        value: object = self.object(ref.file)
+        value: Any = self.object(ref.file)
         for key in ref.path:
-            value = value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
-            if value is _MISSING or value is None:
+            value = value.get(key) if isinstance(value, dict) else None
+            if value is None:
                 return False, None
-        return True, value  # type: ignore[return-value]  # parts of a JSON value are JSON values
+        return True, value
 
     def names(self, patterns: Sequence[str] = MODEL_FILES) -> list[str]:
         """The files of the kinds mmroute reads that are present."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -221,7 +221,7 @@ def _given_items(model: ResolvedModel, request: Request) -> Items:
 def _prompt_ids(model: ResolvedModel, request: Request, *, with_items: bool) -> TokenIds:
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
-    specials = model.engine.adds_special_tokens(model.tokenizer, request, with_items=with_items)
+    specials = model.engine.adds_special_tokens(model.tokenizer, request, with_items)
     return _encode(model, request.prompt, add_special_tokens=specials)
 
 
@@ -360,5 +360,4 @@ def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
 
 def frames_of(geometries: _Geometries, video: VideoSize) -> Frames:
     """The frames of a video that the engine decodes."""
-    geometry: VideoGeometry = geometries[Modality.VIDEO]  # type: ignore[assignment]  # of a video
-    return geometry.frames(video)
+    return cast("VideoGeometry", geometries[Modality.VIDEO]).frames(video)

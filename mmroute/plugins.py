@@ -9,7 +9,7 @@ from typing import Any
 
 from mmroute.errors import SpecError
 
-__all__ = ["installed", "load"]
+__all__ = ["installed", "load", "owner"]
 
 
 def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
@@ -25,7 +25,7 @@ def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
     for point in importlib.metadata.entry_points(group=group):
         if point.name in taken or point.name in found:
-            raise SpecError(f"{_owner(point)}: {point.name!r} of {group} is already taken")
+            raise SpecError(f"{owner(point)}: {point.name!r} of {group} is already taken")
         found[point.name] = point
     return found
 
@@ -40,9 +40,10 @@ def load(point: EntryPoint) -> Any:
         return point.load()
     except Exception as error:  # code of others: whatever it raises
         raise SpecError(
-            f"{_owner(point)}: {point.value!r} of {point.group} cannot be imported: {error!r}"
+            f"{owner(point)}: {point.value!r} of {point.group} cannot be imported: {error!r}"
         ) from error
 
 
-def _owner(point: EntryPoint) -> str:
+def owner(point: EntryPoint) -> str:
+    """The name of the distribution that has an entry point, for messages."""
     return point.dist.name if point.dist else "an installed package"

@@ -32,15 +32,10 @@ _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 _MODALITIES: Final = frozenset(Modality)
 _NO_ITEMS: Final = ()
 _NO_KWARGS: Final[Mapping[str, Any]] = {}  # shared, and never changed
-_ITEMS: Final[Mapping[str, tuple[type[Item], ...]]] = {
-    "images": (ImageSize, ImageFile),
-    "videos": (VideoSize, VideoFile),
-    "audios": (AudioLength,),
-}
 _FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
 _KWARGS: Final = ("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs")
 # Fields that a client may give as null instead of leaving them out.
-_NULLABLE: Final = frozenset({*_ITEMS, *_KWARGS, "mm_hashes"})
+_NULLABLE: Final = frozenset({"images", "videos", "audios", *_KWARGS, "mm_hashes"})
 
 Message: TypeAlias = Mapping[str, Any]
 """One OpenAI chat message. Its values come from a client and are checked where they are used."""
@@ -117,8 +112,12 @@ class Request(NamedTuple):
         Raises:
             TypeError: there is no such field.
         """
-        given = {n: v for n, v in fields.items() if v is not None or n not in _NULLABLE}
-        return cls(**given)  # type: ignore[arg-type]  # mypy does not follow the filter
+        given: dict[str, Any] = {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in _NULLABLE
+        }
+        return cls(**given)
 
     @property
     def items(self) -> Items:
@@ -146,8 +145,11 @@ class Request(NamedTuple):
             InexactError: `invalid_request`, naming the field.
         """
         chat, text, ids = self.messages, self.prompt, self.prompt_token_ids
-        if (chat is not None) + (text is not None) + (ids is not None) != 1:
-            raise invalid("give exactly one of messages, prompt and prompt_token_ids")
+        given = (chat is not None) + (text is not None) + (ids is not None)
+        if given != 1:
+            raise invalid(
+                f"give exactly one of messages, prompt and prompt_token_ids, found {given} of them"
+            )
         if self.images is not _NO_ITEMS:
             check_items("images", self.images, (ImageSize, ImageFile))
         if self.videos is not _NO_ITEMS:
@@ -162,7 +164,7 @@ class Request(NamedTuple):
                 _check_object(name, kwargs)
         if self.media_io_kwargs or self.mm_hashes is not _NO_ITEMS or self.lora is not None:
             _check_media_io(self.media_io_kwargs)
-            _check_list("mm_hashes", self.mm_hashes)
+            _check_mm_hashes(self.mm_hashes)
             _check_lora(self.lora)
 
 
@@ -193,7 +195,7 @@ def integers(name: str, values: object) -> list[int]:
     """A list of ints from any iterable of integers, numpy's included.
 
     Raises:
-        InexactError: `invalid_request`, naming the first value that is none.
+        InexactError: `invalid_request`, naming the first value that is not an integer.
     """
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise invalid(f"{name} must be a list of integers, found {type(values).__name__}")
@@ -214,15 +216,18 @@ def _check_object(name: str, kwargs: object) -> None:
         raise invalid(f"{name} must be an object, found {quoted(kwargs)}")
 
 
-def _check_list(name: str, values: object) -> None:
-    if not isinstance(values, list | tuple):
-        raise invalid(f"{name} must be a list, found {quoted(values)}")
+def _check_mm_hashes(entries: object) -> None:
+    if not isinstance(entries, list | tuple):
+        raise invalid(f"mm_hashes must be a list, found {quoted(entries)}")
 
 
 def _check_media_io(of_modalities: Mapping[str, object]) -> None:
     for name, kwargs in of_modalities.items():
         if name not in _MODALITIES or not isinstance(kwargs, Mapping | None):
-            raise invalid(f"media_io_kwargs.{name} must be an object of a modality")
+            raise invalid(
+                f"media_io_kwargs has objects by modality ({', '.join(Modality)}), found "
+                f"{quoted(name)}: {quoted(kwargs)}"
+            )
 
 
 def check_cache_salt(salt: object) -> None:

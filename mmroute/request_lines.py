@@ -78,10 +78,13 @@ def _items(name: str, values: object) -> list[Item]:
 
 def _lora(value: object) -> Lora:
     if not isinstance(value, Mapping) or not value.keys() >= _LORA_KEYS:
-        raise invalid('lora must be an object with "lora_name" and "lora_path", as vLLM has them')
+        raise invalid(
+            'lora must be an object with "lora_name" and "lora_path", as vLLM has them, found '
+            f"{quoted(value)}"
+        )
     number = value.get("lora_int_id", 1)
     if type(number) is not int or number < 1:
-        raise invalid("lora_int_id must be a positive integer")
+        raise invalid(f"lora.lora_int_id must be a positive integer, found {quoted(number)}")
     return Lora(value["lora_name"], value["lora_path"])
 
 
@@ -177,7 +180,7 @@ def json_object(line: str | bytes) -> dict[str, Any]:
     """The JSON object of one line.
 
     Raises:
-        InexactError: `invalid_request`: the line is none.
+        InexactError: `invalid_request`: the line is not a JSON object.
     """
     try:
         # Some editors begin a file with a byte order mark.

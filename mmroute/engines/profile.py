@@ -92,7 +92,7 @@ class LongestContext(Protocol):
 class AddsSpecialTokens(Protocol):
     """Whether the engine puts special tokens around the text of a prompt."""
 
-    def __call__(self, tokenizer: Tokenizer, request: Request, /, *, with_items: bool) -> bool:
+    def __call__(self, tokenizer: Tokenizer, request: Request, with_items: bool, /) -> bool:
         """Whether it does.
 
         Args:

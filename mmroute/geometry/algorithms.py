@@ -5,15 +5,16 @@ A geometry is imported when the first model needs it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint
-from typing import Final
+from typing import Any, Final
 
 from mmroute.geometry.replacement import AnyGeometry
 from mmroute.plugins import installed, load
 
-__all__ = ["ENTRY_POINTS", "geometry_class", "geometry_names"]
+__all__ = ["ENTRY_POINTS", "geometry_class", "geometry_fields", "geometry_names"]
 
 ENTRY_POINTS: Final = "mmroute.geometries"
 """Entry point group of other packages' geometries: name in a spec -> ``module:Class``."""
@@ -76,10 +77,20 @@ def geometry_names() -> tuple[str, ...]:
 
 @cache
 def geometry_class(name: str) -> type[AnyGeometry]:
-    """The dataclass of a name in a family spec. Its fields are the values the spec must give.
+    """The dataclass of a name in a family spec.
 
     Raises:
         SpecError: as `geometry_names`; an installed package's geometry cannot be imported.
     """
     found: type[AnyGeometry] = load(_entries()[name])
     return found
+
+
+def geometry_fields(name: str) -> Mapping[str, bool]:
+    """The values that a spec gives a geometry: name -> whether it must give it.
+
+    Raises:
+        SpecError: as `geometry_class`.
+    """
+    kind: Any = geometry_class(name)
+    return {f.name: f.default is dataclasses.MISSING for f in dataclasses.fields(kind)}

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from mmroute.errors import ModelError, Reason, SpecError
 from mmroute.model.spec import OWN_PACKAGE, FamilyHead, FamilySpec, check_spec, read_spec
 from mmroute.model_directory import ModelFiles
+from mmroute.plugins import owner
 
 __all__ = ["ENTRY_POINTS", "known_families", "match_family", "spec_files"]
 
@@ -34,15 +35,14 @@ def spec_files() -> Iterator[tuple[str, Traversable]]:
     root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
     yield from ((OWN_PACKAGE, file) for file in _toml_files(root))
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        owner = point.dist.name if point.dist else "an installed package"
         try:
             files = _toml_files(importlib.resources.files(point.value))
         except (ImportError, OSError, TypeError) as error:
             raise SpecError(
-                f"{owner}: the entry point {point.name!r} of {ENTRY_POINTS} must name a package "
-                f"that holds *.toml files, found {point.value!r}: {error}"
+                f"{owner(point)}: the entry point {point.name!r} of {ENTRY_POINTS} must name a "
+                f"package that holds *.toml files, found {point.value!r}: {error}"
             ) from error
-        yield from ((owner, file) for file in files)
+        yield from ((owner(point), file) for file in files)
 
 
 def _toml_files(root: Traversable) -> list[Traversable]:

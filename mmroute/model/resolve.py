@@ -15,7 +15,7 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.fast_paths import FastPaths
 from mmroute.geometry import AnyGeometry, CachePlan
-from mmroute.geometry.algorithms import geometry_class
+from mmroute.geometry.algorithms import geometry_class, geometry_fields
 from mmroute.items import Modality
 from mmroute.model.configured import (
     check_covered,
@@ -332,26 +332,21 @@ class _Resolver:
     ) -> AnyGeometry:
         self.values.note("geometry", spec.geometry, "family spec")
         values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
-        kind = geometry_class(spec.geometry)
-        fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # all of them are dataclasses
-        optional = {f.name for f in fields if f.default is not dataclasses.MISSING}
+        needed = geometry_fields(spec.geometry)
         for name, lookup in spec.values.items():
-            value = (
-                self.values.find(name, lookup)
-                if name in optional
-                else self.values.required(name, lookup)
-            )
+            read = self.values.required if needed[name] else self.values.find
+            value: Any = read(name, lookup)
             if value is None:
                 continue  # the geometry's own default
+            if type(value) in (int, float) and value <= 0:
+                raise self.values.invalid(name, value, "positive")
             values[name] = value
-            if type(values[name]) in (int, float) and values[name] <= 0:
-                raise self.values.invalid(name, values[name], "positive")
         for name, text in spec.texts.items():
             values[name] = tokenizer.encode(text, add_special_tokens=False).tolist()
         values.update(spec.templates)
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
-            adapter = TypeAdapter(kind)
+            adapter = TypeAdapter(geometry_class(spec.geometry))
             return adapter.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
@@ -19,7 +18,7 @@ from pydantic import (
 )
 
 from mmroute.errors import SpecError, did_you_mean, problem
-from mmroute.geometry.algorithms import geometry_class, geometry_names
+from mmroute.geometry.algorithms import geometry_fields, geometry_names
 from mmroute.items import IdentityForm, Modality
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
@@ -53,7 +52,7 @@ def _one_of(known: Collection[str]) -> Callable[[str], str]:
     def check(name: str) -> str:
         if name not in known:
             hint = did_you_mean(name, known)
-            raise ValueError(f"{name!r} is none of {', '.join(sorted(known))}{hint}")
+            raise ValueError(f"{name!r} is not one of {', '.join(sorted(known))}{hint}")
         return name
 
     return check
@@ -170,8 +169,7 @@ def media_problems(
         return
     templates = media.get("templates") or {}
     yield from _target_problems(media, templates, tokens, rendered=rendered)
-    declared = dataclasses.fields(geometry_class(name))  # type: ignore[arg-type]  # all of them are dataclasses
-    fields = {field.name: field for field in declared}
+    fields = geometry_fields(name)
     of_tokens = {f"{token}_token_id" for token in tokens}
     given = {
         value: table
@@ -183,10 +181,10 @@ def media_problems(
             listed = f"; it has {', '.join(fields)}"
             near = did_you_mean(value, fields.keys() - of_tokens) or listed
             yield f"{table}.{value}", f"the geometry {name} has no such value{near}"
-    for field in declared:
-        if field.default is dataclasses.MISSING and field.name not in {*given, *of_tokens}:
-            token = field.name.removesuffix("_token_id")
-            place = "tokens" if token != field.name else "values"
+    for field, needed in fields.items():
+        if needed and field not in {*given, *of_tokens}:
+            token = field.removesuffix("_token_id")
+            place = "tokens" if token != field else "values"
             yield f"{place}.{token}", f"the geometry {name} needs it"
 
 
@@ -333,8 +331,9 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     for key, value in above.items():
         under = result.get(key)
         if isinstance(value, Mapping) and isinstance(under, Mapping):
-            value = _overlaid(under, value)  # noqa: PLW2901 - the laid-over table is the value
-        result[key] = value
+            result[key] = _overlaid(under, value)
+        else:
+            result[key] = value
     return result
 
 

@@ -19,7 +19,7 @@ _LAST_64_BITS: Final = (1 << 64) - 1
 _HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
 
 
-def identity_of_hash(entry: object, form: IdentityForm) -> Identity | None:
+def identity_of_hash(entry: Any, form: IdentityForm) -> Identity | None:
     """What an entry of ``mm_hashes`` makes of an image; None if the engine does not read it.
 
     Args:
@@ -27,7 +27,7 @@ def identity_of_hash(entry: object, form: IdentityForm) -> Identity | None:
         form: what the engine hashes for the model.
     """
     try:
-        number = int(entry, 16)  # type: ignore[call-overload]  # as the engine reads it
+        number = int(entry, 16)  # as the engine reads it
     except (TypeError, ValueError):
         return None
     if form is IdentityForm.FEATURES:

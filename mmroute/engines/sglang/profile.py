@@ -46,7 +46,7 @@ def _load_chat(*of_model: Any) -> Chat:
     return load_chat(*of_model)
 
 
-def _adds_special_tokens(tokenizer: Tokenizer, request: Request, *, with_items: bool) -> bool:
+def _adds_special_tokens(tokenizer: Tokenizer, request: Request, with_items: bool, /) -> bool:
     """Whether the engine puts special tokens around the text of a prompt, whatever is asked."""
     bos = tokenizer.template_tokens.get("bos_token")
     return not (with_items and bos and str(request.prompt).startswith(bos))

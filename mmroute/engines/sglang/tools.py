@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.errors import InexactError, Reason, invalid
+from mmroute.errors import InexactError, Reason, invalid, quoted
 
 __all__ = ["flat_tools", "template_tools"]
 
@@ -30,7 +30,7 @@ def template_tools(tools: object) -> list[dict[str, Any]] | None:
     if not tools:
         return None
     if not isinstance(tools, list):
-        raise invalid("tools must be a list of tool definitions, or absent")
+        raise invalid(f"tools must be a list of tool definitions, or absent; found {quoted(tools)}")
     return [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
 
 
@@ -42,15 +42,21 @@ def flat_tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _tool(tool: object, where: str) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(tool, Mapping) or not isinstance(function, Mapping):
-        raise invalid(f"{where} must be an object with a function")
+        raise invalid(f"{where} must be an object with a `function` object, found {quoted(tool)}")
     kind, deferred = tool.get("type", "function"), tool.get("defer_loading")
     if not isinstance(kind, str) or not isinstance(deferred, bool | None):
-        raise invalid(f"{where}: type must be a text, and defer_loading true or false")
+        raise invalid(
+            f"{where}: type must be a string, and defer_loading true or false; found "
+            f"{quoted(kind)} and {quoted(deferred)}"
+        )
     if not isinstance(function.get("name"), str):
-        raise invalid(f"{where}.function.name must be a string")
+        raise invalid(f"{where}.function.name must be a string, found {quoted(function)}")
     for name, wanted in _KINDS.items():
         if function.get(name) is not None and not isinstance(function[name], wanted):
-            raise invalid(f"{where}.function.{name} must be of type {wanted.__name__}")
+            raise invalid(
+                f"{where}.function.{name} must be of type {wanted.__name__}, found "
+                f"{quoted(function[name])}"
+            )
     _check_types(function.get("parameters"), where)
     fields = {name: function.get(name) for name in _FIELDS}
     if deferred is not None and fields["defer_loading"] is None:
@@ -74,7 +80,8 @@ def _check_types(schema: object, where: str) -> None:
         if any(name not in _TYPES for name in named):
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
-                f"{where}.function.parameters has a type that JSON Schema does not have",
+                f"{where}.function.parameters has the type {quoted(kind)}, which JSON Schema does "
+                "not have",
             )
         for value in schema.values():
             _check_types(value, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mmroute.chat import Chat
@@ -51,21 +52,16 @@ def load_chat(
     return _RENDERERS[family.chat](files, family, tokenizer, media)
 
 
-def _template(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media) -> Chat:
-    template, tool_template = chat_templates(files, family.fallback_template)
-    return HfChat(
-        template=template,
-        tool_template=tool_template,
-        special_tokens=tokenizer.template_tokens,
-        placeholders=_placeholders(family),
-    )
-
-
-def _tokenizer_template(
-    files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media
+def _template(
+    files: ModelFiles,
+    family: FamilySpec,
+    tokenizer: Tokenizer,
+    _media: _Media,
+    *,
+    processor: bool = True,
 ) -> Chat:
-    """Without a processor: chat_template.json is its file."""
-    template, tool_template = chat_templates(files, processor=False)
+    """A model whose tokenizer has no processor beside it does not read chat_template.json."""
+    template, tool_template = chat_templates(files, family.fallback_template, processor=processor)
     return HfChat(
         template=template,
         tool_template=tool_template,
@@ -156,7 +152,7 @@ _RENDERERS: Final[Mapping[str, _Load]] = {
     "kimi_k3": _kimi_k3,
     "mistral": _mistral,
     "template": _template,
-    "tokenizer_template": _tokenizer_template,
+    "tokenizer_template": partial(_template, processor=False),
     "refused": _refused,
     "mistral_text": _mistral_text,
 }

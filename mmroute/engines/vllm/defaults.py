@@ -110,6 +110,8 @@ def _merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[s
     merged = dict(defaults)
     for name, value in overrides.items():
         ours = merged.get(name)
-        nested = isinstance(ours, Mapping) and isinstance(value, Mapping)
-        merged[name] = _merged(ours, value) if nested else value  # type: ignore[arg-type]  # a mapping
+        if isinstance(ours, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merged(ours, value)
+        else:
+            merged[name] = value
     return merged

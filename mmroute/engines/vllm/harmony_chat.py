@@ -32,7 +32,7 @@ from openai_harmony import (
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.untemplated import UntemplatedChat
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, invalid
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
 from mmroute.items import Items
 from mmroute.request import Request
@@ -45,9 +45,8 @@ _EFFORTS: Final = {
     "high": ReasoningEffort.HIGH,
 }
 _INSTRUCTING: Final = ("system", "developer")
-_KEPT: Final = RenderConversationConfig(
-    auto_drop_analysis=False
-)  # what is dropped, is dropped here
+# Earlier analysis is dropped here, by vLLM's rule.
+_KEPT: Final = RenderConversationConfig(auto_drop_analysis=False)
 
 
 @cache
@@ -77,7 +76,10 @@ class HarmonyChat(UntemplatedChat):
         tools = normalize_tools(request.tools)
         effort = request.reasoning_effort
         if effort is not None and effort not in _EFFORTS:
-            raise invalid(f"reasoning_effort must be one of {', '.join(_EFFORTS)} for this model")
+            raise invalid(
+                f"reasoning_effort must be one of {', '.join(_EFFORTS)} for this model, found "
+                f"{quoted(effort)}"
+            )
         try:
             messages = _without_earlier_analysis([
                 _system(self.start_date, effort),

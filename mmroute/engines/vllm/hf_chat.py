@@ -11,7 +11,7 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, invalid
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.items import Items, Modality
 from mmroute.request import Request
 
@@ -156,9 +156,7 @@ def template_kwargs(request: Request) -> dict[str, Any]:
         del kwargs["tokenize"]
     refused = _REFUSED_KWARGS & kwargs.keys()
     if refused:
-        raise invalid(
-            f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
-        )
+        raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
     return kwargs
 
 
@@ -172,7 +170,9 @@ def documents_of(kwargs: Mapping[str, Any]) -> Any:
     if documents is not None and not (
         isinstance(documents, list) and all(isinstance(d, dict) for d in documents)
     ):
-        raise invalid("chat_template_kwargs.documents must be a list of objects")
+        raise invalid(
+            f"chat_template_kwargs.documents must be a list of objects, found {quoted(documents)}"
+        )
     return documents
 
 

@@ -29,24 +29,27 @@ from mmroute.items import (
 if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
 
-__all__ = ["item_identity"]
+__all__ = ["BACKGROUND", "HASHERS", "item_identity"]
 
 _LENGTH_BYTES: Final = 8
 _NONE: Final = b"\x00"
 _SEQUENCE: Final = b"\x01"
 _MAPPING: Final = b"\x02"
 _LEAF: Final = b"\x03"
-# What an image becomes if it is not RGB; transparency on white.
-_CONVERSION: Final = {"image_mode": "RGB", "rgba_background_color": (255, 255, 255)}
+BACKGROUND: Final = (255, 255, 255)
+"""The colour behind a transparent picture."""
+# What an image becomes if it is not RGB.
+_CONVERSION: Final = {"image_mode": "RGB", "rgba_background_color": BACKGROUND}
 # Processor kwargs of other modalities do not enter the identity of an item.
 _KWARGS_OF_MODALITIES: Final = frozenset({"images_kwargs", "videos_kwargs", "audio_kwargs"})
 _SCOPE: Final = {Modality.IMAGE: "images", Modality.VIDEO: "videos", Modality.AUDIO: "audio"}
 _BYTES_PER_PIXEL: Final = 3  # of a decoded frame
-_HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
+HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
     "blake3": blake3,
     "sha256": hashlib.sha256,
     "sha512": hashlib.sha512,
 }
+"""``--mm-hasher-algorithm`` -> the hash."""
 
 
 def item_identity(
@@ -94,7 +97,7 @@ def item_identity(
         factors["mm_processor_kwargs"] = _value(kwargs)
     if overrides.media_io:
         factors["media_io_kwargs"] = _value({modality.value: overrides.media_io})
-    hasher = _HASHERS[algorithm]()
+    hasher = HASHERS[algorithm]()
     for name in sorted(factors):
         hasher.update(_framed(name.encode()))
         for chunk in factors[name]:

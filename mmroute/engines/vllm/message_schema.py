@@ -81,7 +81,10 @@ def _check_documents(documents: object) -> None:
     for document in listed:
         texts = (*document, *document.values()) if isinstance(document, Mapping) else (None,)
         if not all(isinstance(text, str) for text in texts):
-            raise invalid("documents must be a list of objects whose values are texts")
+            raise invalid(
+                "documents must be a list of objects whose values are strings, found "
+                f"{quoted(documents)}"
+            )
 
 
 def check_message(message: object, index: int) -> dict[str, Any]:

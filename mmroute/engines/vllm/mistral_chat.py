@@ -63,9 +63,7 @@ class MistralChat(UntemplatedChat):
         given = request.chat_template_kwargs.keys()
         refused = given & _ENCODER_PARAMETERS if self.takes_kwargs else given
         if refused:
-            raise invalid(
-                f"chat_template_kwargs must not set {', '.join(sorted(refused))}",
-            )
+            raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
         _check_end(chat.messages[-1]["role"], request)
         # The engine hands the original messages on, with the parsed tool arguments in them.
         parsed = to_conversation(chat, content_format="string", placeholders={})
@@ -105,12 +103,10 @@ def _check_unicode(messages: Sequence[dict[str, Any]], request: Request) -> None
 def _check_end(last_role: str, request: Request) -> None:
     if request.add_generation_prompt and last_role == "assistant":
         raise invalid(
-            "add_generation_prompt cannot follow an assistant message; use continue_final_message",
+            "add_generation_prompt cannot follow an assistant message; use continue_final_message"
         )
     if request.continue_final_message and last_role != "assistant":
-        raise invalid(
-            "continue_final_message needs an assistant message at the end for this model",
-        )
+        raise invalid("continue_final_message needs an assistant message at the end for this model")
 
 
 def _with_sizes(messages: Sequence[dict[str, Any]], items: Items) -> list[dict[str, Any]]:

@@ -6,27 +6,17 @@ Source: vLLM 0.32.0 ``multimodal/image.py``; vLLM 0.30.0 ``multimodal/hasher.py`
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from blake3 import blake3
 
-from mmroute.engines.vllm.identity import item_identity
+from mmroute.engines.vllm.identity import BACKGROUND, HASHERS, item_identity
 from mmroute.geometry import Overrides
-from mmroute.geometry.frame_sampling import Frames
 from mmroute.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
 
 __all__ = ["framed_identity", "unframed_identity"]
-
-_HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
-    "blake3": blake3,
-    "sha256": hashlib.sha256,
-    "sha512": hashlib.sha512,
-}
-_BACKGROUND: Final = (255, 255, 255)
 
 
 def framed_identity(item: Item, **known: Any) -> Identity | None:
@@ -47,38 +37,37 @@ def unframed_identity(
     item: Item,
     *,
     overrides: Overrides,
-    frames: Frames | None,  # noqa: ARG001 - of videos, which are not covered here
     model_id: str,
     form: IdentityForm = IdentityForm.FILE,
     algorithm: str = "blake3",
     covers_conversion: bool = True,
     sorts_arguments: bool = True,
+    **_frames: Any,
 ) -> Identity | None:
     """The identity of an item; None if it does not follow from what is known.
 
     Args:
         item: an item with a uuid, or the file of an image.
         overrides: of the request; identities under them are not covered.
-        frames: of a video's file.
         model_id: the model string the engine was started with.
         form: what the engine hashes for this model.
         algorithm: the engine's hash (``VLLM_MM_HASHER_ALGORITHM``).
         covers_conversion: whether what a picture was converted to enters.
         sorts_arguments: whether the model string comes after the item.
+        **_frames: of a video's file, which is not covered here.
     """
     if overrides.processor or overrides.media_io:
         return None
     uuid = item.size.uuid
     if uuid is not None:
         return Identity(uuid, IdentitySource.UUID)
-    if not isinstance(item, ImageFile) or form not in (
-        IdentityForm.FILE,
-        IdentityForm.UNCONVERTED_FILE,
-    ):
+    if form not in (IdentityForm.FILE, IdentityForm.UNCONVERTED_FILE):
+        return None
+    if not isinstance(item, ImageFile):
         return None
     converted = covers_conversion and item.mode != "RGB" and form is IdentityForm.FILE
     arguments = [b"image", *_image(item, converted=converted)], [b"model_id", model_id.encode()]
-    hasher = _HASHERS[algorithm]()
+    hasher = HASHERS[algorithm]()
     for argument in arguments if sorts_arguments else reversed(arguments):
         for chunk in argument:
             hasher.update(chunk)
@@ -90,7 +79,7 @@ def _image(image: ImageFile, *, converted: bool) -> Iterator[bytes]:
         yield from (b"image", image.data)
         return
     yield from (b"image.io_config.image_mode", b"RGB")
-    for index, value in enumerate(_BACKGROUND):
+    for index, value in enumerate(BACKGROUND):
         yield f"image.io_config.rgba_background_color.{index}".encode()
         yield np.array(value).tobytes()
     yield from (b"image.data", image.data)

@@ -55,7 +55,7 @@ VLLM: Final = EngineProfile(
     identify=item_identity,
     longest_context=longest_context,
     hashing=Hashing(algorithm="sha256", block_size=16),
-    adds_special_tokens=lambda _tokenizer, request, *, with_items: request.add_special_tokens,  # noqa: ARG005 - vLLM asks the request alone
+    adds_special_tokens=lambda _tokenizer, request, _with_items: request.add_special_tokens,
     check_cache_salt=check_cache_salt,
     with_defaults=with_defaults,
     processor_kwargs=processor_kwargs,

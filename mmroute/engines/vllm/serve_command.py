@@ -110,13 +110,15 @@ def parse_file(path: str) -> ServeCommand:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ModelError(Reason.MALFORMED_FILE, f"{path} is not YAML: {error}") from error
     if not isinstance(found, dict):
-        raise ModelError(Reason.MALFORMED_FILE, f"{path} must hold options by name")
+        raise ModelError(
+            Reason.MALFORMED_FILE, f"{path} must hold options by name, found {quoted(found)}"
+        )
     model, options = _parsed(list(_words_of_file(found)))
     return ServeCommand(model, options)
 
 
 def wrong(message: str) -> ModelError:
-    """A setting that is none of the engine's."""
+    """The error of a setting that the engine does not have."""
     return ModelError(Reason.INVALID_ENGINE_SETTING, message)
 
 

@@ -85,8 +85,13 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     tokenizer = given.pop("tokenizer", None)
     if tokenizer is not None and tokenizer != command.model:
         raise _unsupported(f"--tokenizer {quoted(tokenizer)}", "is not the model's own")
-    hashes_refused = [n for n, fine in _HASHES_REFUSED.items() if given.get(n, *fine[:1]) not in
-                      (*fine, None) and not _is_harmless_speculation(n, given.get(n))]  # fmt: skip
+    hashes_refused = [
+        name
+        for name, harmless in _HASHES_REFUSED.items()
+        if (value := given.get(name)) is not None
+        and value not in harmless
+        and not (name == "speculative-config" and _drafts_from_text(name, value))
+    ]
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
     for option, (name, read) in _READ.items():
         if option in given:
@@ -102,10 +107,8 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     return found
 
 
-def _is_harmless_speculation(name: str, value: Value | None) -> bool:
+def _drafts_from_text(name: str, value: Value) -> bool:
     """Whether drafts come from the text alone: then a hash covers its own block only."""
-    if name != "speculative-config" or value is None:
-        return value is None
     return _mapping(name, value).get("method") in ("ngram", "suffix")
 
 

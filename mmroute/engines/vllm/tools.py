@@ -15,9 +15,12 @@ from mmroute.errors import invalid, quoted
 __all__ = ["check_tool_calls", "normalize_tools", "ordered_tools", "with_parsed_arguments"]
 
 _FUNCTION_FIELDS: Final = ("name", "description", "parameters", "strict")
+_OPTIONAL: Final[Mapping[str, type]] = {
+    "description": str, "parameters": dict, "strict": bool, "defer_loading": bool,
+}  # fmt: skip
 
 
-def normalize_tools(tools: object, *, where: str = "tools") -> list[dict[str, Any]] | None:
+def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
     """Tool definitions as the template gets them.
 
     Known fields only; absent descriptions and parameters as null.
@@ -28,25 +31,27 @@ def normalize_tools(tools: object, *, where: str = "tools") -> list[dict[str, An
     if tools is None:
         return None
     if not isinstance(tools, list) or not tools:
-        raise invalid(f"{where} must be a non-empty list of tool definitions, or absent")
-    return [_normalize_tool(tool, f"{where}[{i}]") for i, tool in enumerate(tools)]
+        raise invalid(
+            f"tools must be a non-empty list of tool definitions, or absent; found {quoted(tools)}"
+        )
+    return [_normalize_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
 
 
 def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
     if not isinstance(tool, Mapping) or tool.get("type", "function") != "function":
-        raise invalid(f'{where} must be an object of "type": "function"')
+        raise invalid(f'{where} must be an object of "type": "function", found {quoted(tool)}')
     function = tool.get("function")
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise invalid(f"{where}.function.name must be a string")
-    kinds: tuple[tuple[str, type], ...] = (
-        ("description", str), ("parameters", dict), ("strict", bool), ("defer_loading", bool),
-    )  # fmt: skip
-    for name, kind in kinds:
+        raise invalid(f"{where}.function.name must be a string, found {quoted(function)}")
+    for name, kind in _OPTIONAL.items():
         if function.get(name) is not None and not isinstance(function[name], kind):
-            raise invalid(f"{where}.function.{name} must be of type {kind.__name__}")
+            raise invalid(
+                f"{where}.function.{name} must be of type {kind.__name__}, found "
+                f"{quoted(function[name])}"
+            )
     deferred = tool.get("defer_loading")
     if deferred is not None and not isinstance(deferred, bool):
-        raise invalid(f"{where}.defer_loading must be true or false")
+        raise invalid(f"{where}.defer_loading must be true or false, found {quoted(deferred)}")
     normalized: dict[str, Any] = {
         "name": function["name"],
         "description": function.get("description"),
@@ -106,13 +111,13 @@ def check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
 
 def _check_tool_call(call: object, where: str) -> dict[str, Any]:
     if not isinstance(call, Mapping) or call.get("type") != "function":
-        raise invalid(f'{where} must be an object of "type": "function"')
+        raise invalid(f'{where} must be an object of "type": "function", found {quoted(call)}')
     function = call.get("function")
     if not isinstance(call.get("id"), str) or not isinstance(function, Mapping):
-        raise invalid(f"{where} must have an `id` and a `function` object")
+        raise invalid(f"{where} must have an `id` and a `function` object, found {quoted(call)}")
     for name in ("name", "arguments"):
-        if not isinstance(function.get(name), str):
-            raise invalid(f"{where}.function.{name} must be a string")
+        if not isinstance(value := function.get(name), str):
+            raise invalid(f"{where}.function.{name} must be a string, found {quoted(value)}")
     # The API's schema puts its own fields first, and a template may print the whole call.
     ordered = _with_first(function, "arguments", "name")
     return _with_first(call, "id", "function", "type") | {"function": ordered}

@@ -10,7 +10,7 @@ import msgspec
 import tokenizers
 
 from mmroute.errors import ModelError, Reason
-from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
@@ -27,8 +27,6 @@ _CONFIG: Final = "tokenizer_config.json"
 _OTHER_VOCABULARIES: Final = (
     "tokenizer.model", "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "*.gguf",
 )  # fmt: skip
-# The choice of a faster encoder takes seconds, which one text is not worth.
-_REFERENCE: Final = FastPaths(encoder=EncoderChoice.TOKENIZERS, text_cache_bytes=0)
 
 
 def load_hf_model(
@@ -68,7 +66,7 @@ def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Load
             raise
         notes.append(f"{error} These are the IDs of tokenizer.json as it is written.")
         pipeline = None
-    tokenizer = _build(files, pipeline, _REFERENCE)
+    tokenizer = _build(files, pipeline, REFERENCE_ONLY)
     return Loaded(_FORMAT, tokenizer, tuple(notes), pieces=tokenizer.pieces)
 
 
@@ -152,7 +150,7 @@ def builds(
     chosen = PIPELINES.get(built_class(files, pipelines))
     model_type, declared = files.object("config.json").get("model_type"), _declared_class(files)
     engines = engine_class(model_type if isinstance(model_type, str) else None, declared)
-    yield "as now", partial(_build, files, chosen, _REFERENCE)
+    yield "as now", partial(_build, files, chosen, REFERENCE_ONLY)
     names = dict.fromkeys([engines or FILE, (declared or FILE).removesuffix("Fast")])
     for name, other in [(name, PIPELINES[name]) for name in names if name in PIPELINES]:
         if other == chosen:
@@ -160,15 +158,15 @@ def builds(
         tokens = ", ".join(map(repr, sorted(set(other.defaults.values()))))
         yield (
             f"with the special tokens that {name} has by default ({tokens})",
-            partial(_build, files, chosen, _REFERENCE, defaults=other.defaults),
+            partial(_build, files, chosen, REFERENCE_ONLY, defaults=other.defaults),
         )
         yield (
             f"with the options that {name} gives the BPE model (without ignore_merges)",
-            partial(_build, files, chosen, _REFERENCE, model_of=other),
+            partial(_build, files, chosen, REFERENCE_ONLY, model_of=other),
         )
-        yield f"as {name} builds it", partial(_build, files, other, _REFERENCE)
+        yield f"as {name} builds it", partial(_build, files, other, REFERENCE_ONLY)
     if chosen is not None:
-        yield "from tokenizer.json as it is written", partial(_build, files, None, _REFERENCE)
+        yield "from tokenizer.json as it is written", partial(_build, files, None, REFERENCE_ONLY)
 
 
 def _build(
