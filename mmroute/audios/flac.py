@@ -69,7 +69,7 @@ def _ends_with_frame(tail: bytes, number: int, samples: int) -> bool:
 
 
 def _frame(frame: bytes) -> tuple[int, int] | None:
-    """Number of a frame and its samples; None if it is none."""
+    """Number of a frame and its samples; None if the bytes do not begin with a frame."""
     coded, first = frame[2] >> 4, frame[4]
     width = max(1, 8 - (first ^ 0xFF).bit_length())  # coded as UTF-8 codes characters
     number = first & (0x7F if width == 1 else 0x7F >> width)

@@ -27,8 +27,8 @@ def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
 
     Raises:
         InexactError: `audio_not_predictable` if the header does not tell what the engine decodes;
-            `item_refused` if the file is larger than it takes; `item_unreadable` for a data URL
-            that is none; `invalid_request` if the source or the uuid is none.
+            `item_refused` if the file is larger than it takes; `item_unreadable` for a malformed
+            data URL; `invalid_request` if `source` is not one of these, or `uuid` is not a string.
         OSError: the path cannot be opened.
     """
     return audio_in(io.BytesIO(read_source(source)), checked_uuid(uuid))

@@ -163,7 +163,7 @@ def grpc_address(worker: str) -> str:
     """A worker's address in gRPC's form.
 
     Raises:
-        ValueError: it is none of the forms that `fetch_bundle` takes.
+        ValueError: it has another form than those that `fetch_bundle` takes.
     """
     address = worker.removeprefix("grpc://")
     if address.startswith("unix:") and len(address) > len("unix:"):

@@ -111,15 +111,10 @@ class Fault(StrEnum):
     """A file cannot be read or inflated, or its checksum is another one."""
 
 
-_OF_THE_CALL: Final = frozenset(
-    {
-        Fault.UNREACHABLE,
-        Fault.DEADLINE_EXCEEDED,
-        Fault.NOT_OFFERED,
-        Fault.WORKER_REFUSED,
-        Fault.STREAM_BROKEN,
-    }
-)
+_OF_THE_CALL: Final = frozenset({
+    Fault.UNREACHABLE, Fault.DEADLINE_EXCEEDED, Fault.NOT_OFFERED, Fault.WORKER_REFUSED,
+    Fault.STREAM_BROKEN,
+})  # fmt: skip
 
 
 class BundleError(MmrouteError):

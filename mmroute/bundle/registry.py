@@ -184,7 +184,7 @@ class TokenizerRegistry(Generic[T]):
             ModelError: as `get`.
             BundleError: the worker's files could not be had.
             FleetError: it holds other files than the rest.
-            ValueError: the worker's address is none that `fetch_bundle` takes.
+            ValueError: the worker's address is not one that `fetch_bundle` takes.
         """
         grpc_address(worker)
         model = self._registered(name)

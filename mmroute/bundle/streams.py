@@ -104,15 +104,15 @@ def receive_files(
     Raises:
         BundleError: the stream is refused. What was written stays: remove the directory.
     """
-    messages_of_files = _parsed_all(messages)
-    first = next(messages_of_files, None)
+    parsed = (_parsed(TokenizerChunk, message) for message in messages)
+    first = next(parsed, None)
     if first is None:
         raise BundleError(Fault.EMPTY_STREAM, "The stream ended without a message.")
     if first.WhichOneof("content") != "metadata":
         raise BundleError(Fault.METADATA_MISSING, "The first message is not the metadata.")
     metadata = first.metadata
     _check_metadata(metadata, limits)
-    chunks, total = _file_chunks(messages_of_files), 0
+    chunks, total = _file_chunks(parsed), 0
     files = {file.file_name: into / file.file_name for file in metadata.files}
     for file in metadata.files:
         with create(files[file.file_name]) as out:
@@ -131,11 +131,6 @@ def receive_files(
             f"{quoted(metadata.fingerprint)}.",
         )
     return files
-
-
-def _parsed_all(messages: Iterable[bytes]) -> Iterator[TokenizerChunk]:
-    for message in messages:
-        yield _parsed(TokenizerChunk, message)
 
 
 def _file_chunks(messages: Iterator[TokenizerChunk]) -> Iterator[TokenizerFileChunk]:

@@ -29,7 +29,7 @@ _LARGEST_DIRECTORY: Final = 1 << 20  # bytes: 50 names and what may stand beside
 _ENCRYPTED: Final = 1 << 0 | 1 << 6 | 1 << 13  # files, "strong", and the directory itself
 _DOS_DIRECTORY: Final = 1 << 4
 _DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, OverflowError)
-"""What `zipfile` raises for a file that is none, that is damaged, or that it cannot read."""
+"""What `zipfile` raises for a file that is not a zip, that is damaged, or that it cannot read."""
 
 
 def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str, Path]:

@@ -59,7 +59,7 @@ class RunningEngine:
 
     @property
     def backend(self) -> str:
-        """The name by which `find_engine` gives the profile; empty if there is none."""
+        """The name by which `find_engine` gives the profile; empty if the version is unknown."""
         return "" if self.profile is None else self.profile.backend
 
     def warning(self, matched: EngineProfile) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from mmroute.audios.header import resampled_length
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
 from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.items import AudioLength
 
@@ -58,8 +58,7 @@ class FixedAudio:
         return self.tokens
 
     def with_overrides(self, overrides: Overrides) -> FixedAudio:
-        """All are refused: none was observed with audio."""
-        read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
+        check_no_audio_kwargs(overrides)
         return self
 
     def replacements(
@@ -99,8 +98,7 @@ class AudioFrames:
         return self._count(_PLANNED_SECONDS * self.sampling_rate)
 
     def with_overrides(self, overrides: Overrides) -> AudioFrames:
-        """All are refused: none was observed with audio."""
-        read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
+        check_no_audio_kwargs(overrides)
         return self
 
     def replacements(

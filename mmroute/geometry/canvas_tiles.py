@@ -17,11 +17,11 @@ from mmroute.geometry.closest_grid import grids
 from mmroute.geometry.processor_kwargs import (
     check_absent,
     check_size,
-    is_count,
-    is_switch,
+    positive_count,
     read_flat,
     read_kwargs,
     refused,
+    switch,
 )
 from mmroute.geometry.replacement import (
     CachePlan,
@@ -86,10 +86,8 @@ class CanvasTiles:
         size = check_size(given, edge=None)
         if "size" in given and size["height"] != size["width"]:
             raise refused("size", given["size"], "a square")
-        if not is_count(given.get("max_patches", self.max_tiles)):
-            raise refused("max_patches", given["max_patches"], "a positive integer")
-        if not is_switch(given.get("resize_to_max_canvas", self.to_max_canvas)):
-            raise refused("resize_to_max_canvas", given["resize_to_max_canvas"], "true or false")
+        positive_count(given, "max_patches", self.max_tiles)
+        switch(given, "resize_to_max_canvas", default=self.to_max_canvas)
         flat = read_flat(overrides.processor, "resize_to_max_canvas")
         return replace(self, to_max_canvas=flat.get("resize_to_max_canvas", self.to_max_canvas))
 

@@ -16,7 +16,6 @@ from mmroute.geometry.processor_kwargs import (
     check_absent,
     check_known,
     is_count,
-    is_switch,
     positive_count,
     read_kwargs,
     refused,
@@ -125,9 +124,7 @@ def tiling(given: Mapping[str, Any]) -> dict[str, Any]:
                 raise refused(name, given[name], f"an integer from 1 to {MOST_TILES}")
             changes[field] = given[name]
     if "crop_to_patches" in given:
-        if not is_switch(given["crop_to_patches"]):
-            raise refused("crop_to_patches", given["crop_to_patches"], "true or false")
-        changes["cropped"] = given["crop_to_patches"]
+        changes["cropped"] = switch(given, "crop_to_patches", default=True)
     return changes
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import item_refused
-from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
 from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
 from mmroute.items import AudioLength
 
@@ -67,8 +67,7 @@ class PaddedAudio:
         return int(-(-chunks * self._chunk // (self.sampling_rate // self.frame_rate)))
 
     def with_overrides(self, overrides: Overrides) -> PaddedAudio:
-        """All are refused: none was observed with audio."""
-        read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
+        check_no_audio_kwargs(overrides)
         return self
 
     def replacements(

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeGuard
 
 from mmroute.errors import InexactError, Reason, quoted
+from mmroute.geometry.replacement import Overrides
 
 __all__ = [
     "COMMON_NAMES",
     "check_absent",
     "check_ignored",
     "check_known",
+    "check_no_audio_kwargs",
     "check_size",
     "check_true",
     "check_unread",
@@ -162,6 +164,15 @@ def read_scoped_kwargs(kwargs: Mapping[str, Any], scope: str, *names: str) -> di
         if name not in names:
             raise refused(name, value, "absent, where the request has videos or audio")
     return {name: value for name, value in {**kwargs, **scoped}.items() if name in names}
+
+
+def check_no_audio_kwargs(overrides: Overrides) -> None:
+    """Refuse all overrides of how audio is processed: none was observed.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs`.
+    """
+    read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
 
 
 def read_flat(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -14,12 +14,7 @@ from typing import Final
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.processor_kwargs import (
-    check_known,
-    is_switch,
-    positive_count,
-    refused,
-)
+from mmroute.geometry.processor_kwargs import check_known, positive_count, refused, switch
 from mmroute.geometry.replacement import (
     CachePlan,
     Overrides,
@@ -87,14 +82,11 @@ class WindowCrops:
         for name in _SIZES:
             if positive_count(given, name, 1) > _MOST_PIXELS:
                 raise refused(name, given[name], f"at most {_MOST_PIXELS}")
-        cropped = given.get("enable_patch", self.cropped)
-        if not is_switch(cropped):
-            raise refused("enable_patch", cropped, "true or false")
         return replace(
             self,
             tokens_per_image=positive_count(given, _IMAGE, self.tokens_per_image),
             tokens_per_window=positive_count(given, _PATCH, self.tokens_per_window),
-            cropped=cropped,
+            cropped=switch(given, "enable_patch", default=self.cropped),
         )
 
     def replacements(

@@ -13,7 +13,7 @@ from typing import Final, Never, Protocol
 
 import xxhash
 
-from mmroute.errors import nearest, quoted
+from mmroute.errors import did_you_mean, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing import cbor_encoding, pickle_encoding
 from mmroute.hashing.block_layout import BlockLayout
@@ -33,8 +33,7 @@ class Algorithm(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Never:
-        close = nearest(str(value), cls)
-        hint = f"; did you mean {close}?" if close else ""
+        hint = did_you_mean(str(value), map(str, cls))
         raise ValueError(f"there is no hash algorithm {quoted(value)}, only {', '.join(cls)}{hint}")
 
 

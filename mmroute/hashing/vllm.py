@@ -31,10 +31,23 @@ from mmroute.hashing.extra_keys import extra_keys as keys_of
 from mmroute.hashing.older_vllm import KeyForm, chained_hashes, untagged_keys
 from mmroute.request import Lora
 
-__all__ = ["Algorithm", "BlockHashes", "Hashing", "hash_blocks", "hash_older_blocks", "none_hash"]
+__all__ = [
+    "Algorithm",
+    "BlockHashes",
+    "Hashing",
+    "event_int",
+    "hash_blocks",
+    "hash_older_blocks",
+    "none_hash",
+]
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
+
+
+def event_int(block_hash: bytes) -> int:
+    """A block hash as a 64-bit integer, unsigned: its low bytes (`maybe_convert_block_hash`)."""
+    return int.from_bytes(block_hash[-_EVENT_BYTES:], "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,7 @@ class BlockHashes(Digests):
 
     def event_ints(self) -> list[int]:
         """The hashes as events carry them with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=1, unsigned."""
-        return [int.from_bytes(digest[-_EVENT_BYTES:], "big") for digest in self.hashes]
+        return list(map(event_int, self.hashes))
 
     def num_shared(self, token_ids: TokenIds, keys: ExtraKeys) -> int:
         """A number of first blocks that have the same tokens and extra keys in another prompt."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Final
-
-from PIL import Image
+from typing import Any, BinaryIO, Final, TypeAlias
 
 __all__ = ["END_OF_IMAGE", "is_complete"]
 
@@ -37,8 +35,11 @@ _TIFF_PIECES: Final = ((273, 279), (324, 325))  # tags of strips, of tiles: offs
 _TIFF_BITS_PER_SAMPLE: Final = 258
 _TIFF_POINTERS: Final = (34665, 34853)  # to EXIF and to GPS data
 
+_Opened: TypeAlias = Any
+"""A picture that Pillow opened. Its type does not declare what its plug-ins have: fp, tag_v2."""
 
-def is_complete(file: BinaryIO, image: Image.Image, size: int) -> bool:
+
+def is_complete(file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether no data of an opened picture is missing.
 
     Args:
@@ -50,9 +51,9 @@ def is_complete(file: BinaryIO, image: Image.Image, size: int) -> bool:
     return check is None or check(file, image, size)
 
 
-def _jpeg(file: BinaryIO, image: Image.Image, size: int) -> bool:
+def _jpeg(file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether the end marker follows the first scan; Pillow has read up to that."""
-    at = image.fp.tell()  # type: ignore[attr-defined]  # of ImageFile, which open returns
+    at = image.fp.tell()
     file.seek(max(at, size - len(END_OF_IMAGE)))
     if file.read() == END_OF_IMAGE:
         return True
@@ -71,9 +72,9 @@ def _jpeg(file: BinaryIO, image: Image.Image, size: int) -> bool:
     return False
 
 
-def _gif(file: BinaryIO, image: Image.Image, size: int) -> bool:
+def _gif(file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether the data blocks of a first frame lead to their terminator, and on from there."""
-    tile = _tiles(image)[0]
+    tile = image.tile[0]
     left, top, right, bottom = tile.extents
     if right <= left or bottom <= top:
         return False
@@ -88,7 +89,7 @@ def _gif(file: BinaryIO, image: Image.Image, size: int) -> bool:
     return False
 
 
-def _bmp(file: BinaryIO, image: Image.Image, size: int) -> bool:
+def _bmp(file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether the rows fit in the file, but for the last padding. Compressed rows do not tell."""
     file.seek(_BMP_INFO)
     header_size = int.from_bytes(file.read(4), "little")
@@ -98,7 +99,7 @@ def _bmp(file: BinaryIO, image: Image.Image, size: int) -> bool:
     colours = int.from_bytes(file.read(4), "little")
     if header_size != _BMP_CORE_SIZE and bits <= _BMP_PALETTE_BITS and colours > 1 << bits:
         return False
-    for tile in _tiles(image):
+    for tile in image.tile:
         if tile.codec_name != "raw":
             return False
         stride = tile.args[1]
@@ -107,9 +108,9 @@ def _bmp(file: BinaryIO, image: Image.Image, size: int) -> bool:
     return True
 
 
-def _tiff(_file: BinaryIO, image: Image.Image, size: int) -> bool:
+def _tiff(_file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether every strip or tile fits in the file, and all pixels in them if not compressed."""
-    tags = image.tag_v2  # type: ignore[attr-defined]  # of TiffImageFile
+    tags = image.tag_v2
     for pointer in _TIFF_POINTERS:
         if not 0 <= tags.get(pointer, 0) < size:
             return False
@@ -120,7 +121,7 @@ def _tiff(_file: BinaryIO, image: Image.Image, size: int) -> bool:
             pieces = list(zip(tags[offsets], tags[counts], strict=False))
             if any(offset + count > size for offset, count in pieces):
                 return False
-            if all(tile.codec_name == "raw" for tile in _tiles(image)):
+            if all(tile.codec_name == "raw" for tile in image.tile):
                 bits = sum(tags.get(_TIFF_BITS_PER_SAMPLE, (1,)))
                 wanted: int = image.width * image.height * bits // 8
                 return wanted <= sum(int(count) for _, count in pieces)
@@ -128,7 +129,7 @@ def _tiff(_file: BinaryIO, image: Image.Image, size: int) -> bool:
     return False
 
 
-def _avif(file: BinaryIO, _image: Image.Image, size: int) -> bool:
+def _avif(file: BinaryIO, _image: _Opened, size: int) -> bool:
     """Whether every top-level box that can hold a piece of the picture fits in the file."""
     at = 0
     for _ in range(_MAX_STEPS):
@@ -145,7 +146,7 @@ def _avif(file: BinaryIO, _image: Image.Image, size: int) -> bool:
     return False
 
 
-_CHECKS: Final[Mapping[str, Callable[[BinaryIO, Image.Image, int], bool]]] = {
+_CHECKS: Final[Mapping[str, Callable[[BinaryIO, _Opened, int], bool]]] = {
     "AVIF": _avif,
     "BMP": _bmp,
     "GIF": _gif,
@@ -153,8 +154,3 @@ _CHECKS: Final[Mapping[str, Callable[[BinaryIO, Image.Image, int], bool]]] = {
     "MPO": _jpeg,
     "TIFF": _tiff,
 }
-
-
-def _tiles(image: Image.Image) -> list[Any]:
-    tiles: list[Any] = image.tile  # type: ignore[attr-defined]  # of ImageFile, which open returns
-    return tiles

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import pybase64
 
@@ -61,7 +61,7 @@ def read_source(source: MediaSource) -> bytes:
     """The bytes of a video or a recording, wherever they are.
 
     Raises:
-        InexactError: `item_unreadable` for a data URL that is none; `invalid_request` if it is
+        InexactError: `item_unreadable` for a malformed data URL; `invalid_request` if it is
             neither bytes, data URL nor path.
         OSError: the path cannot be opened.
     """
@@ -135,7 +135,7 @@ class _Base64File(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # typeshed has a private alias
+    def readinto(self, buffer: Any, /) -> int:  # typeshed has a private name for its type
         first = self._position // _OCTETS
         stop = min(self._position + len(buffer), self._size)
         if stop <= self._position:

@@ -6,23 +6,25 @@ import contextlib
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO
 
 from mmroute.errors import InexactError, invalid, quoted
-from mmroute.images.data_url import decode_data_url, is_data_url, jpeg_prefix, open_data_url
+from mmroute.images.data_url import (
+    MediaSource,
+    decode_data_url,
+    is_data_url,
+    jpeg_prefix,
+    open_data_url,
+)
 from mmroute.items import ImageFile, ImageSize, checked_uuid
 
 if TYPE_CHECKING:
     from mmroute.images.header import ImageHeader
 
-__all__ = ["ImageSource", "read_image", "read_image_size"]
-
-ImageSource: TypeAlias = "bytes | bytearray | memoryview | str | os.PathLike[str]"
-"""The bytes of a file; a data URL; or the path of a file, which a text never is: what clients
-send must not open files here."""
+__all__ = ["read_image", "read_image_size"]
 
 
-def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = True) -> ImageFile:
+def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = True) -> ImageFile:
     """An image whose token count and identity are known, checked as far as bytes tell.
 
     The size comes from the file's header, nothing is decoded. The bytes are kept for the
@@ -36,7 +38,7 @@ def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = 
     Raises:
         InexactError: `image_unreadable` if the engine would not read it, or it ends too early;
             `image_refused` if it claims more pixels than the engine decodes; `invalid_request`
-            if the source or the uuid is none.
+            if `source` is not one of these, or `uuid` is not a string.
         OSError: the path cannot be opened.
 
     >>> url = "data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs="
@@ -56,7 +58,7 @@ def read_image(source: ImageSource, *, uuid: str | None = None, upright: bool = 
     return ImageFile(size, stored, unturned, header.converted, header.mode, data)
 
 
-def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:
+def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
     """The size of an image alone, from as few bytes as its header takes.
 
     Of a data URL only what is looked at is decoded, so neither its end nor the picture's is
@@ -77,7 +79,7 @@ def read_image_size(source: ImageSource, *, upright: bool = True) -> ImageSize:
     return ImageSize(*(header.upright if upright else header.unturned))
 
 
-def _header_alone(source: ImageSource) -> ImageHeader:
+def _header_alone(source: MediaSource) -> ImageHeader:
     if isinstance(source, bytes | bytearray | memoryview):
         return _header(io.BytesIO(source), complete=False)
     if not isinstance(source, str) and isinstance(source, os.PathLike):

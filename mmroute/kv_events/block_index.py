@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from mmroute.hashing.vllm import event_int
 from mmroute.kv_events.events import AllBlocksCleared, BlockStored, EventBatch, decode_events
 
-__all__ = ["BlockIndex", "WorkerRank"]
-
-_HASH_BYTES: Final = 8
+__all__ = ["BlockIndex", "WorkerRank", "low_bits"]
 
 
 class WorkerRank(NamedTuple):
@@ -84,7 +83,7 @@ class BlockIndex:
                     cache.clear()
                     continue
                 residency = _Residency(event.group_idx, event.medium, event.ownership)
-                hashes = map(_low_bits, event.block_hashes)
+                hashes = map(low_bits, event.block_hashes)
                 if not event.block_hashes:
                     continue
                 if isinstance(event, BlockStored):
@@ -118,7 +117,7 @@ class BlockIndex:
             lengths = dict.fromkeys(self._caches, 0)
             matching = list(self._caches.items())
             for length, block_hash in enumerate(hashes, start=1):
-                low = _low_bits(block_hash)
+                low = low_bits(block_hash)
                 matching = [
                     (rank, cache)
                     for rank, cache in matching
@@ -131,11 +130,9 @@ class BlockIndex:
         return lengths
 
 
-def _low_bits(block_hash: bytes | int) -> int:
-    """`maybe_convert_block_hash` of vllm/v1/core/kv_cache_utils.py, vLLM 0.33.0."""
-    if isinstance(block_hash, int):
-        return block_hash
-    return int.from_bytes(block_hash[-_HASH_BYTES:], "big")
+def low_bits(block_hash: bytes | int) -> int:
+    """The low 64 bits of a hash, which an event may hold in full or as these bits."""
+    return block_hash if isinstance(block_hash, int) else event_int(block_hash)
 
 
 def _remove(cache: _Cache, residency: _Residency, hashes: Iterable[int]) -> None:

@@ -201,7 +201,7 @@ class Streams:
 
     def _arrived(self, frames: Sequence[bytes]) -> _Arrived | Lost:
         if len(frames) != _FRAMES or len(frames[1]) != _NUMBER_BYTES:
-            why = f"a message of {len(frames)} frames is none of vLLM's publisher"
+            why = f"a message of {len(frames)} frames, where vLLM's publisher sends {_FRAMES}"
             return Lost(Source("", 0), 0, 0, why)
         topic, number = frames[0].decode("utf-8", "replace"), int.from_bytes(frames[1], "big")
         try:

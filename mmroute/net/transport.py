@@ -43,7 +43,7 @@ class Reply:
 
     @property
     def body(self) -> Any:
-        """The JSON value of the body; None if it is none."""
+        """The JSON value of the body; None if the body is not JSON."""
         try:
             return msgspec.json.decode(self.raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -247,7 +247,7 @@ class _Clock(threading.local):
         """Seconds until then.
 
         Raises:
-            TimeoutError: there are none.
+            TimeoutError: the deadline has passed.
         """
         return left_until(self.deadline)
 

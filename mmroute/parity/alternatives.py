@@ -86,9 +86,9 @@ def alternatives(
     yield from _nudged(geometry, images, fits)
 
 
-def _with(geometry: AnyGeometry, name: str, value: object) -> AnyGeometry | None:
+def _with(geometry: Any, name: str, value: object) -> AnyGeometry | None:
     try:
-        changed: AnyGeometry = replace(geometry, **{name: value})  # type: ignore[type-var]  # a dataclass
+        changed: AnyGeometry = replace(geometry, **{name: value})
     except (ValueError, ArithmeticError):
         return None
     return changed

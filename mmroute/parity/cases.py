@@ -74,7 +74,7 @@ class Oracle(Protocol):
 
     @property
     def running(self) -> RunningEngine | None:
-        """The engine that answers, or whose answers are recorded; None if it is none."""
+        """The engine that answers, or whose answers are recorded; None if no engine does."""
 
     def answer(self, case: Case) -> Outcome:
         """What the engine gives for one request.

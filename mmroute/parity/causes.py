@@ -15,8 +15,9 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Range
 from mmroute.pipeline import answer
 from mmroute.request import Request
+from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Cause", "Diagnosis", "Difference", "first_difference"]
+__all__ = ["Cause", "Diagnosis", "Difference", "first_difference", "text_of"]
 
 
 class Cause(StrEnum):
@@ -128,10 +129,7 @@ class Difference:
 
     def text(self, ids: TokenIds) -> str | None:
         """The text of token IDs; None if our tokenizer has none for them."""
-        try:
-            return self.model.tokenizer.decode(ids.tolist())
-        except Exception:  # noqa: BLE001 - tokenizers have no one exception for a foreign ID
-            return None
+        return text_of(self.model.tokenizer, ids)
 
     def named(self, token_id: int) -> str:
         """A token ID with its text, for an explanation."""
@@ -150,6 +148,14 @@ class Difference:
             return answer(replace(self.model, chat=chat), self.request).token_ids
         except InexactError:
             return None
+
+
+def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:
+    """The text of token IDs; None if the tokenizer has no text for one of them."""
+    try:
+        return tokenizer.decode(ids.tolist())
+    except Exception:  # noqa: BLE001 - tokenizers have no one exception for a foreign ID
+        return None
 
 
 def first_difference(ours: TokenIds, theirs: TokenIds) -> int:

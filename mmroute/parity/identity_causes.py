@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from mmroute.engines.vllm.identity import HASHERS
 from mmroute.errors import InexactError
 from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
@@ -77,7 +78,7 @@ def _alternatives(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
         renamed = replace(model, model_id=spelling)
         if spelling != model.model_id:
             yield f"--model-id {spelling}", renamed
-        for algorithm in ("blake3", "sha256", "sha512"):
+        for algorithm in HASHERS:
             identify = partial(model.engine.identify, algorithm=algorithm)
             engine = replace(model.engine, identify=identify)
             setting = f"--mm-hasher-algorithm {algorithm}"

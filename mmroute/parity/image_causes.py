@@ -107,7 +107,7 @@ def orientation(difference: Difference) -> Diagnosis | None:
         )
         try:
             others = images.counted(sizes)
-        except InexactError:  # a hypothesis that is refused is none
+        except InexactError:  # refused with these sizes, so this is not the cause
             continue
         if _explains(difference, others):
             k = _first_changed(images, others)

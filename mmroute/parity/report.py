@@ -57,7 +57,7 @@ class Report:
         findings: in the order of the cases.
         tokenizer: of the model, to show what IDs stand for.
         known_differences: of this oracle and the engine, for this family, in words.
-        engine: the engine that answered, and how its version is known; empty if it is none.
+        engine: the engine that answered, and how its version is known; empty if none was asked.
         warning: why its version may answer otherwise; empty if it does not.
         proposal: by which settings more would be equal; empty if nothing is known.
     """

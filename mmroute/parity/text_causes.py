@@ -111,7 +111,7 @@ def _windows(difference: Difference) -> tuple[TokenIds, TokenIds]:
 
 
 def _special_text(difference: Difference, token_id: int, several: TokenIds) -> str | None:
-    """The text of a special token that the several IDs spell; None if it is none."""
+    """The text of a special token that the several IDs spell; None if they spell another text."""
     if len(several) <= 1 or token_id in several.tolist():
         return None
     spelled = difference.text(several)

@@ -246,7 +246,7 @@ def _plan(
 
     Args:
         targets: of each insertion, in their order.
-        find: the first place of a target at or after a position; -1 if there is none.
+        find: the first place of a target at or after a position; -1 if it does not occur.
         lengths: of each target.
     """
     queues: dict[Target, deque[int]] = defaultdict(deque)

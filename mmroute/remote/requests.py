@@ -25,6 +25,9 @@ COMPLETION: Final = "/v1/completions/render"
 # engine does, and not its renderer. No prompt has a block as long, so nothing is hashed.
 _IN_VOCABULARY: Final = f"?block_size={1 << 20}"
 _MAX_ID: Final = 2**32 - 1
+_OPTIONAL: Final = (
+    "tools", "reasoning_effort", "documents", "chat_template_kwargs", "mm_processor_kwargs",
+)  # fmt: skip
 # No tensors; and room for one token of an answer, which is what the engine wants at least.
 _ALWAYS: Final = {"mm_payload": "none", "max_tokens": 1}
 
@@ -65,16 +68,8 @@ def chat_request(model: str, request: Request) -> RenderRequest:
         "continue_final_message": request.continue_final_message,
         **_ALWAYS,
     }
-    if request.tools is not None:
-        body["tools"] = request.tools
-    if request.reasoning_effort is not None:
-        body["reasoning_effort"] = request.reasoning_effort
-    if request.documents is not None:
-        body["documents"] = request.documents
-    if request.chat_template_kwargs:
-        body["chat_template_kwargs"] = request.chat_template_kwargs
-    if request.mm_processor_kwargs:
-        body["mm_processor_kwargs"] = request.mm_processor_kwargs
+    given = {name: getattr(request, name) for name in _OPTIONAL}
+    body |= {name: value for name, value in given.items() if value not in (None, {})}
     return RenderRequest(CHAT, _json(body), len(parts))
 
 

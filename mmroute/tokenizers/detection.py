@@ -27,7 +27,7 @@ class FileKind(StrEnum):
 
 
 def kind_of_file(path: Path) -> FileKind | None:
-    """The kind, or None if it is none of them.
+    """The kind of tokenizer file; None for another file.
 
     Raises:
         OSError: the file cannot be read.

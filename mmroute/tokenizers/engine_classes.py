@@ -62,7 +62,7 @@ _REGISTERED: Final = {
     for model_type in model_types.split()
 }
 MODEL_TYPES: Final = tuple(sorted({*_REGISTERED, *_KEPT_BY_VLLM}))
-"""Those that have a say; for others the declared class alone decides, `FILE` if there is none."""
+"""Model types that decide over the class. For others the declared class decides, else `FILE`."""
 # The registered class, whatever a model declares. Under `file` no other has a choice either.
 _FORCED: Final = frozenset(
     ["hyperclovax_vision_v2", "qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"]

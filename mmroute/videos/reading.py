@@ -36,8 +36,8 @@ def read_video(
 
     Raises:
         InexactError: `video_not_predictable` if the header does not tell what the engine reads;
-            `item_unreadable` for a data URL that is none, or a file of fewer than 8 bytes;
-            `invalid_request` if the source or the uuid is none.
+            `item_unreadable` for a malformed data URL, or a file of fewer than 8 bytes;
+            `invalid_request` if `source` is not one of these, or `uuid` is not a string.
         OSError: the path cannot be opened.
     """
     uuid = checked_uuid(uuid)
@@ -49,7 +49,7 @@ def read_video(
     else:
         data = read_source(source)
         if len(data) < _HEAD:
-            raise InexactError(Reason.ITEM_UNREADABLE, f"a video of {len(data)} bytes is none")
+            raise InexactError(Reason.ITEM_UNREADABLE, f"{len(data)} bytes are too few for a video")
         header = read_video_header(io.BytesIO(data))
     return VideoFile(_size(header, uuid, listed=listed), data)
 

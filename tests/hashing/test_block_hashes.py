@@ -291,7 +291,7 @@ def test_none_hash() -> None:
 def test_wrong_settings() -> None:
     ids = np.arange(32, dtype=np.uint32)
     wrong: Any = 5
-    with pytest.raises(ValueError, match=r"sha256, sha256_cbor, .*; did you mean xxhash_cbor\?"):
+    with pytest.raises(ValueError, match=r"sha256, sha256_cbor, .*; did you mean 'xxhash_cbor'\?"):
         hash_blocks(ids, algorithm="xxhash-cbor")
     with pytest.raises(ValueError, match="no hash algorithm 5, only sha256"):
         none_hash(wrong, None)

@@ -10,10 +10,9 @@ import numpy as np
 from mmroute.geometry import TokenIds
 from mmroute.hashing import EventKeys
 from mmroute.kv_events import BlockStored, EventBatch
+from mmroute.kv_events.block_index import low_bits
 
 __all__ = ["Chain", "Chains"]
-
-_EVENT_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,9 +78,9 @@ class Chains:
         return event.group_idx == self._group and len(event.token_ids) == tokens
 
     def _blocks_of(self, event: BlockStored) -> Iterator[int]:
-        parent = None if event.parent_block_hash is None else _low(event.parent_block_hash)
+        parent = None if event.parent_block_hash is None else low_bits(event.parent_block_hash)
         size, keys = event.block_size, event.extra_keys
-        for at, block_hash in enumerate(map(_low, event.block_hashes)):
+        for at, block_hash in enumerate(map(low_bits, event.block_hashes)):
             self._blocks[block_hash] = _Block(
                 parent,
                 event.token_ids[at * size : (at + 1) * size],
@@ -111,12 +110,6 @@ class Chains:
             tuple(block.keys for block in blocks) if told else None,
             blocks[0].lora_name,
         )
-
-
-def _low(block_hash: bytes | int) -> int:
-    if isinstance(block_hash, int):
-        return block_hash
-    return int.from_bytes(block_hash[-_EVENT_BYTES:], "big")
 
 
 def _key(keys: tuple[object, ...] | None) -> EventKeys:

@@ -20,11 +20,11 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.algorithms import METHODS
 from mmroute.hashing.older_vllm import chained_hashes
+from mmroute.hashing.vllm import event_int
 from mmroute.parity.events.chains import Chain
 
 __all__ = ["HashedWith", "hashed_with"]
 
-_EVENT_BYTES: Final = 8
 _ALGORITHMS: Final = dict.fromkeys(map(str, Algorithm), 0)
 # What operators write into PYTHONHASHSEED.
 _SEEDS: Final = (None, *map(str, range(2000)), "1234", "12345", "31337", "123456", "random")
@@ -98,7 +98,7 @@ def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
     chained = chained_hashes(
         ids, keys, block_size=chain.block_size, root=root, digest=method.digest
     )
-    return [int.from_bytes(digest[-_EVENT_BYTES:], "big") for digest in chained]
+    return list(map(event_int, chained))
 
 
 def _tagged(keys: EventKeys, chain: Chain, how: HashedWith, at: int) -> BlockKeys:

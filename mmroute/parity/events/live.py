@@ -38,7 +38,7 @@ def announced_by(
         generate: has the engine answer a request with one token; tells how it was refused.
 
     Raises:
-        OracleError: `endpoint` is none.
+        OracleError: `endpoint` is not an address of ZeroMQ.
     """
     with Subscriber(_checked(endpoint)) as subscriber:
         list(_batches(subscriber, _CONNECTING, _CONNECTING))

@@ -14,13 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.alternatives import alternatives
-from mmroute.parity.causes import Cause
+from mmroute.parity.causes import Cause, text_of
 from mmroute.parity.events.chains import Chain
 from mmroute.parity.identity_causes import spellings_of
 from mmroute.parity.text_causes import templates_of
@@ -72,10 +73,8 @@ def token_remedies(
         if _fits(answer(other_model, other_request), chain):
             yield remedy
             return
-    for arguments in (
-        *arguments_found,
-        *_processor_arguments(model, request, routing, chain),
-    ):
+    tried = _processor_arguments(model, request, routing, chain)
+    for arguments in (*arguments_found, *tried):
         changed = request._replace(mm_processor_kwargs={**request.mm_processor_kwargs, **arguments})
         if _fits(answer(model, changed), chain):
             if arguments not in arguments_found:
@@ -107,13 +106,13 @@ def key_remedies(
             Cause.CACHE_SALT,
             f"The engine's cache salt is {salts}, and that of the request {routing.cache_salt!r}.",
         )
-    ours = [identity.value for identity in routing.image_identities if identity is not None]
+    ours = [identity.value for identity in routing.identities if identity is not None]
     # The last items of a prompt may stand behind its last full block.
     if names == ours[: len(names)]:
         return
     for setting, other in _identified_otherwise(model):
         found = answer(other, request)
-        theirs = [i.value for i in found.image_identities if i is not None]
+        theirs = [i.value for i in found.identities if i is not None]
         if names == theirs[: len(names)]:
             is_string = setting.startswith("--model ")
             yield Remedy(
@@ -157,9 +156,8 @@ def _rendered_otherwise(
     for form in ("openai", "string"):
         why = f"The engine gives its chat template contents in the form {form!r}."
         other = replace(model, chat=model.chat.with_content_format(form))
-        yield (
-            Remedy(Cause.TEMPLATE, why, f"--chat-template-content-format {form}"), other, request
-        )  # fmt: skip
+        remedy = Remedy(Cause.TEMPLATE, why, f"--chat-template-content-format {form}")
+        yield remedy, other, request
     for switch in _TEMPLATE_SWITCHES:
         text = json.dumps(switch)
         why = f"The engine renders its chat template with {text}."
@@ -214,10 +212,7 @@ def _unexplained(model: ResolvedModel, request: Request, routing: Routing, chain
             "The text is the same and images have other counts, which no argument that was tried "
             "gives. Has the engine --mm-processor-kwargs, or other preprocessor files?",
         )
-    try:
-        text = model.tokenizer.decode(theirs.tolist())
-    except Exception:  # noqa: BLE001 - tokenizers have no one exception for a foreign ID
-        text = ""
+    text = text_of(model.tokenizer, theirs) or ""
     said = [t for t in _texts(request) if t.strip()]
     if request.messages is not None and said and said[0].strip()[:_SHOWN] in text:
         return Remedy(
@@ -258,14 +253,13 @@ def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
 
 
 def _identified_otherwise(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
-    algorithms = ("blake3", "sha256", "sha512")
     named = dict.fromkeys((model.model_id, *spellings_of(model)))
     for name in named:
         renamed = replace(model, model_id=name)
         string = "" if name == model.model_id else f"--model {shlex.quote(name)}"
         if string:
             yield string, renamed
-    for algorithm in algorithms:
+    for algorithm in HASHERS:
         identify = partial(model.engine.identify, algorithm=algorithm)
         engine = replace(model.engine, identify=identify)
         yield f"--mm-hasher-algorithm {algorithm}", replace(model, engine=engine)

@@ -45,7 +45,7 @@ def find_oracle(
         timeout: seconds, for a server.
 
     Raises:
-        OracleError: there is none, or what it needs is missing.
+        OracleError: there is no such oracle, or what it needs is missing.
         ModelError: the model cannot be found, or no family spec matches it.
     """
     if against.startswith(_SCHEMES):

@@ -214,15 +214,12 @@ class HttpOracle:
         return wanted or names[0]
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Reply:
-        return self._ask("POST", path, {"model": self.model, **body})
-
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
         try:
-            content = None if body is None else json.dumps(body).encode()
+            content = json.dumps({"model": self.model, **body}).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise UndecidedError(f"the request cannot be written as JSON: {error}") from error
         try:
-            return self._transport.ask(method, path, content)
+            return self._transport.ask("POST", path, content)
         except InexactError as error:
             raise UndecidedError(str(error)) from error
 

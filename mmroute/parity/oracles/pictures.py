@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from PIL import Image
@@ -67,7 +67,8 @@ def with_pictures(messages: object, images: object) -> Any:
     waiting = iter(_sizes(images))
     result = messages
     if isinstance(messages, Sequence) and not isinstance(messages, str | bytes):
-        result = [_message(message, waiting) for message in messages]
+        fill = functools.partial(_with_picture, waiting)
+        result = [_with_parts(message, fill) for message in messages]
     if any(True for _ in waiting):
         raise UndecidedError(
             "`images` has more sizes than the messages have image parts to take them"
@@ -98,17 +99,13 @@ def has_media(messages: object) -> bool:
     return any(_is_image(p) or (isinstance(p, Mapping) and p.get("type") in _OTHERS) for p in parts)
 
 
-def _message(message: Any, waiting: Iterator[tuple[int, int]]) -> Any:
-    return _with_parts(message, lambda part: _with_picture(part, waiting))
-
-
-def _with_parts(message: Any, change: Any) -> Any:
+def _with_parts(message: Any, change: Callable[[Any], Any]) -> Any:
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
         return message
     return {**message, "content": [change(part) for part in message["content"]]}
 
 
-def _with_picture(part: Any, waiting: Iterator[tuple[int, int]]) -> Any:
+def _with_picture(waiting: Iterator[tuple[int, int]], part: Any) -> Any:
     if isinstance(part, Mapping) and (kind := next((k for k in _OTHER_LINKS if k in part), None)):
         if not is_data_url(_url(part, kind) or ""):
             # An engine would fetch it, and what it says then depends on the network.

@@ -40,8 +40,8 @@ class VllmOracle:
 
     Attributes:
         name: ``vllm``.
-        version: the installed one, and the versions the family was checked on, if it is none
-            of them.
+        version: the installed one, and the versions the family was checked on, if it is not
+            among them.
         running: the same engine.
     """
 
