@@ -14,7 +14,7 @@ from mmroute.server.models import Models
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "respond"]
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
@@ -52,7 +52,7 @@ def create_app(
         if scope["type"] == "lifespan":
             await _live(service, receive, send)
         elif scope["type"] == "http":
-            await _respond(service, scope, receive, send)
+            await respond(service, scope, receive, send)
 
     return application
 
@@ -66,7 +66,8 @@ async def _live(service: Service, receive: _Receive, send: _Send) -> None:
     await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _respond(service: Service, scope: _Message, receive: _Receive, send: _Send) -> None:
+async def respond(service: Service, scope: _Message, receive: _Receive, send: _Send) -> None:
+    """Answer one HTTP request, of an ASGI scope of type ``http``."""
     headers = {name.lower(): value for name, value in reversed(scope["headers"])}
     query = scope["query_string"].decode("latin-1")
     exchange = service.begin(Head(scope["method"], scope["path"], query, headers))

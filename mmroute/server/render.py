@@ -39,7 +39,7 @@ from mmroute.server.settings import InexactPolicy
 from mmroute.server.truncation import truncation_of
 from mmroute.stages import Stage
 
-__all__ = ["refuse_route", "render_chat", "render_completion"]
+__all__ = ["refuse_route", "render_chat", "render_completion", "route_chat_request"]
 
 _UNSET: Final = (None, "auto")
 # Why a chat may have no exact answer while the tokens before its first image are known.
@@ -58,9 +58,6 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
         ApiError: what vLLM refuses, and what has no exact answer.
     """
     loaded = _model_of(request, context)
-    _check_chat(request, context, loaded)
-    truncation = truncation_of(request)
-    salt = request.cache_salt
 
     def answer_of(routing: Routing) -> GenerateRequest:
         request_id = _request_id("chatcmpl", request, context)
@@ -73,15 +70,13 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
         return answer
 
     try:
-        routing = exact_chat(loaded, request, context.settings, salt, limited=truncation is None)
-        if truncation is not None:
-            truncation.check_untouched(loaded, len(routing.token_ids))
+        routing = route_chat_request(request, context, loaded)
         answer = answer_of(routing)
     except ApiError as error:
-        wanted = context.settings.inexact is InexactPolicy.TEXT_PREFIX and truncation is None
-        if not wanted or error.reason not in _OF_IMAGES:
+        wanted = context.settings.inexact is InexactPolicy.TEXT_PREFIX
+        if not wanted or error.reason not in _OF_IMAGES or truncation_of(request) is not None:
             raise
-        beginning = route_beginning(loaded, request, salt)
+        beginning = route_beginning(loaded, request, request.cache_salt)
         if beginning is None:
             raise
         answer = answer_of(beginning)
@@ -90,6 +85,24 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
         return result_of(loaded, answer, [beginning], inexact=error.reason)
     no_tensors = answer["features"] is not None and request.mm_payload == "tensors"
     return result_of(loaded, answer, [routing], _NO_TENSORS if no_tensors else None)
+
+
+def route_chat_request(
+    request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel
+) -> Routing:
+    """The routing of a chat, with all fields that change its prompt.
+
+    Raises:
+        ApiError: what vLLM refuses, and what has no exact answer.
+    """
+    _check_chat(request, context, loaded)
+    truncation = truncation_of(request)
+    routing = exact_chat(
+        loaded, request, context.settings, request.cache_salt, limited=truncation is None
+    )
+    if truncation is not None:
+        truncation.check_untouched(loaded, len(routing.token_ids))
+    return routing
 
 
 def render_completion(request: CompletionRequest, context: HandlerContext) -> HandlerResult:

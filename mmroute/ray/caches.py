@@ -1,0 +1,170 @@
+"""What the replicas of a deployment hold: by their events, and by what was sent to them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mmroute.errors import quoted
+from mmroute.kv_events import (
+    BlockIndex,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    Received,
+    Subscriber,
+)
+
+__all__ = ["Endpoints", "ReplicaCaches"]
+
+_LOG: Final = logging.getLogger(__name__)
+_TICK: Final = 0.1  # seconds after which a thread looks whether it is to end
+_FULL: Final = 256  # messages at once; with so many there may be more
+
+
+class Endpoints(NamedTuple):
+    """Where a replica publishes its events.
+
+    Attributes:
+        events: such as ``tcp://10.0.0.7:5557``.
+        replays: of missed events; None where there are none.
+    """
+
+    events: str
+    replays: str | None
+
+
+@dataclass(slots=True)
+class _Follower:
+    """The thread that reads one replica's events.
+
+    Attributes:
+        ending: set when the replica is gone.
+        current: when all events that had arrived were read, by the monotonic clock.
+    """
+
+    ending: threading.Event = field(default_factory=threading.Event)
+    current: float = float("-inf")
+
+
+class _Expected(NamedTuple):
+    deadline: float
+    replica: str
+    hashes: tuple[bytes, ...]
+
+
+class ReplicaCaches:
+    """Follows the events of replicas, each in a thread.
+
+    A replica tells of a prompt's blocks only when they are computed. Until then they are expected
+    where the prompt was sent, so that another request with the same images goes there too.
+
+    Args:
+        max_staleness: seconds. Without a look at a replica's events for so long, what is known of
+            its cache counts for nothing.
+        expect_seconds: for so long a prompt's blocks are expected where it was sent.
+    """
+
+    def __init__(self, *, max_staleness: float, expect_seconds: float) -> None:
+        self._max_staleness = max_staleness
+        self._expect_seconds = expect_seconds
+        self._index = BlockIndex()
+        self._expected_index = BlockIndex()
+        self._expected: dict[str, _Expected] = {}  # by request, the first to expire first
+        self._followers: dict[str, _Follower] = {}
+
+    def follow(self, replicas: Mapping[str, Endpoints | None]) -> None:
+        """Follow these replicas, and forget all others.
+
+        Args:
+            replicas: all that there are, by name. None stands for endpoints that are not known
+                yet.
+        """
+        for name in self._followers.keys() - replicas.keys():
+            self._followers.pop(name).ending.set()
+        for request, expected in list(self._expected.items()):
+            if expected.replica not in replicas:
+                del self._expected[request]
+                self._expected_index.remove_worker(expected.replica)
+        for name, endpoints in replicas.items():
+            if endpoints is not None and name not in self._followers:
+                follower = self._followers[name] = _Follower()
+                threading.Thread(
+                    target=self._read,
+                    args=(name, endpoints, follower),
+                    name=f"mmroute-events-{name}",
+                    daemon=True,
+                ).start()
+
+    def close(self) -> None:
+        """Follow nobody any more."""
+        self.follow({})
+
+    def expect(self, request: str, replica: str, hashes: Sequence[bytes]) -> None:
+        """A request, whose prompt has these blocks, is sent to a replica, and to no other one."""
+        self._forget(request)
+        expected = _Expected(time.monotonic() + self._expect_seconds, replica, tuple(hashes))
+        stored = BlockStored(expected.hashes, None, (), 0, None, None, None)
+        self._expected_index.apply(replica, EventBatch(0.0, (stored,)))
+        self._expected[request] = expected
+
+    def moved(self, request: str, replica: str) -> None:
+        """A request went to this replica in the end."""
+        expected = self._expected.get(request)
+        if expected is not None and expected.replica != replica:
+            self.expect(request, replica, expected.hashes)
+
+    def sent(self, replica: str) -> int:
+        """How many prompts are expected where they were sent."""
+        self._expire()
+        return sum(expected.replica == replica for expected in self._expected.values())
+
+    def longest_prefixes(self, hashes: Sequence[bytes]) -> Mapping[str, int]:
+        """How many leading blocks of a prompt each replica holds, or is about to hold."""
+        self._expire()
+        oldest = time.monotonic() - self._max_staleness
+        lengths: Counter[str] = Counter()
+        for (replica, _), length in self._index.longest_prefixes(hashes).items():
+            follower = self._followers.get(replica)
+            if follower is not None and follower.current >= oldest:
+                lengths[replica] = max(lengths[replica], length)
+        for (replica, _), length in self._expected_index.longest_prefixes(hashes).items():
+            lengths[replica] = max(lengths[replica], length)
+        return lengths
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        while self._expected:
+            request, expected = next(iter(self._expected.items()))
+            if expected.deadline > now:
+                return
+            self._forget(request)
+
+    def _forget(self, request: str) -> None:
+        expected = self._expected.pop(request, None)
+        if expected is not None:
+            removed = EventBatch(0.0, (BlockRemoved(expected.hashes, None),))
+            self._expected_index.apply(expected.replica, removed)
+
+    def _read(self, replica: str, endpoints: Endpoints, follower: _Follower) -> None:
+        try:
+            with Subscriber(endpoints.events, replay_endpoint=endpoints.replays) as subscriber:
+                while not follower.ending.is_set():
+                    messages = subscriber.receive(_TICK)
+                    for message in messages:
+                        if isinstance(message, Received):
+                            self._index.apply(replica, message.batch)
+                        else:  # a new process, or lost events: what is left may be held in error
+                            _LOG.info("forgetting the blocks of %s: %s", replica, message)
+                            self._index.remove_worker(replica)
+                    if len(messages) < _FULL:
+                        follower.current = time.monotonic()
+        except Exception:  # noqa: BLE001 - a thread; without its events the replica gets requests by load
+            _LOG.exception("no events of %s from %s", replica, quoted(endpoints.events))
+        finally:
+            self._index.remove_worker(replica)

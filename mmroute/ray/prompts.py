@@ -1,0 +1,121 @@
+"""The routing of a request's body, as the engine's own routes read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from mmroute.errors import Reason
+from mmroute.routing import Routing
+from mmroute.server.errors import ApiError
+from mmroute.server.handling import HandlerContext
+from mmroute.server.loading import ModelSource
+from mmroute.server.models import Models
+from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest
+from mmroute.server.render import route_chat_request
+from mmroute.server.routings import route_prompt
+from mmroute.server.settings import ServerSettings
+
+__all__ = ["NoRoutingError", "PromptIds", "PromptReader", "holds_media"]
+
+_CHAT: Final = TypeAdapter(ChatCompletionRequest)
+_COMPLETION: Final = TypeAdapter(CompletionRequest)
+_NOT_READ: Final = frozenset({"prompt_embeds", "suffix", "truncate_prompt_tokens"})
+
+
+class NoRoutingError(Exception):
+    """A request has no exact routing.
+
+    Attributes:
+        reason: a `Reason`, or for what the engine's schema refuses the kind of its error.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class PromptIds(list[int]):
+    """Token IDs of a prompt, as Ray hands them on, and what else is known of it.
+
+    Attributes:
+        routing: that they are of; None where they are not mmroute's.
+        forwardable: whether an engine that gets them reads the same prompt. It drops the media of
+            a chat that comes with token IDs.
+    """
+
+    def __init__(self, ids: list[int], routing: Routing | None, *, forwardable: bool) -> None:
+        super().__init__(ids)
+        self.routing = routing
+        self.forwardable = forwardable
+
+
+class PromptReader:
+    """Reads the bodies of chats and completions for one model.
+
+    Loading goes on in a thread. Requests have no routing until it is done.
+
+    Args:
+        source: of the model.
+    """
+
+    def __init__(self, source: ModelSource) -> None:
+        self._models = Models([source])
+        trusted = source.engine_settings.trust_request_mm_kwargs
+        settings = ServerSettings(trust_request_mm_kwargs=trusted)
+        self._context = HandlerContext(self._models, settings)
+        (self._entry,) = self._models.load()
+
+    def wait(self) -> None:
+        """Until the model is loaded.
+
+        Raises:
+            ModelError: it cannot be loaded.
+        """
+        self._entry.loading.result()
+
+    def routing(self, body: Mapping[str, Any]) -> Routing:
+        """The routing of a body with ``messages``, or with a ``prompt`` that is one text.
+
+        Raises:
+            NoRoutingError: there is no exact one: what the engine refuses as well, what mmroute
+                does not cover, and every request until the model is loaded.
+        """
+        try:
+            loaded = self._models.find(body.get("model"))
+            if "messages" in body:
+                chat = _CHAT.validate_python(dict(body))
+                return route_chat_request(chat, self._context, loaded)
+            completion = _COMPLETION.validate_python(dict(body))
+            given = completion.model_fields_set & _NOT_READ
+            if given or not isinstance(completion.prompt, str):
+                what = ", ".join(sorted(given)) or "a prompt that is not one text"
+                raise NoRoutingError(Reason.UNSUPPORTED_FIELD, f"{what}: not covered")
+            routing = route_prompt(
+                loaded,
+                completion.prompt,
+                None,
+                add_special_tokens=completion.add_special_tokens,
+                cache_salt=completion.cache_salt,
+                in_vocabulary=True,
+            )
+        except ApiError as error:
+            raise NoRoutingError(str(error.reason or error.kind), error.message) from None
+        except ValidationError as error:
+            raise NoRoutingError("invalid_request", str(error)) from None
+        if routing.reason is not None:
+            raise NoRoutingError(routing.reason, routing.message)
+        return routing
+
+
+def holds_media(body: Mapping[str, Any]) -> bool:
+    """Whether a message has a part that is not known to be text."""
+    messages = body.get("messages")
+    return any(
+        not (isinstance(part, str) or (isinstance(part, Mapping) and part.get("type") == "text"))
+        for message in (messages if isinstance(messages, list) else ())
+        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
+        for part in message["content"]
+    )

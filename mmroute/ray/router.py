@@ -1,0 +1,214 @@
+"""A request router for Ray Serve: a request goes where most of its prompt is cached."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+from ray.util.metrics import Counter
+
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import InexactError
+from mmroute.ray.alpha import (
+    EVENTS_KEY,
+    TOKEN_IDS_KWARG,
+    PendingRequest,
+    RequestRouter,
+    RunningReplica,
+)
+from mmroute.ray.caches import Endpoints, ReplicaCaches
+from mmroute.ray.prompts import NoRoutingError, PromptIds, PromptReader
+from mmroute.routing import Routing
+from mmroute.server.loading import ModelSource
+
+__all__ = ["BlockHashRouter"]
+
+_BODY_FIELDS: Final = ("messages", "prompt")
+_DECISIONS: Final = "mmroute_router_decisions"
+
+
+class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
+    """Picks the replica that holds the longest prefix of a prompt, images by their identities.
+
+    For any deployment whose replicas publish vLLM's KV events. A replica tells where they are, and
+    its block size, by its method ``record_routing_stats``, in the form of Ray Serve LLM's own
+    replicas::
+
+        {"kv_event_metadata": {"endpoint": ..., "replay_endpoint": ..., "block_size": 16}}
+
+    The request is the first argument of a call that has ``messages`` or ``prompt``: a mapping, or
+    an object with these attributes. Replicas whose load is too high are passed over. A request
+    without an exact answer, and one of which no replica holds enough, goes to the replica with
+    the least load.
+    """
+
+    # Longer than Ray's 0.1 seconds: another replica costs a prompt's computation.
+    queue_len_response_deadline_s = 0.5
+
+    def initialize_state(
+        self,
+        *,
+        model: str | None = None,
+        backend: str = "vllm",
+        engine_args: str = "",
+        served_names: tuple[str, ...] = (),
+        worth_following: float = 0.5,
+        imbalanced_threshold: int = 10,
+        max_staleness: float = 5.0,
+        expect_seconds: float = 5.0,
+        token_ids_kwarg: str | None = None,
+    ) -> None:
+        """Take the keyword arguments of the deployment's ``request_router_kwargs``.
+
+        Args:
+            model: directory or hub name; None where requests bring their routing (Ray Serve LLM).
+                It is loaded in a thread, and until then requests go by load.
+            backend: the engine that the replicas run, such as ``vllm==0.29``.
+            engine_args: its command line, with ``PYTHONHASHSEED``; see `EngineSettings.from_args`.
+            served_names: by which requests may ask for the model; default: those of
+                `engine_args`, else `model`. Others have no exact answer.
+            worth_following: a replica that holds less than this part of a prompt's blocks is not
+                preferred.
+            imbalanced_threshold: a replica with so many more requests than the least loaded one
+                is not preferred, whatever it holds.
+            max_staleness: seconds; see `ReplicaCaches`.
+            expect_seconds: likewise.
+            token_ids_kwarg: under this name the call gets the prompt's token IDs as a further
+                argument, as an array of uint32. They are those before images are expanded: what
+                an engine takes beside the images. None: the call stays as it is.
+
+        Raises:
+            ModelError: `engine_args` are not covered.
+        """
+        settings = EngineSettings.from_args(engine_args)
+        names = tuple(served_names) or settings.served_names or (model or "",)
+        self._reader = None if model is None else PromptReader(
+            ModelSource(model, names, backend=backend, model_id=settings.model,
+                        engine_settings=settings)
+        )  # fmt: skip
+        self._worth_following = worth_following
+        self._imbalanced_threshold = imbalanced_threshold
+        self._token_ids_kwarg = token_ids_kwarg
+        self._caches = ReplicaCaches(max_staleness=max_staleness, expect_seconds=expect_seconds)
+        self._block_size: int | None = None
+        self._decisions = Counter(
+            _DECISIONS,
+            "Requests by why a replica was picked: prefix or load; and why there was no prefix",
+            ("deployment", "picked_by", "reason"),
+        )
+        self._decisions.set_default_tags({"deployment": self._deployment_id.name})
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Follow the events of these replicas, and forget what others held."""
+        super().update_replicas(replicas)
+        self._follow()
+
+    def on_replica_actor_died(self, replica_id: Any) -> None:
+        """Forget what a replica held."""
+        super().on_replica_actor_died(replica_id)
+        self._follow()
+
+    def on_request_routed(
+        self, pending_request: PendingRequest, replica_id: Any, result: object
+    ) -> None:
+        """Expect the blocks where the request went: the preferred replica may have been full."""
+        self._caches.moved(_request(pending_request), replica_id.unique_id)
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """The replica for a request, and after it all others, for when it takes no more."""
+        if not candidate_replicas:
+            return []
+        load = {replica: self._load(replica) for replica in candidate_replicas}
+        random.shuffle(candidate_replicas := list(candidate_replicas))
+        least = min(candidate_replicas, key=load.__getitem__)
+        hashes, reason = self._hashes(pending_request)
+        best, reason = least, reason or "no_prefix"
+        if pending_request is not None and hashes:
+            held = self._caches.longest_prefixes(hashes)
+            worth = self._worth_following * len(hashes)
+            most = load[least] + self._imbalanced_threshold
+            following = [r for r in candidate_replicas if held.get(_name(r), 0) >= worth]
+            fit = [replica for replica in following if load[replica] <= most]
+            if fit:
+                best = max(fit, key=lambda replica: (held[_name(replica)], -load[replica]))
+            reason = "" if fit else "imbalanced" if following else reason
+            self._caches.expect(_request(pending_request), _name(best), hashes)
+        self._decisions.inc(tags={"picked_by": "load" if reason else "prefix", "reason": reason})
+        return [[best], [replica for replica in candidate_replicas if replica is not best]]
+
+    def look_up(self, routing: Routing, block_size: int) -> tuple[bytes, ...]:
+        """The hashes by which a prompt is looked up.
+
+        Raises:
+            InexactError: there are none; see `Routing.block_hashes`.
+        """
+        return tuple(routing.block_hashes(block_size=block_size))
+
+    def _hashes(self, pending: PendingRequest | None) -> tuple[tuple[bytes, ...], str]:
+        """Those of a request; or none, and why."""
+        if self._block_size is None or pending is None:
+            return (), "no_events"
+        try:
+            routing = self._routing(pending)
+            if self._token_ids_kwarg is not None:
+                pending.kwargs[self._token_ids_kwarg] = routing.unexpanded_token_ids
+            return self.look_up(routing, self._block_size), ""
+        except (NoRoutingError, InexactError) as error:
+            return (), str(error.reason)
+
+    def _routing(self, pending: PendingRequest) -> Routing:
+        """The one that the ingress made, or one of the body.
+
+        Raises:
+            NoRoutingError: there is none.
+        """
+        ids = pending.kwargs.get(TOKEN_IDS_KWARG)
+        if isinstance(ids, PromptIds) and ids.routing is not None:
+            return ids.routing
+        body = next(filter(None, map(_body, pending.args)), None)
+        if body is None or self._reader is None:
+            raise NoRoutingError("no_body", "no argument has messages or a prompt")
+        return self._reader.routing(body)
+
+    def _load(self, replica: RunningReplica) -> int:
+        """Its requests as Ray counts them, or else those that were sent from here lately."""
+        length = self.replica_queue_len_cache.get(replica.replica_id)
+        return self._caches.sent(_name(replica)) if length is None else length
+
+    def _follow(self) -> None:
+        replicas: dict[str, Endpoints | None] = {}
+        for replica in self.curr_replicas.values():
+            told = replica.routing_stats.get(EVENTS_KEY)
+            replicas[_name(replica)] = (
+                None if told is None else Endpoints(told["endpoint"], told.get("replay_endpoint"))
+            )
+            if told is not None:
+                self._block_size = told["block_size"]
+        self._caches.follow(replicas)
+
+
+def _request(pending: PendingRequest) -> str:
+    request: str = pending.metadata.internal_request_id
+    return request
+
+
+def _name(replica: RunningReplica) -> str:
+    name: str = replica.replica_id.unique_id
+    return name
+
+
+def _body(argument: object) -> Mapping[str, Any] | None:
+    """The fields of a request; None for another argument."""
+    if isinstance(argument, Mapping):
+        body: Mapping[str, Any] = argument
+    elif isinstance(argument, BaseModel):
+        body = {name: getattr(argument, name) for name in argument.model_fields_set}
+    else:
+        body = getattr(argument, "__dict__", {})
+    return body if any(body.get(name) for name in _BODY_FIELDS) else None

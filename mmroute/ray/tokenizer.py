@@ -1,0 +1,112 @@
+"""In the place of the tokenizer of Ray Serve LLM's KV-aware ingress, which decodes every image."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ray.util.metrics import Counter
+
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import InexactError
+from mmroute.ray.prompts import NoRoutingError, PromptIds, PromptReader, holds_media
+from mmroute.server.loading import ModelSource
+
+__all__ = ["IngressTokenizer", "Tokenizer", "source_of"]
+
+
+class Tokenizer(Protocol):
+    """What Ray's own tokenizer is for its ingress."""
+
+    async def tokenize(self, payload: dict[str, Any]) -> list[int] | None:
+        """The token IDs of a request's body; None where they are not of one prompt."""
+
+
+class IngressTokenizer:
+    """In the place of Ray's ``kv_aware.vllm.tokenizer.Tokenizer``, which decodes every image.
+
+    Requests without an exact answer, and those that the engine refuses, are left to Ray's own
+    tokenizer, and counted by their reason.
+
+    Args:
+        source: the model, as the engine was started; see `source_of`.
+        fallback: Ray's own.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+    """
+
+    def __init__(self, source: ModelSource, fallback: Tokenizer) -> None:
+        self._fallback = fallback
+        self._reader = PromptReader(source)
+        self._reader.wait()
+        self._answers = Counter(
+            "mmroute_ingress_requests",
+            "Requests by who tokenized them, mmroute or fallback; and why mmroute did not",
+            ("tokenized_by", "reason"),
+        )
+
+    async def tokenize(self, payload: dict[str, Any]) -> PromptIds | None:
+        """The token IDs that the engine will hold for a chat or completion.
+
+        Args:
+            payload: the parsed body, with ``messages`` or ``prompt``.
+
+        Returns:
+            The IDs; None where Ray routes without (several prompts).
+
+        Raises:
+            TokenizeError: Ray's; the engine refuses the request.
+        """
+        media = holds_media(payload)
+        try:
+            routing = self._reader.routing(payload)
+            ids = routing.token_ids.tolist()
+        except (NoRoutingError, InexactError) as error:
+            self._answers.inc(tags={"tokenized_by": "fallback", "reason": str(error.reason)})
+            found = await self._fallback.tokenize(payload)
+            return None if found is None else PromptIds(found, None, forwardable=not media)
+        self._answers.inc(tags={"tokenized_by": "mmroute", "reason": ""})
+        return PromptIds(ids, routing, forwardable=not media)
+
+
+def source_of(llm_config: Any) -> ModelSource:
+    """The model of an ``LLMConfig`` and the options of its engine.
+
+    The version of the engine is that of the installed vLLM.
+
+    Raises:
+        ModelError: an option is not covered.
+    """
+    config = llm_config.get_engine_config()
+    environment = (config.runtime_env or {}).get("env_vars") or {}
+    options = {**config.engine_kwargs, **config.frontend_kwargs}
+    name: str = config.actual_hf_model_id
+    words = [*(f"{key}={value}" for key, value in environment.items()), "vllm", "serve", name]
+    for key, value in options.items():
+        words += _option(f"--{key.replace('_', '-')}", value)
+    settings = EngineSettings.from_args(shlex.join(words))
+    version = importlib.metadata.version("vllm").partition("+")[0]
+    return ModelSource(
+        name,
+        (llm_config.model_id,),
+        model_id=name,
+        backend=f"vllm=={version}",
+        engine_settings=settings,
+    )
+
+
+def _option(option: str, value: Any) -> list[str]:
+    """A keyword argument as it would stand on the command line of ``vllm serve``."""
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [option if value else option.replace("--", "--no-", 1)]
+    if isinstance(value, Mapping):
+        return [option, json.dumps(dict(value))]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [option, *map(str, value)]
+    return [option, str(value)]
