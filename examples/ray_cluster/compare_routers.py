@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ray
@@ -70,14 +71,14 @@ def cluster(nodes: int, http_port: int | None = None) -> Iterator[Cluster]:
 def deploy(
     name: str, router: str, num_blocks: int, *, seconds: float = 0.002, **options: Any
 ) -> DeploymentHandle:
-    """Engines behind a router, once it knows where their events are.
+    """Engines behind a router, once it answers: its model is loaded, and it knows of events.
 
     Args:
         name: of the application.
         router: its class.
         num_blocks: of each engine's cache.
         seconds: that an engine takes for a request.
-        **options: of the router.
+        **options: of the router, `token_ids_kwarg` among them.
     """
     config = RequestRouterConfig(
         request_router_class=router,
@@ -93,8 +94,12 @@ def deploy(
         health_check_period_s=1,
     )
     handle = serve.run(engines.bind(num_blocks, seconds), name=name, route_prefix=None)
-    handle = handle.options(stream=False)  # makes the router, which begins to load and to listen
-    time.sleep(3)
+    hello = SimpleNamespace(messages=[{"role": "user", "content": "Hi"}])
+    deadline = time.monotonic() + 60
+    while handle.remote(hello, [], []).result()["tokens"] is None and options:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the router has not begun to answer")
+        time.sleep(0.1)
     return handle
 
 
@@ -132,7 +137,7 @@ def lose_a_node(
 
 def _options(router: str, model: str) -> dict[str, Any]:
     ours = "BlockHash" in router or "TokenId" in router
-    return {"model": model} if ours else {}
+    return {"model": model, "token_ids_kwarg": "prompt_token_ids"} if ours else {}
 
 
 def by_second(answers: Sequence[Answer]) -> list[tuple[int, float]]:
@@ -148,6 +153,7 @@ def plot(path: str, runs: dict[str, tuple[list[Answer], float]]) -> None:
     import matplotlib as mpl  # type: ignore[import-not-found,unused-ignore]  # an extra
 
     mpl.use("svg")
+    mpl.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     _, axes = plt.subplots(figsize=(7, 3))

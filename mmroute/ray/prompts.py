@@ -94,12 +94,7 @@ class PromptReader:
                 what = ", ".join(sorted(given)) or "a prompt that is not one text"
                 raise NoRoutingError(Reason.UNSUPPORTED_FIELD, f"{what}: not covered")
             routing = route_prompt(
-                loaded,
-                completion.prompt,
-                None,
-                add_special_tokens=completion.add_special_tokens,
-                cache_salt=completion.cache_salt,
-                in_vocabulary=True,
+                loaded, completion, completion.prompt, None, in_vocabulary=True
             )
         except ApiError as error:
             raise NoRoutingError(str(error.reason or error.kind), error.message) from None
