@@ -101,7 +101,7 @@ class SimulatedEngine:
         """
         before = Counter(self._cache.held())
         self._names.update(zip(blocks, published, strict=True))
-        hits = self._cache.serve(blocks, ends_in_block=True)
+        hits = self._cache.serve(blocks, lookup=len(blocks), ends_in_block=True)
         after = Counter(self._cache.held())
         await asyncio.sleep(self._seconds + self._seconds_per_block * (len(blocks) - hits))
         self._publisher.publish(
