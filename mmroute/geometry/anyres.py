@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
-from mmroute.geometry.processor_kwargs import check_ignored
+from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
@@ -62,6 +62,7 @@ class AnyRes(FilledImages):
 
     def with_overrides(self, overrides: Overrides) -> AnyRes:
         """The engine counts by the model's own config."""
+        check_absent(overrides.processor, "downsample_rate")
         check_ignored(overrides.processor, edge=self.ignored_size)
         return self
 

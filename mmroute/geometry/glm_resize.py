@@ -60,6 +60,7 @@ class GlmResize(FilledImages):
         given = read_kwargs(
             overrides.processor,
             "size", "patch_size", "merge_size", "temporal_patch_size", "do_resize",
+            of_videos=("patch_size", "merge_size", "temporal_patch_size", "max_duration"),
         )  # fmt: skip
         check_unscoped(overrides.processor, "merge_size")
         lowest, highest = size_limits(given, self.min_pixels, self.max_pixels)

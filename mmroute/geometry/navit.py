@@ -14,13 +14,14 @@ from typing import Final, Self
 
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.processor_kwargs import check_unread, refused
+from mmroute.geometry.processor_kwargs import SCOPES, check_unread, refused
 from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 
 __all__ = ["Navit", "NavitWithSize"]
 
 _ENGINES_LARGEST: Final = ImageSize(3000, 3000)
+_SWITCHES: Final = frozenset({"do_normalize", "do_rescale"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,16 @@ class Navit(FilledImages):
         return self.count(_ENGINES_LARGEST)
 
     def with_overrides(self, overrides: Overrides) -> Self:
-        """A request changes nothing: the engine's own processor reads none of its kwargs."""
+        """A request changes nothing: the engine's own processor reads none of its kwargs.
+
+        Inside a scope, the switches take the place of those that the engine itself gives to both.
+        """
         check_unread(overrides.processor)
+        for scope, scoped in overrides.processor.items():
+            if scope == "vision_chunks":
+                raise refused(scope, scoped, "absent")
+            if scope in SCOPES and not _SWITCHES.isdisjoint(scoped):
+                raise refused(scope, scoped, "without do_normalize and do_rescale")
         if overrides.processor.get("return_tensors", "pt") != "pt":
             raise refused("return_tensors", overrides.processor["return_tensors"], '"pt" or absent')
         return self

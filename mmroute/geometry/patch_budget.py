@@ -42,7 +42,9 @@ class PatchBudget(FramedImages):
     def with_overrides(self, overrides: Overrides) -> PatchBudget:
         """One of the budgets that the engine knows."""
         check_absent(overrides.processor, "do_center_crop", "patch_size", "pooling_kernel_size")
-        given = read_kwargs(overrides.processor, "max_soft_tokens", "size")
+        given = read_kwargs(
+            overrides.processor, "max_soft_tokens", "size", of_videos=("max_soft_tokens",)
+        )
         check_size(given, edge="longest_edge")
         budget = given.get("max_soft_tokens", self.max_soft_tokens)
         if type(budget) is not int or ("max_soft_tokens" in given and budget not in _BUDGETS):

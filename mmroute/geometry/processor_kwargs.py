@@ -8,7 +8,7 @@ business of the geometry that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeGuard
 
 from mmroute.errors import InexactError, Reason, quoted
@@ -16,6 +16,7 @@ from mmroute.geometry.replacement import Overrides
 
 __all__ = [
     "COMMON_NAMES",
+    "SCOPES",
     "check_absent",
     "check_ignored",
     "check_known",
@@ -38,6 +39,7 @@ __all__ = [
 
 
 _INT64: Final = 1 << 63
+_SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
 _FILTERS: Final = range(4)  # Pillow's, but for box and hamming, which torch does not have
 
 
@@ -60,6 +62,12 @@ def _is_box(value: object) -> bool:
         isinstance(value, Mapping)
         and value.keys() == {"height", "width"}
         and all(map(is_count, value.values()))
+    )
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, Mapping) and (
+        value.keys() in ({"height", "width"}, _SIZE_EDGES) and all(map(is_count, value.values()))
     )
 
 
@@ -108,24 +116,54 @@ _HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
         ),
         is_switch,
     ),
-    **dict.fromkeys(("image_seq_length", "num_frames"), is_count),
+    "cap_pixels_per_frame": is_switch,
+    "frame_timestamp_format": lambda value: isinstance(value, str),
+    "initial_shift": is_switch,
+    **dict.fromkeys(
+        (
+            "image_seq_length", "max_duration", "max_frames", "max_num_frames",
+            "max_video_frame_tokens", "max_video_tokens", "min_frames", "num_frames",
+            "stack_frames",
+        ),
+        is_count,
+    ),
 }  # fmt: skip
-# Names that were seen to break a processor or to change what it returns.
+# What all video processors of transformers know; they check it where there is no video, too.
+_HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
+    **_HARMLESS,
+    "do_sample_frames": is_switch,
+    "fps": _is_positive,
+    "num_frames": is_count,
+    "return_metadata": is_switch,
+    "size": _is_size,
+}
+# Names that were seen to break a processor or to change what it returns; some are those of its
+# reader of audio, which is made with them.
 _HARMFUL: Final = frozenset({
-    "audio", "backend", "cls", "common_kwargs", "config", "feature_extractor", "gguf_file",
-    "image_grid_pinpoints", "image_processor", "images", "input_data_format", "max_length",
-    "return_tensors", "revision", "self", "size", "subfolder", "text", "text_kwargs", "text_pair",
-    "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code", "video_metadata",
-    "video_processor", "videos",
+    "audio", "backend", "chunk_length", "cls", "common_kwargs", "config", "dither",
+    "feature_extractor", "feature_size", "gguf_file", "hop_length", "image_grid_pinpoints",
+    "image_processor", "images", "input_data_format", "max_length", "n_fft", "padding_value",
+    "return_tensors", "revision", "sampling_rate", "self", "size", "subfolder", "text",
+    "text_kwargs", "text_pair", "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code",
+    "video_metadata", "video_processor", "videos",
 })  # fmt: skip
 _IDS: Final = ("_token_id", "_token_index")
 _SCOPES: Final = frozenset({"audio_kwargs", "images_kwargs", "videos_kwargs"})
-_OBJECTS: Final = _SCOPES | {"common_kwargs", "text_kwargs"}
-_SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
+SCOPES: Final = _SCOPES | {"text_kwargs"}
+"""Names of the objects with kwargs of one modality."""
+_OBJECTS: Final = SCOPES | {"common_kwargs"}
 
 
-def read_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def read_kwargs(
+    kwargs: Mapping[str, Any], *names: str, of_videos: Collection[str] = ()
+) -> dict[str, Any]:
     """The kwargs of these names, those inside ``images_kwargs`` winning over flat ones.
+
+    Args:
+        kwargs: of the request.
+        names: what the geometry reads.
+        of_videos: counts that the model's video processor knows beside those of all video
+            processors. It checks ``videos_kwargs`` where the request has no video, too.
 
     Raises:
         InexactError: `unsupported_processor_kwargs` if any other was not seen to be ignored.
@@ -136,6 +174,10 @@ def read_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
     for name, value in scoped.items():
         if name not in names and not (name in _HARMLESS and _HARMLESS[name](value)):
             raise refused(f"images_kwargs.{name}", value, "absent")
+    for name, value in _mapping(kwargs, "videos_kwargs").items():
+        accepts = is_count if name in of_videos else _HARMLESS_OF_VIDEOS.get(name)
+        if accepts is None or not accepts(value):
+            raise refused(f"videos_kwargs.{name}", value, "absent")
     for name, value in kwargs.items():
         if name not in names and name != "images_kwargs":
             _check_flat(name, value)
@@ -347,7 +389,7 @@ def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
 
 
 def _check_flat(name: str, value: object) -> None:
-    if name in _HARMFUL:
+    if name in _HARMFUL or name.endswith("_token"):  # texts that the processor searches for
         raise refused(name, value, "absent for this model")
     if name.endswith(_IDS) and not (type(value) is int and value >= 0):
         # It also sets the field of this name in the configuration, whose type is checked.

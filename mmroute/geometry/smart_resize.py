@@ -36,7 +36,12 @@ __all__ = [
 ]
 
 _MAX_ASPECT: Final = 200
-_KWARGS: Final = ("min_pixels", "max_pixels", "size", "patch_size", "merge_size", "do_resize")
+_PIXELS: Final = ("min_pixels", "max_pixels")
+_KWARGS: Final = (*_PIXELS, "size", "patch_size", "merge_size", "do_resize")
+_OF_VIDEOS: Final = (
+    "patch_size", "temporal_patch_size", "merge_size", "min_frames", "max_frames",
+    "max_video_tokens",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,8 @@ class SmartResize(FilledImages):
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Limits, patches, or no resize at all."""
-        given = read_kwargs(overrides.processor, *_KWARGS)
+        of_videos = _OF_VIDEOS if self.keeps_partial_size else (*_OF_VIDEOS, *_PIXELS)
+        given = read_kwargs(overrides.processor, *_KWARGS, of_videos=of_videos)
         check_unscoped(overrides.processor, "merge_size")
         lowest, highest = pixel_limits(
             given,

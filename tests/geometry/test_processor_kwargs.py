@@ -1,0 +1,63 @@
+"""What a request may say to a processor that has images alone to process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import Overrides
+from mmroute.geometry.navit import Navit
+from mmroute.geometry.processor_kwargs import read_kwargs
+from mmroute.geometry.smart_resize import SmartResize
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"videos_kwargs": {"fps": 2, "do_rescale": True}},
+        {"videos_kwargs": {"size": {"shortest_edge": 3136, "longest_edge": 50176}}},
+        {"max_frames": 8},
+        {"made_up": [1]},
+    ],
+)
+def test_what_videos_are_told_changes_no_image(kwargs: dict[str, Any]) -> None:
+    assert read_kwargs(kwargs) == {}
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"videos_kwargs": {"fps": "fast"}},
+        {"videos_kwargs": {"made_up": 1}},
+        {"videos_kwargs": {"size": {"longest_edge": 0, "shortest_edge": 1}}},
+        {"max_frames": "many"},
+        {"image_token": 7},
+    ],
+)
+def test_a_processor_checks_what_it_would_need_for_videos(kwargs: dict[str, Any]) -> None:
+    assert _refused(read_kwargs, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_video_processors_differ_in_what_they_know() -> None:
+    kwargs = Overrides({"videos_kwargs": {"max_pixels": 50176}}, {})
+    older = SmartResize(1, patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12845056)
+    newer = SmartResize(
+        1, patch_size=16, merge_size=2, min_pixels=3136, max_pixels=12845056,
+        keeps_partial_size=True,
+    )  # fmt: skip
+    assert older.with_overrides(kwargs) == older
+    assert _refused(newer.with_overrides, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_one_of_two_switches_that_must_be_equal() -> None:
+    geometry = Navit(1, patch_size=14, merge_size=2, max_patches=16384, max_patches_per_side=512)
+    kwargs = Overrides({"images_kwargs": {"do_rescale": True}}, {})
+    assert _refused(geometry.with_overrides, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def _refused(call: Any, *arguments: Any) -> Reason:
+    with pytest.raises(InexactError) as refusal:
+        call(*arguments)
+    return refusal.value.reason
