@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from media_files import media_files
 from PIL import Image
+from small_families import FAMILY_MODELS
+from small_models import write_model
 
 from mmroute import (
     AudioLength,
@@ -147,3 +150,16 @@ def test_no_decoder_and_no_process_is_started(
         )
     for name in ("wav-PCM_16", "flac", "mp3", "vorbis"):
         assert read_audio(media_files("audios")[name].data).num_samples
+
+
+def test_what_omni_makes_of_surplus_placeholders_depends_on_its_cache(tmp_path: Path) -> None:
+    directory = write_model(FAMILY_MODELS["small-qwen2.5-omni"](), tmp_path / "model")
+    model = Normalizer.from_pretrained(directory)
+    items: dict[str, Any] = {
+        "videos": [VideoSize(64, 64, 8, 2.0)],
+        "audios": [AudioLength(16_000, 16_000)],
+    }
+    assert model.normalize(prompt="<|VIDEO|><|AUDIO|>", **items).exact
+    assert model.normalize(prompt="<|VIDEO|><|VIDEO|>", videos=items["videos"]).exact
+    surplus = model.normalize(prompt="<|VIDEO|><|AUDIO|><|AUDIO|>", **items)
+    assert surplus.reason is Reason.PLACEHOLDER_COUNT_MISMATCH

@@ -176,7 +176,8 @@ class TimedPairs(SampledVideos):
                     f"media_io_kwargs.video.fps with {video}, all of which are taken: the engine "
                     "and the processor then choose different ones",
                 )
-            return frames.times
+            # The processor repeats the last frame of an odd number before it resizes them.
+            return frames.times + frames.times[-1:] * (len(frames.indices) % _PAIR)
         total = frames.total
         if self.num_frames is None:
             wanted = int(total / frames.fps * self.fps)

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
+from mmroute.items import Modality
 from mmroute.placement.expansion import (
     Expansion,
     Insertion,
@@ -17,7 +21,7 @@ from mmroute.placement.expansion import (
 )
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Targets"]
+__all__ = ["AudioBesideVideo", "Targets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +45,35 @@ class Targets:
             return splice(ids, matches, insertions)
         expanded = expand_via_text(self.tokenizer, ids, insertions)
         return Expansion(expanded, find_replacements(expanded, insertions))
+
+
+@dataclass(frozen=True, slots=True)
+class AudioBesideVideo:
+    """`Targets` of models that also take the sound of a video for an audio.
+
+    Of a video that its cache holds the engine no longer knows whether its sound was taken. It
+    counts the placeholders instead, and takes a surplus one for a sign that it was.
+
+    Source: vLLM 0.33.0 ``model_executor/models/qwen2_5_omni_thinker.py``
+    (`_maybe_apply_prompt_updates`).
+    """
+
+    keeps_prefix: ClassVar = True
+    targets: Targets
+
+    @classmethod
+    def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> AudioBesideVideo:
+        return cls(Targets.build(tokenizer, tokens))
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        targets = [
+            insertion.target for insertion in insertions if insertion.modality is not Modality.IMAGE
+        ]
+        if len(set(targets)) > 1 and (found := int(np.isin(ids, targets).sum())) != len(targets):
+            raise InexactError(
+                Reason.PLACEHOLDER_COUNT_MISMATCH,
+                f"the prompt has {found} placeholders for {len(targets)} videos and audios; what "
+                "the engine makes of them depends on the videos in its cache. Send no "
+                "placeholders in texts.",
+            )
+        return self.targets.expand(ids, insertions)
