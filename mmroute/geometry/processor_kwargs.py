@@ -26,6 +26,7 @@ __all__ = [
     "check_unread",
     "check_unscoped",
     "is_count",
+    "is_positive",
     "is_switch",
     "positive_count",
     "read_flat",
@@ -53,7 +54,8 @@ def is_count(value: object) -> bool:
     return type(value) is int and 0 < value < _INT64
 
 
-def _is_positive(value: object) -> bool:
+def is_positive(value: object) -> bool:
+    """Whether a value is a positive number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
@@ -66,8 +68,10 @@ def _is_box(value: object) -> bool:
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, Mapping) and (
-        value.keys() in ({"height", "width"}, _SIZE_EDGES) and all(map(is_count, value.values()))
+    return (
+        isinstance(value, Mapping)
+        and (value.keys() == {"height", "width"} or value.keys() == _SIZE_EDGES)
+        and all(map(is_count, value.values()))
     )
 
 
@@ -103,7 +107,7 @@ COMMON_NAMES: Final = frozenset(_HARMLESS)
 # Harmless as well, but not known to every processor, so not accepted inside images_kwargs.
 _HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     **_HARMLESS,
-    "fps": _is_positive,
+    "fps": is_positive,
     "patch_size": is_count,
     "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
     "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
@@ -132,7 +136,7 @@ _HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
 _HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
     **_HARMLESS,
     "do_sample_frames": is_switch,
-    "fps": _is_positive,
+    "fps": is_positive,
     "num_frames": is_count,
     "return_metadata": is_switch,
     "size": _is_size,

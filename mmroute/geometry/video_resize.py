@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from mmroute.geometry.frame_sampling import sampling_of
-from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.processor_kwargs import (
+    is_positive,
+    positive_count,
+    read_scoped_kwargs,
+    refused,
+)
 from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize
@@ -50,6 +55,9 @@ class VideoResize(SampledVideos):
             "videos_kwargs",
             "min_pixels", "max_pixels", "size", "fps", "num_frames",
         )  # fmt: skip
+        positive_count(given, "num_frames", 1)
+        if not is_positive(given.get("fps", 1)):
+            raise refused("fps", given["fps"], "a positive number")
         lowest, highest = pixel_limits(
             given,
             {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},

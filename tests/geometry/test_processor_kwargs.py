@@ -8,9 +8,11 @@ import pytest
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import Overrides
+from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.navit import Navit
 from mmroute.geometry.processor_kwargs import read_kwargs
 from mmroute.geometry.smart_resize import SmartResize
+from mmroute.geometry.video_resize import VideoResize
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,15 @@ def test_video_processors_differ_in_what_they_know() -> None:
 def test_one_of_two_switches_that_must_be_equal() -> None:
     geometry = Navit(1, patch_size=14, merge_size=2, max_patches=16384, max_patches_per_side=512)
     kwargs = Overrides({"images_kwargs": {"do_rescale": True}}, {})
+    assert _refused(geometry.with_overrides, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_frames_that_are_not_taken_again_must_be_a_number() -> None:
+    geometry = VideoResize(
+        video_token_id=1, patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12845056,
+        sampler=Sampler.QWEN2_VL,
+    )  # fmt: skip
+    kwargs = Overrides({"num_frames": 0.5}, {})
     assert _refused(geometry.with_overrides, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
 
 
