@@ -69,7 +69,7 @@ class Reading:
         self.requests = self.item_tokens = self.output_tokens = self.block_size = 0
         self.refused: dict[str, Refused] = {}
         self.items: Counter[str] = Counter()
-        self.costs = array("Q")
+        self.costs = array("I")
         self.largest = 1
         self.has_text = False
         self.curve = ReuseCurve(1)

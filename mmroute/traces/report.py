@@ -67,7 +67,7 @@ def as_dict(
 
 def _costs(reading: Reading) -> dict[str, float] | None:
     """Of mmroute, for one request; None where nothing was computed."""
-    costs = np.frombuffer(reading.costs, dtype=np.uint64)
+    costs = np.frombuffer(reading.costs, dtype=np.uintc)
     if not costs.any():
         return None
     found = np.percentile(costs, _PERCENTILES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -139,7 +140,7 @@ class _RunningCounts:
     """Counts that are appended and changed, and the sum behind any of them: a Fenwick tree."""
 
     def __init__(self) -> None:
-        self._tree = [0]
+        self._tree = array("q", [0])
         self._total = 0
 
     def __len__(self) -> int:

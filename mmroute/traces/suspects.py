@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Final
@@ -46,10 +47,10 @@ class Suspects:
         self._recent: OrderedDict[int, TracedRequest] = OrderedDict()
         self._num_blocks = 0
         self._last_with: dict[int, int] = {}  # by piece, the line
-        self._pairs: list[tuple[int, int, int]] = []  # first, second, blocks
+        self._pairs = array("Q")  # of each: the first line, the second one, and the blocks
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self._pairs) // 3
 
     def add(self, request: TracedRequest, found: int) -> None:
         """Look at a request of which so many blocks are found in the largest cache."""
@@ -63,20 +64,21 @@ class Suspects:
             line = max(known, key=votes.__getitem__)
             lost = self._shareable(self._recent[line], request) - found
             if lost > 0:
-                self._pairs.append((line, request.line, lost))
+                self._pairs.extend((line, request.line, lost))
         self._remember(request)
 
     def drawn(self, most: int) -> list[Suspect]:
         """All pairs, or a part of them, drawn by the blocks they may have lost."""
-        if len(self._pairs) <= most:
-            return [Suspect(first, second, 1) for first, second, _ in self._pairs]
-        blocks = np.array([lost for _, _, lost in self._pairs], dtype=np.int64)
-        reached = blocks.cumsum()
-        step = reached[-1] / most
+        pairs = np.frombuffer(self._pairs, dtype=np.uint64).reshape(-1, 3)
+        if len(pairs) <= most:
+            return [Suspect(first, second, 1) for first, second, _ in pairs.tolist()]
+        reached = pairs[:, 2].cumsum()
+        step = float(reached[-1]) / most
         drawn = Counter(np.searchsorted(reached, (np.arange(most) + 0.5) * step).tolist())
         return [
-            Suspect(*self._pairs[at][:2], stands_for=times * step / float(blocks[at]))
-            for at, times in drawn.items()
+            Suspect(first, second, stands_for=drawn[at] * step / blocks)
+            for at in drawn
+            for first, second, blocks in [pairs[at].tolist()]
         ]
 
     def _shareable(self, earlier: TracedRequest, request: TracedRequest) -> int:
