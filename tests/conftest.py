@@ -2,19 +2,25 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import hypothesis
 import pytest
+import tokenizers
 import urllib3.util.connection  # noqa: F401 - it binds a socket once, to look for IPv6
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
+from mmroute.tokenizers import choice
+from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
+from mmroute.tokenizers.prefix_reuse import may_be_cut
 
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=20)
@@ -33,6 +39,39 @@ def embedded_vocabularies_are_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tekkenizer, "from_file", from_file)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def encoders_are_proved_once() -> Iterator[None]:
+    """Hundreds of tests load the same few tokenizers; nearly all of that is their encoder's proof.
+
+    A test that puts another library in the place of fastokens gets a proof of its own.
+    """
+    library = importlib.import_module("fastokens") if find_spec("fastokens") else None
+    prove = choice._proved
+    proved: dict[str, FastEncoder] = {}
+    cut: dict[tuple[str, int], bool] = {}
+
+    def proved_once(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastEncoder:
+        if sys.modules.get("fastokens") is not library:
+            return prove(backend, declared)
+        key = backend.to_str()
+        if key not in proved:
+            proved[key] = prove(backend, declared)
+        return proved[key]
+
+    def cut_once(encoder: Encoder, boundaries: Mapping[int, str]) -> bool:
+        reference = encoder._reference if isinstance(encoder, FastEncoder) else encoder
+        assert isinstance(reference, ReferenceEncoder)
+        key = f"{encoder.stats().engine} {reference._backend.to_str()}", len(boundaries)
+        if key not in cut:
+            cut[key] = may_be_cut(encoder, boundaries)
+        return cut[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "_proved", proved_once)
+        patch.setattr(choice, "may_be_cut", cut_once)
         yield
 
 
