@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,6 @@ from decode_helpers import (
     Words,
     tokenizer_of,
 )
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from paths import real_models
 from small_models import Files
 from tokenizers.decoders import DecodeStream as Reference
@@ -31,8 +30,7 @@ from mmroute.decode import DecodeStream, Sequence, TokenDecoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.pieces import PieceTexts
 
-# The first example loads a model.
-PROPERTY = settings(deadline=None, max_examples=25)
+RUNS = 100
 BOTH = pytest.mark.parametrize("pieces", [True, False], ids=["looked up", "decoded"])
 
 
@@ -49,13 +47,14 @@ def the() -> int:
     return list(texts).index("A the")
 
 
-def token_ids(tokenizer: TokenDecoder, at_least: int = 0) -> st.SearchStrategy[list[int]]:
+def token_ids(draw: Random, tokenizer: TokenDecoder, at_least: int = 0) -> list[int]:
     """Any IDs, and often those of the alphabet and the bytes."""
     largest = tokenizer.max_token_id
-    some = st.integers(0, largest) | st.integers(0, min(largest, 300))
+    ranges = [(0, largest), (0, min(largest, 300))]
     if largest > 1300:
-        some |= st.integers(1000, 1300)  # tekken's bytes
-    return st.lists(some, min_size=at_least, max_size=30)
+        ranges.append((1000, 1300))  # tekken's bytes
+    length = draw.choice([at_least, 1, 2, 3, 5, 8, 13, 30])
+    return [draw.randint(*draw.choice(ranges)) for _ in range(length)]
 
 
 def streamed(stream: DecodeStream, ids: list[int]) -> str:
@@ -75,71 +74,64 @@ def takes_back(tokenizer: TokenDecoder, ids: list[int], *, skip: bool) -> bool:
 
 @BOTH
 @pytest.mark.parametrize("kind", KINDS)
-@PROPERTY
-@given(data=st.data(), skip=st.booleans())
-def test_pieces_and_flush_are_the_batch_decode(
-    kind: str, pieces: bool, data: st.DataObject, skip: bool
-) -> None:
-    tokenizer = tokenizer_of(kind, pieces=pieces)
-    prompt = data.draw(token_ids(tokenizer))
-    output = data.draw(token_ids(tokenizer))
-    before = tokenizer.decode(prompt, skip_special_tokens=skip)
-    whole = tokenizer.decode(prompt + output, skip_special_tokens=skip)
-    assume(not before.endswith(REPLACEMENT))
-    if kind in TAKE_BACK:
-        assume(not takes_back(tokenizer, prompt + output, skip=skip))
-    stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=skip)
-    assert before + streamed(stream, output) == whole
+def test_pieces_and_flush_are_the_batch_decode(kind: str, pieces: bool) -> None:
+    tokenizer, draw, compared = tokenizer_of(kind, pieces=pieces), Random(1), 0
+    while compared < RUNS:
+        prompt, output = token_ids(draw, tokenizer), token_ids(draw, tokenizer)
+        skip = draw.random() < 0.5
+        before = tokenizer.decode(prompt, skip_special_tokens=skip)
+        whole = tokenizer.decode(prompt + output, skip_special_tokens=skip)
+        if before.endswith(REPLACEMENT):
+            continue
+        if kind in TAKE_BACK and takes_back(tokenizer, prompt + output, skip=skip):
+            continue
+        stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=skip)
+        assert before + streamed(stream, output) == whole, (prompt, output, skip)
+        compared += 1
 
 
 @pytest.mark.parametrize("kind", TAKE_BACK)
-@PROPERTY
-@given(data=st.data())
-def test_what_a_decoder_takes_back_was_given_and_nothing_is_lost(
-    kind: str, data: st.DataObject
-) -> None:
-    tokenizer = tokenizer_of(kind)
-    output = data.draw(token_ids(tokenizer))
-    text = streamed(DecodeStream(tokenizer), output)
-    left = iter(text)
-    batch = tokenizer.decode(output, skip_special_tokens=True)
-    assert all(char in left for char in batch if char != REPLACEMENT)
+def test_what_a_decoder_takes_back_was_given_and_nothing_is_lost(kind: str) -> None:
+    tokenizer, draw = tokenizer_of(kind), Random(2)
+    for _ in range(RUNS):
+        output = token_ids(draw, tokenizer)
+        left = iter(streamed(DecodeStream(tokenizer), output))
+        batch = tokenizer.decode(output, skip_special_tokens=True)
+        assert all(char in left for char in batch if char != REPLACEMENT), output
 
 
 @BOTH
 @pytest.mark.parametrize("kind", KINDS)
-@PROPERTY
-@given(data=st.data())
-def test_how_the_tokens_are_split_changes_nothing(
-    kind: str, pieces: bool, data: st.DataObject
-) -> None:
-    tokenizer = tokenizer_of(kind, pieces=pieces)
-    steps = data.draw(st.lists(token_ids(tokenizer), max_size=6))
-    one, many = DecodeStream(tokenizer), DecodeStream(tokenizer)
-    for step in steps:
-        assert many.step_batch(step) == "".join(map(one.step, step))
-    assert many.flush() == one.flush()
+def test_how_the_tokens_are_split_changes_nothing(kind: str, pieces: bool) -> None:
+    tokenizer, draw = tokenizer_of(kind, pieces=pieces), Random(3)
+    for _ in range(RUNS):
+        steps = [token_ids(draw, tokenizer) for _ in range(draw.randint(0, 4))]
+        one, many = DecodeStream(tokenizer), DecodeStream(tokenizer)
+        for step in steps:
+            assert many.step_batch(step) == "".join(map(one.step, step)), steps
+        assert many.flush() == one.flush(), steps
 
 
 @BOTH
 @pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma"])
-@PROPERTY
-@given(data=st.data(), skip=st.booleans())
-def test_each_piece_is_that_of_tokenizers(
-    kind: str, pieces: bool, data: st.DataObject, skip: bool
-) -> None:
-    tokenizer = tokenizer_of(kind, pieces=pieces)
+def test_each_piece_is_that_of_tokenizers(kind: str, pieces: bool) -> None:
+    tokenizer, draw, compared = tokenizer_of(kind, pieces=pieces), Random(4), 0
     backend = tokenizer_of(kind)
     assert isinstance(backend, HfTokenizer)
-    prompt = data.draw(token_ids(tokenizer))
-    output = data.draw(token_ids(tokenizer, at_least=1))
-    before = tokenizer.decode(prompt, skip_special_tokens=skip)
-    assume(not before.endswith(REPLACEMENT))  # it repeats the prompt there
-    assume(not takes_back(tokenizer, prompt + output, skip=skip))  # it raises there
-    reference = Reference(ids=prompt, skip_special_tokens=skip)
-    stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=skip)
-    for token_id in output:
-        assert stream.step(token_id) == (reference.step(backend.backend, token_id) or "")
+    while compared < RUNS:
+        prompt, output = token_ids(draw, tokenizer), token_ids(draw, tokenizer, at_least=1)
+        skip = draw.random() < 0.5
+        before = tokenizer.decode(prompt, skip_special_tokens=skip)
+        if before.endswith(REPLACEMENT):
+            continue  # it repeats the prompt there
+        if takes_back(tokenizer, prompt + output, skip=skip):
+            continue  # it raises there
+        reference = Reference(ids=prompt, skip_special_tokens=skip)
+        stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=skip)
+        for token_id in output:
+            expected = reference.step(backend.backend, token_id) or ""
+            assert stream.step(token_id) == expected, (prompt, output, skip)
+        compared += 1
 
 
 # A prompt that ends inside a character
@@ -147,17 +139,15 @@ def test_each_piece_is_that_of_tokenizers(
 
 @BOTH
 @pytest.mark.parametrize("kind", ["byte-level", "tekken", "tiktoken"])
-@PROPERTY
-@given(data=st.data(), text=st.text(st.sampled_from("aé日🎉 "), min_size=1, max_size=8))
-def test_no_text_of_the_prompt_is_repeated_wherever_it_ends(
-    kind: str, pieces: bool, data: st.DataObject, text: str
-) -> None:
-    tokenizer = tokenizer_of(kind, pieces=pieces)
-    ids = ids_of_bytes(kind, text.encode())
-    cut = data.draw(st.integers(0, len(ids)))
-    prompt = tokenizer.decode(ids[:cut], skip_special_tokens=True).rstrip(REPLACEMENT)
-    stream = DecodeStream(tokenizer, prompt_token_ids=ids[:cut])
-    assert prompt + streamed(stream, ids[cut:]) == text
+def test_no_text_of_the_prompt_is_repeated_wherever_it_ends(kind: str, pieces: bool) -> None:
+    tokenizer, draw = tokenizer_of(kind, pieces=pieces), Random(5)
+    for _ in range(RUNS):
+        text = "".join(draw.choices("aé日🎉 ", k=draw.randint(1, 8)))
+        ids = ids_of_bytes(kind, text.encode())
+        cut = draw.randint(0, len(ids))
+        prompt = tokenizer.decode(ids[:cut], skip_special_tokens=True).rstrip(REPLACEMENT)
+        stream = DecodeStream(tokenizer, prompt_token_ids=ids[:cut])
+        assert prompt + streamed(stream, ids[cut:]) == text, cut
 
 
 def ids_of_bytes(kind: str, raw: bytes) -> list[int]:
