@@ -1,6 +1,7 @@
 """The token IDs an inference engine will hold for a vision-language request, without pixels."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Final
 
 from mmroute.engines.settings import EngineSettings
@@ -79,4 +80,6 @@ def __getattr__(name: str) -> object:
         module, attribute = _LATER[name]
         value: object = getattr(importlib.import_module(module), attribute)
         return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # With name and obj, Python's own traceback proposes the nearest name.
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message, name=name, obj=sys.modules[__name__])

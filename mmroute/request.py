@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeAlias, TypedDict
 
-from mmroute.errors import invalid, quoted
+from mmroute.errors import did_you_mean, invalid, quoted
 from mmroute.geometry import Overrides
 from mmroute.items import (
     AudioLength,
@@ -117,7 +117,13 @@ class Request(NamedTuple):
             for name, value in fields.items()
             if value is not None or name not in _NULLABLE
         }
-        return cls(**given)
+        try:
+            return cls(**given)
+        except TypeError:
+            unknown = next(name for name in given if name not in cls._fields)
+            raise TypeError(
+                f"a request has no field {unknown!r}{did_you_mean(unknown, cls._fields)}"
+            ) from None
 
     @property
     def items(self) -> Items:

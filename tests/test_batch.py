@@ -167,6 +167,12 @@ def test_what_an_inexact_routing_lacks_is_missing(normalizer: Callable[[str], No
     assert pickle.loads(pickle.dumps(asked.value)).reason is asked.value.reason
 
 
+def test_a_mistyped_field_is_named(normalizer: Callable[[str], Normalizer]) -> None:
+    mistyped: Any = {"promt": "x"}
+    with pytest.raises(TypeError, match="no field 'promt'; did you mean 'prompt'"):
+        normalizer(MODEL).normalize(**mistyped)
+
+
 def test_what_is_shown_is_short(normalizer: Callable[[str], Normalizer]) -> None:
     loaded = normalizer(MODEL)
     routing = loaded.normalize(prompt="<|vision_start|><|image_pad|><|vision_end|>" + "x" * 9999,

@@ -58,6 +58,8 @@ class _Parser(argparse.ArgumentParser):
             near = nearest(given, known)
         elif "unrecognized arguments: -" in message:
             near = nearest(message.split()[2].partition("=")[0], self._option_string_actions)
+        elif message.startswith("unrecognized") and "--input" in self._option_string_actions:
+            near = "--input FILE"  # for a file in the place of the option
         suggestion = f". Did you mean {near!r}?" if near else ""
         self.exit(
             EXIT_USAGE, f"{self.prog}: error: {message}{suggestion}\nSee `{self.prog} --help`.\n"

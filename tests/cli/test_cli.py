@@ -111,6 +111,7 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
         (["tokns"], 2, "Did you mean 'tokens'?"),
         (["tokens", EMBEDDED_MODEL, "--inpt", "x"], 2, "tokens: error: unrecognized arguments"),
         (["spec", "check", "x", "--modl=y"], 2, "Did you mean '--model'?"),
+        (["blocks", EMBEDDED_MODEL, "x.jsonl"], 2, "Did you mean '--input FILE'?"),
         ([], 2, "COMMAND"),
         (["tokens"], 2, "MODEL"),
         (["tokens", EMBEDDED_MODEL, "--input", "/nowhere/x.jsonl"], 2, "/nowhere/x.jsonl"),
