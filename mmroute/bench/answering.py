@@ -26,11 +26,15 @@ def main() -> None:
     normalizer.stats()  # waits for the encoder
     watched, watch = _watched(normalizer)
     _say({"build": mmroute.__file__})
-    for line in sys.stdin:
+    for number, line in enumerate(sys.stdin):
         request = json.loads(line)
         if "images" in request:
             request["images"] = [mmroute.ImageSize(**image) for image in request["images"]]
-        _say(_answer(watched, watch, request, setup["hashing"]))
+        # Watches take time themselves: every other request has one.
+        if number % 2:
+            _say(_answer(watched, watch, request, setup["hashing"]))
+        else:
+            _say(_answer(normalizer, None, request, setup["hashing"]))
 
 
 def _watched(normalizer: Any) -> tuple[Any, Any]:
@@ -53,11 +57,12 @@ def _answer(
     started, on_the_wall = time.process_time_ns(), time.perf_counter_ns()
     routing = normalizer.normalize(**request)
     passed, whole = time.perf_counter_ns() - on_the_wall, time.process_time_ns() - started
-    found = {"whole": whole, "digest": "", "refusal": str(routing.reason or "")}
+    found: dict[str, Any] = {"digest": "", "refusal": str(routing.reason or "")}
     if not routing.exact:
         return found
-    if watch is not None:
-        # The watches go by the clock on the wall.
+    if watch is None:
+        found["whole"] = whole
+    else:  # which goes by the clock on the wall
         found["without encoding"] = passed - watch.spent().get("encode", 0)
     try:
         started = time.process_time_ns()

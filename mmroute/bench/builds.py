@@ -176,7 +176,8 @@ def compare(
 @contextlib.contextmanager
 def _process(build: Build) -> Iterator[subprocess.Popen[str]]:
     script = Path(answering.__file__).read_text(encoding="utf-8")
-    environment = {**os.environ, **({"PYTHONPATH": build.tree} if build.tree else {})}
+    # What is installed there, and not what this process was told to import.
+    environment = {**os.environ, "PYTHONPATH": build.tree}
     # -P: the working directory must not come before what is compared.
     process = subprocess.Popen(  # noqa: S603 - an interpreter that the user names, a script of ours
         [build.python, "-P", "-c", script],

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -111,8 +111,13 @@ class ChatReuse:
         self._cache: PrefixCache[_Known] = PrefixCache(max_bytes)
         self._templates: dict[str, ResumableTemplate | None] = {}
 
+    @staticmethod
+    def is_worth(messages: object) -> TypeGuard[list[Any]]:
+        """Whether a chat of these messages is worth keeping."""
+        return type(messages) is list and len(messages) >= _WORTH_KEEPING
+
     def begin(
-        self, template: ChatTemplate, variables: Mapping[str, Any], messages: object
+        self, template: ChatTemplate, variables: Mapping[str, Any], messages: list[Any]
     ) -> Beginning | None:
         """What is known of a chat; None where it is to be rendered whole, and not kept.
 
@@ -121,8 +126,6 @@ class ChatReuse:
             variables: all that its text depends on beside the messages.
             messages: of the request, not yet checked.
         """
-        if type(messages) is not list or len(messages) < _WORTH_KEEPING:
-            return None
         resumable = self._resumable(template)
         if resumable is None:
             return None

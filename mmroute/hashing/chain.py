@@ -1,4 +1,4 @@
-"""The chain of block hashes: in one pass of C where the extension is, or by Python.
+"""The chains of block hashes: in one pass of C where the extension is, or by Python.
 
 The extension (`mmroute.hashing.native`) is optional: where no compiler was, the package was
 installed without it. Python is the reference: an algorithm is left to the extension once it has
@@ -7,10 +7,13 @@ given the hashes of probe blocks as Python does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
+from hashlib import sha256
 from typing import Final
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from mmroute.geometry import TokenIds
 from mmroute.hashing import pickle_encoding
@@ -23,11 +26,13 @@ try:
 except ImportError:
     _chain = None  # type: ignore[assignment]  # it is optional
 
-__all__ = ["compiled", "hash_chain"]
+__all__ = ["compiled", "hash_chain", "hash_pages", "hash_words", "link_words"]
 
 _SHA256_SIZE: Final = 32
 _PROBE_BLOCKS: Final = 24
 _PROBE_BLOCK_SIZES: Final = (1, 2, 4, 16)
+_PROBE_WORD_SIZES: Final = (4, 64, 300)  # XXH3 has another way for each of these
+_WORD: Final = 8  # bytes
 
 
 def hash_chain(
@@ -60,8 +65,91 @@ def compiled(algorithm: Algorithm) -> bool:
     return all(_agrees_at(algorithm, block_size) for block_size in _PROBE_BLOCK_SIZES)
 
 
+def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
+    """SHA-256 of each page's IDs as they are, each behind that of the page before it.
+
+    Args:
+        token_ids: of whole pages, shape (n,).
+        page_size: tokens in a page.
+        parent: the hash before the first of them.
+    """
+    by = _pages_by_extension if _pages_compiled() else _pages_by_python
+    return by(token_ids, page_size, parent)
+
+
+@cache
+def _pages_compiled() -> bool:
+    probe = _probe_ids(3 * _PROBE_BLOCKS), 3, bytes(range(_SHA256_SIZE))
+    if _chain is None or not _chain.has_sha256:
+        return False
+    return _pages_by_extension(*probe) == _pages_by_python(*probe)
+
+
+def _pages_by_extension(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
+    found = _chain.hash_chain(
+        token_ids, page_size, parent, _chain.RAW, _chain.SHA256, b"", b"", b"", b"", (), {}
+    )
+    return found or ()
+
+
+def _pages_by_python(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
+    data = token_ids.astype("<u4", copy=False).tobytes()
+    step = page_size * token_ids.itemsize
+    return tuple([
+        parent := sha256(parent + data[start : start + step]).digest()
+        for start in range(0, len(data), step)
+    ])  # fmt: skip
+
+
+def hash_words(data: bytes, size: int, seed: int) -> list[int]:
+    """XXH3 of each `size` bytes, of 64 bits."""
+    if not _words_compiled():
+        return _words_by_python(data, size, seed)
+    words: list[int] = np.frombuffer(_chain.hash_words(data, size, seed), np.uint64).tolist()
+    return words
+
+
+def link_words(words: Iterable[int], seed: int) -> list[int]:
+    """The first of some hashes of 64 bits; and XXH3 of each other one behind that before it."""
+    if not _words_compiled():
+        return _links_by_python(words, seed)
+    given = np.fromiter(words, np.uint64).tobytes()
+    linked: list[int] = np.frombuffer(_chain.link_words(given, seed), np.uint64).tolist()
+    return linked
+
+
+@cache
+def _words_compiled() -> bool:
+    return _chain is not None and all(map(_words_agree_at, _PROBE_WORD_SIZES))
+
+
+def _words_agree_at(size: int) -> bool:
+    data = bytes(range(_PROBE_BLOCKS)) * size
+    words = _words_by_python(data, size, size)
+    hashed = _chain.hash_words(data, size, size)
+    linked: list[int] = np.frombuffer(_chain.link_words(hashed, size), np.uint64).tolist()
+    found: list[int] = np.frombuffer(hashed, np.uint64).tolist()
+    return found == words and linked == _links_by_python(words, size)
+
+
+def _words_by_python(data: bytes, size: int, seed: int) -> list[int]:
+    starts = range(0, len(data), size)
+    return [xxh3_64_intdigest(data[start : start + size], seed) for start in starts]
+
+
+def _links_by_python(words: Iterable[int], seed: int) -> list[int]:
+    linked: list[int] = []
+    for word in words:
+        if linked:
+            parent = linked[-1].to_bytes(_WORD, "little")
+            linked.append(xxh3_64_intdigest(parent + word.to_bytes(_WORD, "little"), seed))
+        else:
+            linked.append(word)
+    return linked
+
+
 def _agrees_at(algorithm: Algorithm, block_size: int) -> bool:
-    ids = (1 << (np.arange(_PROBE_BLOCKS * block_size) % 31)).astype(np.uint32)  # of every width
+    ids = _probe_ids(_PROBE_BLOCKS * block_size)
     middle = _PROBE_BLOCKS * block_size // 2
     ids[middle:] = ids[middle]
     items = [HashedItem("cat", 3, 5), HashedItem("f" * 300, middle + 1, 9 * block_size)]
@@ -78,6 +166,10 @@ def _agrees_at(algorithm: Algorithm, block_size: int) -> bool:
         if _by_extension(*probe) != _by_python(*probe):
             return False
     return True
+
+
+def _probe_ids(count: int) -> TokenIds:
+    return (1 << (np.arange(count) % 31)).astype(np.uint32)  # of every width
 
 
 def _by_extension(

@@ -15,6 +15,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from mmroute.geometry import TokenIds
+from mmroute.hashing.chain import hash_words, link_words
 from mmroute.hashing.extra_keys import HashedItem, check_block_size, check_token_ids
 from mmroute.hashing.pad_values import image_hash
 
@@ -81,9 +82,7 @@ def local_block_hashes(
     num_blocks = len(token_ids) // block_size
     data = token_ids[: num_blocks * block_size].astype("<u4", copy=False).tobytes()
     step = block_size * np.dtype("<u4").itemsize
-    hashes = [
-        xxh3_64_intdigest(data[start : start + step], seed) for start in range(0, len(data), step)
-    ]
+    hashes = hash_words(data, step, seed)
     for block, found in _images_by_block(items, block_size, num_blocks).items():
         covered = data[block * step : (block + 1) * step] + b"".join(map(_word, sorted(found)))
         hashes[block] = xxh3_64_intdigest(covered, seed)
@@ -96,13 +95,7 @@ def sequence_hashes(local_hashes: Iterable[int]) -> list[int]:
     >>> sequence_hashes([1, 2])
     [1, 16740963408272063728]
     """
-    chained: list[int] = []
-    for local in local_hashes:
-        if chained:
-            chained.append(xxh3_64_intdigest(_word(chained[-1]) + _word(local), _SEED))
-        else:
-            chained.append(local)
-    return chained
+    return link_words(local_hashes, _SEED)
 
 
 def _images_by_block(

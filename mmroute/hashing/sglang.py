@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mmroute.hashing import chain
 from mmroute.hashing.digests import Digests
 from mmroute.hashing.extra_keys import check_block_size
 
@@ -64,10 +65,16 @@ def hash_pages(
     parent = sha256(_SALT_TAG + cache_salt.encode()).digest() if cache_salt else b""
     count = len(padded_ids) // page_size
     pages = padded_ids[: count * page_size].reshape(count, page_size)
-    is_wide = np.any(pages > _WIDEST, axis=1).tolist()
-    hashes = []
-    for page, wide in zip(pages, is_wide, strict=True):
+    is_wide = np.any(pages > _WIDEST, axis=1)
+    (places,) = is_wide.nonzero()
+    # Up to the last wide page, and up to a first one that has no parent, each is hashed by itself.
+    alone = min(count, max(places[-1] + 1 if len(places) else 0, 0 if parent else 1))
+    hashes: list[bytes] = []
+    for page, wide in zip(pages[:alone], is_wide.tolist(), strict=False):
         data = _WIDE_TAG + page.astype("<u8").tobytes() if wide else page.astype("<u4").tobytes()
         parent = sha256(parent + data).digest()
         hashes.append(parent)
+    if alone < count:
+        rest = np.ascontiguousarray(pages[alone:], np.uint32).reshape(-1)
+        hashes += chain.hash_pages(rest, page_size, parent)
     return PageHashes(tuple(hashes), page_size)

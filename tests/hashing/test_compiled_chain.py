@@ -42,9 +42,14 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 def use_extension(extension: ModuleType) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chain, "_chain", extension)
-        chain.compiled.cache_clear()
+        forget_what_was_proved()
         yield
-    chain.compiled.cache_clear()
+    forget_what_was_proved()
+
+
+def forget_what_was_proved() -> None:
+    for proved in (chain.compiled, chain._pages_compiled, chain._words_compiled):
+        proved.cache_clear()
 
 
 def prompt(*ids: int) -> TokenIds:
@@ -109,6 +114,34 @@ def test_what_pickle_writes_otherwise_is_left_to_it(
     )
 
 
+@given(
+    ids=st.lists(widths | st.integers(0, 2**32 - 1), min_size=1, max_size=200),
+    size=st.sampled_from([1, 3, 16, 64]),
+    parent=st.binary(min_size=32, max_size=32),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_pages_and_words_are_those_of_python(
+    ids: list[int], size: int, parent: bytes, seed: int
+) -> None:
+    whole = prompt(*ids[: len(ids) // size * size])
+    if chain._pages_compiled():  # the processor has instructions for SHA-256
+        found = chain._pages_by_extension(whole, size, parent)
+        assert found == chain._pages_by_python(whole, size, parent)
+    assert chain._words_compiled()
+    words = chain.hash_words(whole.tobytes(), 4 * size, seed)
+    assert words == chain._words_by_python(whole.tobytes(), 4 * size, seed)
+    assert chain.link_words(words, seed) == chain._links_by_python(words, seed)
+
+
+def test_words_of_no_whole_block_are_refused(extension: ModuleType) -> None:
+    for wrong in (0, 3, -1):
+        with pytest.raises(ValueError, match="blocks"):
+            extension.hash_words(b"1234", wrong, 0)
+    with pytest.raises(ValueError, match="blocks"):
+        extension.link_words(b"123456789", 0)
+    assert (extension.hash_words(b"", 4, 0), extension.link_words(b"", 0)) == (b"", b"")
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_extension_with_other_hashes_is_not_used(
     algorithm: Algorithm, extension: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -116,7 +149,7 @@ def test_an_extension_with_other_hashes_is_not_used(
     class Wrong:
         """Swaps two bytes of every hash."""
 
-        PICKLE, CBOR = extension.PICKLE, extension.CBOR
+        PICKLE, CBOR, RAW = extension.PICKLE, extension.CBOR, extension.RAW
         SHA256, XXH3_128 = extension.SHA256, extension.XXH3_128
         has_sha256 = extension.has_sha256
 
@@ -125,9 +158,17 @@ def test_an_extension_with_other_hashes_is_not_used(
             found = extension.hash_chain(*args)
             return found and tuple(digest[1::-1] + digest[2:] for digest in found)
 
+        @staticmethod
+        def hash_words(*args: Any) -> bytes:
+            found: bytes = extension.hash_words(*args)
+            return found[::-1]
+
+        link_words = extension.link_words
+
     monkeypatch.setattr(chain, "_chain", Wrong)
-    chain.compiled.cache_clear()
-    assert not chain.compiled(algorithm)
+    forget_what_was_proved()
+    proved = (chain.compiled(algorithm), chain._pages_compiled(), chain._words_compiled())
+    assert not any(proved)
 
 
 def test_threads_share_it() -> None:

@@ -81,6 +81,8 @@ class HfChat:
         return replace(self, template=template, tool_template=tool_template)
 
     def begin(self, request: Request, reuse: ChatReuse) -> Beginning | None:
+        if not reuse.is_worth(request.messages):
+            return None
         # Both change the prompt beyond what the template writes.
         if request.continue_final_message or request.add_special_tokens:
             return None

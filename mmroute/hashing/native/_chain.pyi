@@ -2,10 +2,13 @@ from mmroute.geometry import TokenIds
 
 PICKLE: int
 CBOR: int
+RAW: int
 SHA256: int
 XXH3_128: int
 has_sha256: bool
 
+def hash_words(data: bytes, size: int, seed: int, /) -> bytes: ...
+def link_words(words: bytes, seed: int, /) -> bytes: ...
 def hash_chain(
     token_ids: TokenIds | bytes,
     block_size: int,

@@ -4,6 +4,9 @@
  *
  *     head  parent  opening  the token IDs  closing  ending
  *
+ * SGLang's pages are blocks of nothing but the parent and the token IDs as they are in memory.
+ * Dynamo's hashes are 64 bits wide, and have functions of their own below.
+ *
  * Python writes everything but the parent, the token IDs and the offset in an ending; this file
  * writes those. It declines (None) what it does not write, and Python does all of it then.
  */
@@ -19,7 +22,7 @@
 
 #include "sha256.h"
 
-enum { PICKLE, CBOR };
+enum { PICKLE, CBOR, RAW };
 enum { SHA256, XXH3_128 };
 enum { WIDEST_INTEGER = 9, FRAME_AT = 3, FRAME_END = 11, FRAME_LIMIT = 1 << 16, LARGEST_DIGEST = 32 };
 
@@ -95,8 +98,10 @@ static void hash_blocks(const chain *c, const unsigned char *parent, unsigned ch
         at = put(at + c->digest_size, c->opening);
         if (c->encoding == PICKLE)
             for (Py_ssize_t i = 0; i < c->block_size; i++) at = put_pickled(at, ids[i]);
-        else
+        else if (c->encoding == CBOR)
             for (Py_ssize_t i = 0; i < c->block_size; i++) at = put_cbor(at, ids[i]);
+        else
+            for (Py_ssize_t i = 0; i < c->block_size; i++) at = put_little_endian(at, ids[i], 4);
         at = put(put(at, c->closing), end->before);
         if (end->has_offset) {
             at = c->encoding == PICKLE ? put_pickled(at, end->offset) : put_cbor(at, end->offset);
@@ -194,7 +199,7 @@ PyDoc_STRVAR(hash_chain_doc,
 "    token_ids: uint32, contiguous, a multiple of block_size.\n"
 "    block_size: token IDs in a block.\n"
 "    parent: the hash before the first block.\n"
-"    encoding: PICKLE or CBOR.\n"
+"    encoding: PICKLE, CBOR or RAW.\n"
 "    digest: SHA256 (only where has_sha256) or XXH3_128.\n"
 "    head: before the parent; of a pickle with room for the size of its frame.\n"
 "    opening: between the parent and the token IDs.\n"
@@ -221,7 +226,7 @@ static PyObject *hash_chain(PyObject *module, PyObject *args) {
     c.digest_size = c.digest == SHA256 ? 32 : 16;
     if (c.block_size < 1 || c.block_size > FRAME_LIMIT || ids.len % (Py_ssize_t)sizeof(uint32_t) ||
         count % c.block_size || parent.size != c.digest_size ||
-        (c.encoding != PICKLE && c.encoding != CBOR) ||
+        (c.encoding != PICKLE && c.encoding != CBOR && c.encoding != RAW) ||
         (c.digest != XXH3_128 && !(c.digest == SHA256 && sha256_available())) ||
         (c.encoding == PICKLE && c.head.size < FRAME_END)) {
         PyErr_SetString(PyExc_ValueError, "these arguments do not describe blocks");
@@ -257,14 +262,86 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(hash_words_doc,
+"hash_words(data, size, seed, /)\n"
+"--\n\n"
+"The XXH3 hash of each `size` bytes, 64 bits each, in the machine's order of bytes.\n");
+
+static PyObject *hash_words(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer data;
+    Py_ssize_t size;
+    unsigned long long seed;
+    PyObject *result = NULL;
+    if (!PyArg_ParseTuple(args, "y*nK:hash_words", &data, &size, &seed)) return NULL;
+    if (size < 1 || data.len % size) {
+        PyErr_SetString(PyExc_ValueError, "these arguments do not describe blocks");
+        goto done;
+    }
+    const Py_ssize_t count = data.len / size;
+    if (count > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(uint64_t)) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    result = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(uint64_t));
+    if (!result) goto done;
+    char *at = PyBytes_AsString(result);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++, at += sizeof(uint64_t)) {
+        const uint64_t hash =
+            XXH3_64bits_withSeed((const char *)data.buf + i * size, (size_t)size, seed);
+        memcpy(at, &hash, sizeof hash);
+    }
+    Py_END_ALLOW_THREADS
+done:
+    PyBuffer_Release(&data);
+    return result;
+}
+
+PyDoc_STRVAR(link_words_doc,
+"link_words(words, seed, /)\n"
+"--\n\n"
+"The first word; and the XXH3 hash of each other one behind the hash before it. All are 64 bits\n"
+"wide, in the machine's order of bytes.\n");
+
+static PyObject *link_words(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer words;
+    unsigned long long seed;
+    PyObject *result = NULL;
+    if (!PyArg_ParseTuple(args, "y*K:link_words", &words, &seed)) return NULL;
+    if (words.len % (Py_ssize_t)sizeof(uint64_t)) {
+        PyErr_SetString(PyExc_ValueError, "these arguments do not describe blocks");
+        goto done;
+    }
+    result = PyBytes_FromStringAndSize(words.buf, words.len);
+    if (!result) goto done;
+    char *at = PyBytes_AsString(result);
+    uint64_t parent, word;
+    if (words.len) memcpy(&parent, at, sizeof parent);
+    for (Py_ssize_t i = sizeof word; i < words.len; i += sizeof word) {
+        unsigned char both[2 * sizeof word];
+        memcpy(&word, at + i, sizeof word);
+        put_little_endian(put_little_endian(both, parent, sizeof parent), word, sizeof word);
+        parent = XXH3_64bits_withSeed(both, sizeof both, seed);
+        memcpy(at + i, &parent, sizeof parent);
+    }
+done:
+    PyBuffer_Release(&words);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"hash_chain", hash_chain, METH_VARARGS, hash_chain_doc},
+    {"hash_words", hash_words, METH_VARARGS, hash_words_doc},
+    {"link_words", link_words, METH_VARARGS, link_words_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static int add_constants(PyObject *module) {
     if (PyModule_AddIntConstant(module, "PICKLE", PICKLE) ||
         PyModule_AddIntConstant(module, "CBOR", CBOR) ||
+        PyModule_AddIntConstant(module, "RAW", RAW) ||
         PyModule_AddIntConstant(module, "SHA256", SHA256) ||
         PyModule_AddIntConstant(module, "XXH3_128", XXH3_128))
         return -1;
