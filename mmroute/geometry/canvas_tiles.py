@@ -80,7 +80,9 @@ class CanvasTiles:
 
     def with_overrides(self, overrides: Overrides) -> CanvasTiles:
         """Only a flat ``resize_to_max_canvas`` changes the count."""
-        check_absent(overrides.processor, "do_center_crop", "do_rescale", *_TOKENS)
+        check_absent(
+            overrides.processor, "do_center_crop", "do_rescale", "pixel_shuffle_ratio", *_TOKENS
+        )
         names = ("resize_to_max_canvas", "max_patches", "size")
         given = read_kwargs(overrides.processor, *names)
         size = check_size(given, edge=None)

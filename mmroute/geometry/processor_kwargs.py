@@ -123,18 +123,21 @@ _HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     "cap_pixels_per_frame": is_switch,
     "frame_timestamp_format": lambda value: isinstance(value, str),
     "initial_shift": is_switch,
+    "max_image_size": lambda value: isinstance(value, Mapping) and all(
+        map(is_count, value.values())
+    ),
     **dict.fromkeys(
         (
             "image_seq_length", "max_duration", "max_frames", "max_num_frames",
             "max_video_frame_tokens", "max_video_tokens", "min_frames", "num_frames",
-            "stack_frames",
+            "stack_frames", "temporal_patch_size",
         ),
         is_count,
     ),
 }  # fmt: skip
 # What all video processors of transformers know; they check it where there is no video, too.
 _HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
-    **_HARMLESS,
+    **{name: accepts for name, accepts in _HARMLESS.items() if name != "disable_grouping"},
     "do_sample_frames": is_switch,
     "fps": is_positive,
     "num_frames": is_count,

@@ -38,7 +38,7 @@ _COUNTS: Final[Mapping[str, str]] = {
     "encoder_patch_size": "patch_size",
     "downsample_factor": "downsample_factor",
 }
-_NEEDED: Final = ("use_thumbnail", "do_pad")
+_NEEDED: Final = ("use_thumbnail", "do_pad", "return_row_col_info")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ def test_what_videos_are_told_changes_no_image(kwargs: dict[str, Any]) -> None:
         {"videos_kwargs": {"fps": "fast"}},
         {"videos_kwargs": {"made_up": 1}},
         {"videos_kwargs": {"size": {"longest_edge": 0, "shortest_edge": 1}}},
+        {"videos_kwargs": {"disable_grouping": True}},
         {"max_frames": "many"},
+        {"temporal_patch_size": "x"},
         {"image_token": 7},
     ],
 )
