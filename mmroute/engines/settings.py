@@ -35,6 +35,7 @@ class EngineSettings:
         mm_processor_kwargs: of the model's processor where a request does not set them.
         media_io_kwargs: by modality, likewise.
         limits: the most items of a modality in one prompt; 0 takes none.
+        planned_sizes: the encoder cache is planned with items of sizes given beside the limits.
         max_model_len: tokens of the longest context.
         allow_long_context: it may be longer than the model's own.
         max_num_batched_tokens: also the features that the encoder cache holds at least.
@@ -69,6 +70,7 @@ class EngineSettings:
     mm_processor_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     media_io_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    planned_sizes: bool = False
     max_model_len: int | None = None
     allow_long_context: bool = False
     max_num_batched_tokens: int | None = None

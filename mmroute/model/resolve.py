@@ -180,6 +180,8 @@ class _Resolver:
         max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
         self.values.note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
         planned = [rules.max_embeds for rules in media.values() if rules.max_items]
+        if self.settings.planned_sizes:  # the geometries tell of their largest items alone
+            planned = []
         return ResolvedModel(
             name=self.files.name,
             model_id=model_id or self.files.name,

@@ -127,6 +127,10 @@ def test_the_encoder_cache_follows_the_batch(loaded: Callable[..., Normalizer]) 
     assert loaded("--max-num-batched-tokens 1M").model.encoder_cache == 1 << 20
     smallest = loaded("--max-num-batched-tokens 1").model.encoder_cache
     assert smallest == max(rules.max_embeds for rules in own.media.values())
+    sized = '--max-num-batched-tokens 1 --limit-mm-per-prompt \'{"image": {"width": 56}}\''
+    assert loaded(sized).model.encoder_cache == 1
+    counted = sized.replace("56", "null")
+    assert loaded(counted).model.encoder_cache == smallest
 
 
 def test_requests_get_what_the_engine_puts_into_them(loaded: Callable[..., Normalizer]) -> None:

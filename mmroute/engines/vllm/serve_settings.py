@@ -93,6 +93,8 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
         and not (name == "speculative-config" and _drafts_from_text(name, value))
     ]
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
+    if (limits := given.get("limit-mm-per-prompt")) is not None:
+        found["planned_sizes"] = _plans_sizes("limit-mm-per-prompt", limits)
     for option, (name, read) in _READ.items():
         if option in given:
             found[name] = read(option, given.pop(option))
@@ -175,6 +177,16 @@ def _limits(name: str, value: Value) -> Mapping[str, int]:
             raise wrong(f"--{name}: {modality} must have a number, found {quoted(limit)}")
         limits[modality] = count
     return limits
+
+
+def _plans_sizes(name: str, value: Value) -> bool:
+    """Whether items have sizes, by which the engine plans its cache in the place of the largest."""
+    return any(
+        isinstance(limit, dict)
+        and limit.get("count") != 0
+        and any(size is not None for option, size in limit.items() if option != "count")
+        for limit in _mapping(name, value).values()
+    )
 
 
 def _words(name: str, value: Value) -> tuple[str, ...]:
