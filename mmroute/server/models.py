@@ -263,7 +263,8 @@ class Models:
             new = current.replacement = Entry(source)
             loading = self._load(source)
             new.wait_for(loading)
-        loading.add_done_callback(lambda _: self._put(new, current))
+        # What is called keeps all that it knows, for as long as the new model is there.
+        loading.add_done_callback(lambda _: self._put(new))
         return current
 
     def _fail(self, source: ModelSource, why: str) -> Entry:
@@ -359,12 +360,11 @@ class Models:
             if self._by_name.get(name, owner) is not owner:
                 raise NameTakenError(f"two models are served by the name {name!r}")
 
-    def _put(self, new: Entry, current: Entry) -> None:
+    def _put(self, new: Entry) -> None:
         """In one step, if it was loaded, and nothing else was decided meanwhile."""
         with self._lock:
-            if new.loaded is None or current.replacement is not new:
-                return
-            if current not in self._by_name.values():
+            current = next((e for e in self.entries() if e.replacement is new), None)
+            if new.loaded is None or current is None:
                 return
             self._first = [new if entry is current else entry for entry in self._first]
             kept = {name: e for name, e in self._by_name.items() if e is not current}

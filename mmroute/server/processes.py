@@ -29,7 +29,7 @@ from typing import Any, Final, NoReturn
 from mmroute.server.errors import ApiError
 from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
-from mmroute.server.models import Change, Entry, Models, ModelStatus, NameTakenError
+from mmroute.server.models import Change, Entry, Models, NameTakenError
 
 __all__ = ["RETIRE", "Member", "supervise"]
 
@@ -133,7 +133,8 @@ class _Supervisor:
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._in_place: dict[int, int] = {}  # by slot: those that have no successor
-        self._loading: list[Entry] = []
+        self._waiting: list[Change] = []
+        self._loading: Entry | None = None
         self._woken, self._wakes = socket.socketpair()
         self._stopping = False
         self._failure: str | None = None
@@ -158,13 +159,14 @@ class _Supervisor:
             self._bury()
             self._settle()
             self._fill()
+            self._make_changes()
         signal.set_wakeup_fd(-1)
         return self._failure
 
     def _fill(self) -> None:
         """Start what is not there. Threads do not survive a fork: not while a model is loaded."""
         missing = set(range(len(self._connections))) - self._in_place.keys()
-        if self._loading or self._stopping or not missing:
+        if self._loading is not None or self._stopping or not missing:
             return
         self._models.close(wait=True)
         self._models.renew()
@@ -216,28 +218,37 @@ class _Supervisor:
             self._selector.unregister(self._children[pid].control)  # it is about to be buried
             return
         change = Change.from_json(json.loads(message))
-        try:
-            entry = self._models.apply(change)
-        except (ApiError, NameTakenError):  # another change was faster
-            return
-        self._tell(message, {other for other in self._children if other != pid})
-        new = entry.replacement if change.kind == "replace" else entry
-        if new is not None and new.status is ModelStatus.LOADING:
-            self._loading.append(new)
-            new.loading.add_done_callback(lambda _: self._wakes.send(b"\0"))
+        if change.kind == "replace":  # one that waits to be replaced is not loaded for nothing
+            earlier = [c for c in self._waiting if (c.kind, c.name) != (change.kind, change.name)]
+            self._waiting = earlier
+        self._waiting.append(change)
+
+    def _make_changes(self) -> None:
+        """One after the other: the next one when the model of the one before is loaded."""
+        while self._waiting and self._loading is None:
+            change, before = self._waiting.pop(0), self._models.entries()
+            try:
+                entry = self._models.apply(change)
+            except (ApiError, NameTakenError):  # another change was faster
+                continue
+            self._tell(json.dumps(change.as_json()).encode(), list(self._children))
+            new = entry.replacement if change.kind == "replace" else entry
+            if change.source is not None and new is not None and new not in before:
+                self._loading = new
+                new.loading.add_done_callback(lambda _: self._wakes.send(b"\0"))
 
     def _settle(self) -> None:
         """What has been loaded is had by all processes that start from now on."""
-        if not self._loading or not all(entry.loading.done() for entry in self._loading):
+        entry = self._loading
+        if entry is None or not entry.loading.done():
             return
-        loaded, self._loading = self._loading, []
+        self._loading = None
         self._models.close(wait=True)  # what else a thread does with it
         self._models.renew()
-        for entry in loaded:
-            if entry.error:
-                failed = Change("failed", entry.error, entry.source)
-                self._tell(json.dumps(failed.as_json()).encode(), list(self._children))
-        if any(entry.loaded for entry in loaded):
+        if entry.error:
+            failed = Change("failed", entry.error, entry.source)
+            self._tell(json.dumps(failed.as_json()).encode(), list(self._children))
+        else:
             self._tell(json.dumps(RETIRE).encode(), self._in_place.values())
             self._in_place.clear()
 

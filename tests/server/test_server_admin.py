@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -284,8 +286,13 @@ def test_an_empty_name_is_no_model(client: TestClient) -> None:
 
 
 def test_a_model_is_replaced_in_one_step(
-    client: TestClient, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    client: TestClient,
+    first: Models,
+    small_model: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And what it held is free."""
+    held = weakref.ref(first.entry("first"))
     directory, gate, load = str(small_model("small-qwen2.5-vl")), threading.Event(), loading.load
 
     def wait(*given: Any) -> Any:
@@ -308,6 +315,8 @@ def test_a_model_is_replaced_in_one_step(
     for name in ("first", "more", None):
         assert ask(client, name).json()["token_ids"] == own
     assert client.get("/health").status_code == httpx.codes.OK
+    gc.collect()
+    assert held() is None
 
 
 def test_a_replacement_that_fails_changes_nothing(client: TestClient, tmp_path: Path) -> None:
