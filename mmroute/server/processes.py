@@ -89,16 +89,21 @@ def supervise(
         Why it could not serve; None if it was told to stop.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
-    entries = models.load()
-    wait([entry.loading for entry in entries])
-    for entry in entries:
-        if entry.error:
-            return entry.error
+    failure = _load(models)
+    if failure:
+        return failure
     directory = Path(tempfile.mkdtemp(prefix="mmroute-"))
     try:
         return _Supervisor(models, sockets, count, serve, directory).run()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _load(models: Models) -> str:
+    """Load them; why one could not be, if so. Nothing here keeps one that is replaced later."""
+    entries = models.load()
+    wait([entry.loading for entry in entries])
+    return next((entry.error for entry in entries if entry.error), "")
 
 
 @dataclass(frozen=True, slots=True)
