@@ -17,7 +17,7 @@ from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
 
-__all__ = ["identities", "identities_of", "spellings_of"]
+__all__ = ["hashed_otherwise", "identities", "identities_of", "spellings_of"]
 
 _OF_HUB = "models--"
 
@@ -72,16 +72,21 @@ def spellings_of(model: ResolvedModel) -> Iterator[str]:
             yield part.removeprefix(_OF_HUB).replace("--", "/")
 
 
+def hashed_otherwise(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
+    """The model with each of vLLM's hash algorithms for images, by the setting."""
+    for algorithm in HASHERS:
+        identify = partial(model.engine.identify, algorithm=algorithm)
+        engine = replace(model.engine, identify=identify)
+        yield f"--mm-hasher-algorithm {algorithm}", replace(model, engine=engine)
+
+
 def _alternatives(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
     """The same model under other settings that identities depend on, by the setting."""
     for spelling in dict.fromkeys([model.model_id, *spellings_of(model)]):
         renamed = replace(model, model_id=spelling)
+        before = ""
         if spelling != model.model_id:
             yield f"--model-id {spelling}", renamed
-        for algorithm in HASHERS:
-            identify = partial(model.engine.identify, algorithm=algorithm)
-            engine = replace(model.engine, identify=identify)
-            setting = f"--mm-hasher-algorithm {algorithm}"
-            if spelling != model.model_id:
-                setting = f"--model-id {spelling} and {setting}"
-            yield setting, replace(renamed, engine=engine)
+            before = f"--model-id {spelling} and "
+        for setting, hashed in hashed_otherwise(renamed):
+            yield before + setting, hashed

@@ -7,14 +7,12 @@ import shlex
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
@@ -23,7 +21,7 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.causes import Cause, text_of
 from mmroute.parity.events.chains import Chain
-from mmroute.parity.identity_causes import spellings_of
+from mmroute.parity.identity_causes import hashed_otherwise, spellings_of
 from mmroute.parity.text_causes import templates_of
 from mmroute.pipeline import answer, geometry_of, prepare
 from mmroute.request import Request
@@ -253,16 +251,10 @@ def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
 
 
 def _identified_otherwise(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
-    named = dict.fromkeys((model.model_id, *spellings_of(model)))
-    for name in named:
-        renamed = replace(model, model_id=name)
-        string = "" if name == model.model_id else f"--model {shlex.quote(name)}"
-        if string:
-            yield string, renamed
-    for algorithm in HASHERS:
-        identify = partial(model.engine.identify, algorithm=algorithm)
-        engine = replace(model.engine, identify=identify)
-        yield f"--mm-hasher-algorithm {algorithm}", replace(model, engine=engine)
+    for name in dict.fromkeys(spellings_of(model)):
+        if name != model.model_id:
+            yield f"--model {shlex.quote(name)}", replace(model, model_id=name)
+    yield from hashed_otherwise(model)
     engine = replace(model.engine, lora_in_identities=not model.engine.lora_in_identities)
     yield "--enable-tower-connector-lora", replace(model, engine=engine)
     for _, profile in ERAS[1:]:
