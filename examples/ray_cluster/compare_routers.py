@@ -54,8 +54,9 @@ def cluster(nodes: int, http_port: int | None = None) -> Iterator[Cluster]:
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
     head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": quick}
-    started = Cluster(initialize_head=True, head_node_args=head)
+    started = Cluster()
     try:
+        started.add_node(**head)
         for _ in range(nodes):
             started.add_node(**NODE)
         ray.init(address=started.address, log_to_driver=False)
@@ -63,8 +64,9 @@ def cluster(nodes: int, http_port: int | None = None) -> Iterator[Cluster]:
         serve.start(proxy_location=where, http_options={"port": http_port or 8000})
         yield started
     finally:
-        serve.shutdown()
-        ray.shutdown()
+        if ray.is_initialized():
+            serve.shutdown()
+            ray.shutdown()
         started.shutdown()
 
 

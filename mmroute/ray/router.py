@@ -125,22 +125,22 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         if not candidate_replicas:
             return []
         load = {replica: self._load(replica) for replica in candidate_replicas}
-        random.shuffle(candidate_replicas := list(candidate_replicas))
-        least = min(candidate_replicas, key=load.__getitem__)
+        candidates = random.sample(candidate_replicas, len(candidate_replicas))  # for equal loads
+        least = min(candidates, key=load.__getitem__)
         hashes, reason = self._hashes(pending_request)
         best, reason = least, reason or "no_prefix"
         if pending_request is not None and hashes:
             held = self._caches.longest_prefixes(hashes)
             worth = self._worth_following * len(hashes)
             most = load[least] + self._imbalanced_threshold
-            following = [r for r in candidate_replicas if held.get(_name(r), 0) >= worth]
+            following = [r for r in candidates if held.get(_name(r), 0) >= worth]
             fit = [replica for replica in following if load[replica] <= most]
             if fit:
                 best = max(fit, key=lambda replica: (held[_name(replica)], -load[replica]))
             reason = "" if fit else "imbalanced" if following else reason
             self._caches.expect(_request(pending_request), _name(best), hashes)
         self._decisions.inc(tags={"picked_by": "load" if reason else "prefix", "reason": reason})
-        return [[best], [replica for replica in candidate_replicas if replica is not best]]
+        return [[best], [replica for replica in candidates if replica is not best]]
 
     def look_up(self, routing: Routing, block_size: int) -> tuple[bytes, ...]:
         """The hashes by which a prompt is looked up.
