@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from media_files import media_files
 
 from mmroute import InexactError, Reason
@@ -64,18 +61,14 @@ def test_flac_blocks_of_no_sample_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["wav-note", "flac", "mp3-notes", "vorbis", "opus"])
-@given(data=st.data())
-def test_a_damaged_header_is_read_or_refused(name: str, data: Any) -> None:
-    damaged = bytearray(FILES[name].data)
-    for _ in range(data.draw(st.integers(1, 6))):
-        at = data.draw(st.integers(0, min(len(damaged), 400) - 1))
-        damaged[at] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, len(damaged)))
-    for file in (bytes(damaged), bytes(damaged[:cut])):
+def test_a_damaged_header_is_read_or_refused(name: str) -> None:
+    refused = []
+    for file in FILES[name].damaged(1_000, within=400):
         try:
             read = header(file)
         except InexactError as error:
-            assert error.reason is Reason.AUDIO_NOT_PREDICTABLE  # noqa: PT017 - most are refused
+            refused.append(error.reason)
         else:
             assert read.num_samples > 0
             assert read.sampling_rate > 0
+    assert set(refused) == {Reason.AUDIO_NOT_PREDICTABLE}

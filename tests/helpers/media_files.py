@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,16 @@ class MediaFile:
     name: str
     data: bytes
     engine: dict[str, Any] | None
+
+    def damaged(self, number: int, within: int) -> Iterator[bytes]:
+        """Copies with up to six other bytes among the first ones, every second one cut."""
+        draw = random.Random(self.name)
+        for copy in range(number):
+            data = bytearray(self.data)
+            for _ in range(draw.randint(1, 6)):
+                at = draw.randrange(min(len(data), within))
+                data[at] = draw.choice([0, 255, draw.randrange(256)])
+            yield bytes(data[: draw.randrange(len(data))] if copy % 2 else data)
 
 
 def media_files(room: str) -> dict[str, MediaFile]:

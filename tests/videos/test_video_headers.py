@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 import tracemalloc
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from media_files import media_files
 
 from mmroute import InexactError, Reason
@@ -89,21 +87,17 @@ def test_of_a_large_mp4_little_more_than_its_moov_is_read(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["b-frames", "sound-longer", "edit-delay", "webm-vp8", "mkv-h264", "gif-25"]
 )
-@given(data=st.data())
-def test_a_damaged_header_is_read_or_refused(name: str, data: Any) -> None:
-    damaged = bytearray(FILES[name].data)
-    for _ in range(data.draw(st.integers(1, 6))):
-        at = data.draw(st.integers(0, len(damaged) - 1))
-        damaged[at] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, len(damaged)))
-    for file in (bytes(damaged), bytes(damaged[:cut])):
+def test_a_damaged_header_is_read_or_refused(name: str) -> None:
+    refused = []
+    for file in FILES[name].damaged(1_000, within=sys.maxsize):
         try:
             read = header(file)
         except InexactError as error:
-            assert error.reason is Reason.VIDEO_NOT_PREDICTABLE  # noqa: PT017 - most are refused
+            refused.append(error.reason)
         else:
             assert read.num_frames > 0
             assert read.fps > 0
+    assert set(refused) == {Reason.VIDEO_NOT_PREDICTABLE}
 
 
 def test_a_header_that_claims_millions_of_frames_takes_no_memory() -> None:
