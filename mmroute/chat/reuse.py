@@ -34,6 +34,7 @@ __all__ = ["Beginning", "ChatReuse", "proved"]
 
 _LOG: Final = logging.getLogger(__name__)
 _WORTH_KEEPING: Final = 24  # messages: fewer are rendered in less time than it takes to find them
+_MOST: Final = 0.5  # of the messages
 _LONGEST_OVERLAP: Final = 1024  # characters
 _HEADER: Final = 5  # bytes that marshal writes before the messages: what follows, and how many
 _BYTES_PER_MESSAGE: Final = 1024  # of Python objects, beside the texts
@@ -100,15 +101,25 @@ class _Known:
         return low
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """That a chat was there once, by the hashes of its beginnings."""
+
+    hashes: PrefixHashes
+
+
 class ChatReuse:
     """A prefix cache of the chats of one model. Safe to share between threads.
+
+    A chat is kept when it comes for the second time, with more messages or without: to keep one
+    takes nearly as long as to answer it, and many are never asked again.
 
     Args:
         max_bytes: of all that is kept.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._cache: PrefixCache[_Known] = PrefixCache(max_bytes)
+        self._cache: PrefixCache[_Known | _Seen] = PrefixCache(max_bytes)
         self._templates: dict[str, ResumableTemplate | None] = {}
 
     @staticmethod
@@ -134,13 +145,18 @@ class ChatReuse:
         except ValueError:  # no plain data, or nested too deeply
             return None
         salt = hash((id(resumable), settings))
-        known, hashes = self._cache.find(memoryview(dumped)[_HEADER:], salt=salt)
+        body = memoryview(dumped)[_HEADER:]
+        found, hashes = self._cache.find(body, salt=salt)
         if not hashes:
             return None
-        if known is None or known.template is not resumable or known.variables != settings:
-            known = _Known(resumable, b"", b"", (), (), (), (None,), np.empty(0, np.uint32))
+        known = _Known(resumable, b"", b"", (), (), (), (None,), np.empty(0, np.uint32))
+        if isinstance(found, _Known) and found.template is resumable:
+            known = found if found.variables == settings else known
         count = known.shared_with(dumped)
         self._cache.count(known.ends[count - 1] if count else 0)
+        if not _goes_on(found, hashes, count / len(messages)):
+            self._cache.put(_Seen(hashes), hashes, body, size=0)
+            return None
         return Beginning(count, self._cache, known, hashes, variables, settings, messages, dumped)
 
     def stats(self) -> ReuseStats:
@@ -162,7 +178,7 @@ class Beginning:
     """
 
     count: int
-    _cache: PrefixCache[_Known]
+    _cache: PrefixCache[_Known | _Seen]
     _known: _Known
     _hashes: PrefixHashes
     _variables: Mapping[str, Any]
@@ -268,6 +284,13 @@ class Beginning:
         )
         size = 2 * len(self._dumped) + prompt.nbytes + _BYTES_PER_MESSAGE * len(kept.ends)
         self._cache.put(kept, self._hashes, kept.messages, size=size)
+
+
+def _goes_on(found: _Known | _Seen | None, hashes: PrefixHashes, known: float) -> bool:
+    """Whether a chat was there before: most of its messages, or the beginning of them all."""
+    if isinstance(found, _Seen):
+        return hashes[: len(found.hashes)] == found.hashes
+    return known >= _MOST
 
 
 def proved(template: ChatTemplate) -> ResumableTemplate | None:

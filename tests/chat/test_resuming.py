@@ -65,6 +65,7 @@ MESSAGES: Final[Sequence[Mapping[str, Any]]] = [
     {"role": "tool", "content": "seen", "tool_call_id": "1"},
     {"role": "developer", "content": "Be exact."},
 ]  # fmt: skip
+GOES_ON: Final = reuse._goes_on
 ALTERNATING: Final = (1, 8)  # of these, in turn
 
 
@@ -72,6 +73,7 @@ ALTERNATING: Final = (1, 8)  # of these, in turn
 def everything_is_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
         patch.setattr(reuse, "_WORTH_KEEPING", 1)
+        patch.setattr(reuse, "_goes_on", lambda *_: True)
         yield
 
 
@@ -267,6 +269,23 @@ def test_what_is_no_json_is_not_kept() -> None:
         asked = Request(messages=[{"role": "user", "content": [part]}])
         assert prompt(chat, asked, kept) == prompt(chat, asked)
     assert (kept.stats().entries, kept.stats().hits) == (0, 0)
+
+
+def test_a_chat_is_kept_when_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reuse, "_goes_on", GOES_ON)
+    chat, kept = chat_of(COUNTED), ChatReuse(1 << 20)
+    system = {"role": "system", "content": "as all chats have it " * 3}
+    turns = [{"role": "user", "content": f"question {number}"} for number in range(8)]
+
+    def hits(*messages: Mapping[str, Any]) -> int:
+        asked = Request(messages=[system, *messages])
+        assert prompt(chat, asked, kept) == prompt(chat, asked)
+        return kept.stats().hits
+
+    assert [hits(*turns[:count]) for count in range(3, 8)] == [0, 0, 1, 2, 3]
+    # Another chat that begins like it.
+    others = [{"role": "user", "content": f"other {number}"} for number in range(8)]
+    assert [hits(*others[:count]) for count in range(5, 8)] == [4, 4, 5]
 
 
 def test_memory_is_bounded() -> None:
