@@ -32,8 +32,9 @@ from mmroute.traces.analysis import analyse, read_trace
 from mmroute.traces.page import trace_page
 from mmroute.traces.report import as_dict
 from mmroute.traces.simulation import FleetSize
+from mmroute.traces.sources import numbered_lines
 from mmroute.traces.suspects import Suspect
-from mmroute.traces.workers import ChunkFiles, Processes
+from mmroute.traces.workers import ChunkFiles, Processes, chunks_of
 
 __all__ = ["add_trace"]
 
@@ -88,6 +89,11 @@ def add_trace(commands: Commands) -> None:
         help="that work, where the trace has more than 1,000 lines (default: one on each core)",
     )
     parser.add_argument(
+        "--ray",
+        action="store_true",
+        help="answer the lines by Ray Data, on the cluster of RAY_ADDRESS or one of this machine",
+    )
+    parser.add_argument(
         "--checkpoint",
         metavar="DIR",
         help="keep finished parts there; the same command goes on where one was stopped",
@@ -101,10 +107,13 @@ def add_trace(commands: Commands) -> None:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
+    if arguments.ray and arguments.checkpoint:
+        arguments.parser.error("--ray keeps no --checkpoint")
     normalizer = None if arguments.model is None else load_normalizer(arguments)
     if normalizer is not None:
         normalizer.stats()  # waits for its encoder, which is not a cost of the first requests
     with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # Ray prints what goes wrong
         try:
             report = _report(arguments, normalizer, stack)
             if report and arguments.html is not None:
@@ -129,11 +138,18 @@ def _trace(arguments: argparse.Namespace) -> int:
 def _report(
     arguments: argparse.Namespace, normalizer: Normalizer | None, stack: contextlib.ExitStack
 ) -> dict[str, Any]:
-    path = Path(arguments.requests)
+    path, block_size = arguments.requests, arguments.block_size
     directory = arguments.checkpoint or stack.enter_context(tempfile.TemporaryDirectory())
     files = ChunkFiles(Path(directory), _made_of(arguments, path))
     processes = stack.enter_context(Processes(arguments.processes, normalizer))
-    reading = read_trace(path, files, processes, arguments.block_size, _progress)
+    if arguments.ray:
+        from mmroute.ray.trace_chunks import chunks_by_ray  # Ray
+
+        answered = chunks_by_ray(path, normalizer, block_size)
+        chunks = files.keep_all(answered, processes)
+    else:
+        chunks = files.read_all(chunks_of(numbered_lines(path)), block_size, processes)
+    reading = read_trace(path, chunks, _progress)
     if not reading.requests:
         refused = ", ".join(f"{reason} {each.count}" for reason, each in reading.refused.items())
         print(f"mmroute: no line has an exact answer ({refused or 'no line'})", file=sys.stderr)
@@ -154,15 +170,17 @@ def _report(
     )
 
 
-def _made_of(arguments: argparse.Namespace, path: Path) -> dict[str, Any]:
+def _made_of(arguments: argparse.Namespace, path: str) -> dict[str, Any]:
     names = ("model", "backend", "model_id", "revision", "engine_args", "engine_config", "engine",
              "block_size")  # fmt: skip
-    status = path.stat()
-    return {name: getattr(arguments, name) for name in names} | {
-        "trace": str(path.resolve()),
+    made_of = {name: getattr(arguments, name) for name in names} | {"mmroute": version("mmroute")}
+    if "://" in path:
+        return made_of | {"trace": path}
+    status = Path(path).stat()
+    return made_of | {
+        "trace": str(Path(path).resolve()),
         "trace_bytes": status.st_size,
         "trace_changed": status.st_mtime_ns,
-        "mmroute": version("mmroute"),
     }
 
 

@@ -1,7 +1,7 @@
 """mmroute on a Ray cluster: requests routed by cached blocks, and the server as an application.
 
-Needs ``pip install 'mmroute[ray]'``. Nothing else in mmroute imports this package, and importing
-it loads no Ray.
+Needs ``pip install 'mmroute[ray]'``. Nothing else in mmroute imports this package, but
+``mmroute trace --ray``, and importing it loads no Ray.
 """
 
 from __future__ import annotations

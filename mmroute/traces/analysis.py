@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -14,9 +14,8 @@ from mmroute.traces.losses import Loss, losses_by_cause
 from mmroute.traces.requests import Chunk
 from mmroute.traces.reuse import ReuseCurve
 from mmroute.traces.simulation import Fleet, FleetSize, Outcome, Policy
-from mmroute.traces.sources import numbered_lines
 from mmroute.traces.suspects import Suspects
-from mmroute.traces.workers import ChunkFiles, Processes, chunks_of, traced_requests
+from mmroute.traces.workers import Processes, traced_requests
 
 __all__ = ["Analysis", "Progress", "Reading", "Refused", "analyse", "read_trace"]
 
@@ -63,7 +62,7 @@ class Reading:
         suspects: pairs of requests that may have lost reuse.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self.chunks: list[Path] = []
         self.requests = self.item_tokens = self.output_tokens = self.block_size = 0
@@ -116,29 +115,16 @@ class Analysis:
     losses: list[Loss]
 
 
-def read_trace(
-    path: Path,
-    files: ChunkFiles,
-    processes: Processes,
-    block_size: int | None,
-    progress: Progress,
-) -> Reading:
-    """Answer the lines of a trace, and count what is in it.
+def read_trace(path: str, chunks: Iterable[tuple[Path, Chunk]], progress: Progress) -> Reading:
+    """Count what is in a trace.
 
     Args:
         path: of the trace.
-        files: where its chunks are kept.
-        processes: that answer.
-        block_size: the engine's, in tokens; None for its default.
+        chunks: its lines, answered, and the files where they are.
         progress: is told what goes on.
-
-    Raises:
-        OSError: the trace cannot be read.
-        ValueError: as `numbered_lines`.
     """
     reading = Reading(path)
-    chunks = chunks_of(numbered_lines(path))
-    for chunk_path, chunk in files.read_all(chunks, block_size, processes):
+    for chunk_path, chunk in chunks:
         reading.chunks.append(chunk_path)
         reading.add(chunk)
         progress(f"{reading.requests:,} requests read")

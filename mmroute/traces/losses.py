@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 from mmroute.errors import InexactError
@@ -43,7 +42,7 @@ class Loss:
 
 
 def losses_by_cause(
-    path: Path, suspects: Sequence[Suspect], block_size: int, processes: Processes
+    path: str, suspects: Sequence[Suspect], block_size: int, processes: Processes
 ) -> list[Loss]:
     """The causes, those that lost most tokens first.
 
@@ -68,7 +67,7 @@ def losses_by_cause(
     return sorted(losses.values(), key=lambda loss: -loss.tokens)
 
 
-def _lines(path: Path, suspects: Sequence[Suspect]) -> Mapping[int, bytes]:
+def _lines(path: str, suspects: Sequence[Suspect]) -> Mapping[int, bytes]:
     wanted = {line for suspect in suspects for line in (suspect.first, suspect.second)}
     if not wanted:
         return {}

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from mmroute.errors import InexactError
 from mmroute.request import Request
 from mmroute.request_lines import json_object, request_of
 
-__all__ = ["numbered_lines", "request_at", "requests_of"]
+__all__ = [
+    "is_parquet",
+    "line_of_row",
+    "numbered_lines",
+    "open_file",
+    "request_at",
+    "requests_of",
+]
 
-_PARQUET: Final = ".parquet"
 _ROWS: Final = 256  # that are decoded at once
 # One column has one type, and a message's content is a text or a list: such columns hold JSON.
 _NESTED: Final = (
@@ -23,7 +31,25 @@ _NESTED: Final = (
 )  # fmt: skip
 
 
-def numbered_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+def is_parquet(path: str) -> bool:
+    """Whether a file is one of rows, by its name."""
+    return path.endswith(".parquet")
+
+
+def open_file(path: str) -> BinaryIO:
+    """A local file, or one in object storage by its address, such as ``s3://bucket/trace.jsonl``.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: pyarrow is needed, and not installed, or knows no such storage.
+    """
+    if "://" not in path:
+        return Path(path).open("rb")
+    storage, name = _arrow("fs").FileSystem.from_uri(path)
+    return io.BufferedReader(storage.open_input_file(name))
+
+
+def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not blank, and their numbers from 1.
 
     A row of a Parquet file becomes a line. Its fields are the columns; a missing value is a missing
@@ -31,16 +57,14 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no Parquet file, though it is named so; or pyarrow is not installed.
+        ValueError: as `open_file`; or it is no Parquet file, though it is named so.
     """
-    if Path(path).suffix == _PARQUET:
-        yield from enumerate(_rows(path), 1)
-        return
-    with Path(path).open("rb") as lines:
+    with open_file(path) as file:
+        lines = _rows(file) if is_parquet(path) else file
         yield from ((n, line) for n, line in enumerate(lines, 1) if line.strip())
 
 
-def request_at(path: str | Path, line: int) -> Request:
+def request_at(path: str, line: int) -> Request:
     """The request of one line.
 
     Raises:
@@ -52,7 +76,7 @@ def request_at(path: str | Path, line: int) -> Request:
     raise ValueError(f"{path} has no line {line}")
 
 
-def requests_of(path: str | Path, wanted: str | None = None) -> Iterator[Request]:
+def requests_of(path: str, wanted: str | None = None) -> Iterator[Request]:
     """All requests of a file, or those with an ID.
 
     Raises:
@@ -72,25 +96,29 @@ def requests_of(path: str | Path, wanted: str | None = None) -> Iterator[Request
         raise ValueError(f"{path} has no request{named}")
 
 
-def _request(path: str | Path, number: int, value: dict[str, Any]) -> Request:
+def _request(path: str, number: int, value: dict[str, Any]) -> Request:
     try:
         return request_of(value)
     except InexactError as error:
         raise ValueError(f"{path}, line {number}: {error}") from error
 
 
-def _rows(path: str | Path) -> Iterator[bytes]:
+def _arrow(module: str) -> Any:
     try:
-        import pyarrow.parquet  # of an extra, and large
+        return importlib.import_module(f"pyarrow.{module}")  # of an extra, and large
     except ImportError as error:
-        raise ValueError("Parquet files need pyarrow: pip install 'mmroute[parquet]'") from error
-    # Nothing is opened by other means than as a local file.
-    with Path(path).open("rb") as file, pyarrow.parquet.ParquetFile(file) as table:
+        hint = "Parquet files and object storage need pyarrow: pip install 'mmroute[parquet]'"
+        raise ValueError(hint) from error
+
+
+def _rows(file: BinaryIO) -> Iterator[bytes]:
+    with _arrow("parquet").ParquetFile(file) as table:
         for batch in table.iter_batches(batch_size=_ROWS):
-            yield from map(_line, batch.to_pylist())
+            yield from map(line_of_row, batch.to_pylist())
 
 
-def _line(row: dict[str, Any]) -> bytes:
+def line_of_row(row: dict[str, Any]) -> bytes:
+    """A row of a Parquet file as a line."""
     fields = _without_missing(row)
     for name in _NESTED:
         if isinstance(fields.get(name), str):

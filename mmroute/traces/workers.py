@@ -150,7 +150,7 @@ class ChunkFiles:
 
         def tasks() -> Iterator[_Task]:
             for number, lines in enumerate(itertools.chain(first, waiting)):
-                path = self._directory / f"{number:06}.msgpack"
+                path = self._path(number)
                 yield path, [] if path.exists() else lines, block_size
 
         waiting = iter(chunks)
@@ -160,6 +160,20 @@ class ChunkFiles:
         decoder = msgspec.msgpack.Decoder(Chunk)
         for path in processes.map(_write_chunk, tasks()):
             yield path, decoder.decode(path.read_bytes())
+
+    def keep_all(
+        self, chunks: Iterable[Chunk], processes: Processes
+    ) -> Iterator[tuple[Path, Chunk]]:
+        """Chunks that were answered elsewhere, now in files as well."""
+        for number, chunk in enumerate(chunks):
+            if number == 1:
+                processes.start()
+            path = self._path(number)
+            path.write_bytes(msgspec.msgpack.encode(chunk))
+            yield path, chunk
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:06}.msgpack"
 
 
 _Task: TypeAlias = "tuple[Path, Lines, int | None]"
