@@ -48,16 +48,16 @@ SHOWN = ("Ray's default (power of two choices)", "mmroute's BlockHashRouter")
 
 @contextmanager
 def cluster(nodes: int, http_port: int | None = None) -> Iterator[Cluster]:
-    """A head node and so many workers, each a process of its own; all is stopped at the end."""
+    """So many nodes, each with processes of its own; all is stopped at the end."""
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # for the workers' processes
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
-    head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": quick}
+    head = {**NODE, "include_dashboard": False, "_system_config": quick}
     started = Cluster()
     try:
         started.add_node(**head)
-        for _ in range(nodes):
+        for _ in range(nodes - 1):
             started.add_node(**NODE)
         ray.init(address=started.address, log_to_driver=False)
         where = "Disabled" if http_port is None else "HeadOnly"
@@ -125,7 +125,7 @@ def lose_a_node(
     """Answers while a node with engines is killed after so many seconds, and when it was."""
 
     async def run() -> tuple[list[Answer], float]:
-        busy = {answer.node for answer in await ask(handle, order[:1], at_a_time=1)}
+        busy = {answer.node for answer in await ask(handle, order[:20], at_a_time=1)}
         began = time.monotonic()
         asking = asyncio.create_task(ask(handle, order, at_a_time=AT_A_TIME))
         await asyncio.sleep(after)

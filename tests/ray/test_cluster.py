@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from compare_routers import AT_A_TIME, NODE, cluster, deploy, lose_a_node
+from compare_routers import AT_A_TIME, cluster, deploy, lose_a_node
 from comparison import read_vectors, request_of, with_files
 from image_vectors import IMAGE_VECTORS, file_urls
 from ray import serve
@@ -91,7 +91,6 @@ def test_a_lost_node_costs_what_it_computes_and_what_it_holds(
     nodes: Cluster, routed: DeploymentHandle, prompts: list[Prompt]
 ) -> None:
     order = repeated(prompts, 20)
-    nodes.add_node(**NODE)
     answers, killed = lose_a_node(nodes, routed, order, after=2)
     lost = [answer for answer in answers if answer.lost]
     assert len(lost) <= AT_A_TIME
