@@ -139,7 +139,7 @@ class Request(NamedTuple):
 
     def overrides_of(self, modality: Modality) -> Overrides:
         """What the request changes of how items of one modality are processed."""
-        return Overrides(self.mm_processor_kwargs, self.media_io_kwargs.get(modality) or {})
+        return Overrides(self.mm_processor_kwargs, self.media_io_kwargs.get(modality, {}))
 
     def check(self) -> None:
         """Check every field but those whose values are checked while they are read.
@@ -229,7 +229,7 @@ def _check_mm_hashes(entries: object) -> None:
 
 def _check_media_io(of_modalities: Mapping[str, object]) -> None:
     for name, kwargs in of_modalities.items():
-        if name not in _MODALITIES or not isinstance(kwargs, Mapping | None):
+        if name not in _MODALITIES or not isinstance(kwargs, Mapping):
             raise invalid(
                 f"media_io_kwargs has objects by modality ({', '.join(Modality)}), found "
                 f"{quoted(name)}: {quoted(kwargs)}"

@@ -127,6 +127,8 @@ def test_kwargs_change_which_frames_are_taken(normalizer: Callable[[str], Normal
     backend = {"video": {"backend": "torchcodec"}}
     other = model.normalize(prompt=VIDEO, videos=videos, media_io_kwargs=backend)
     assert other.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+    null = model.normalize(prompt=VIDEO, videos=videos, media_io_kwargs={"video": None})
+    assert null.reason is Reason.INVALID_REQUEST
 
 
 def test_a_recording_is_read() -> None:
