@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import (
+    SCOPES,
     check_unscoped,
     is_count,
     positive_count,
@@ -33,13 +34,15 @@ __all__ = [
     "resizes",
     "smart_resize",
     "unresized",
+    "with_pixel_limits",
 ]
 
 _MAX_ASPECT: Final = 200
+_ALIASES: Final = (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels"))
 _PIXELS: Final = ("min_pixels", "max_pixels")
 _KWARGS: Final = (*_PIXELS, "size", "patch_size", "merge_size", "do_resize")
 _OF_VIDEOS: Final = (
-    "patch_size", "temporal_patch_size", "merge_size", "min_frames", "max_frames",
+    *_PIXELS, "patch_size", "temporal_patch_size", "merge_size", "min_frames", "max_frames",
     "max_video_tokens",
 )  # fmt: skip
 
@@ -72,8 +75,7 @@ class SmartResize(FilledImages):
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Limits, patches, or no resize at all."""
-        of_videos = _OF_VIDEOS if self.keeps_partial_size else (*_OF_VIDEOS, *_PIXELS)
-        given = read_kwargs(overrides.processor, *_KWARGS, of_videos=of_videos)
+        given = read_kwargs(overrides.processor, *_KWARGS, of_videos=_OF_VIDEOS)
         check_unscoped(overrides.processor, "merge_size")
         lowest, highest = pixel_limits(
             given,
@@ -133,12 +135,34 @@ def pixel_limits(
         if not isinstance(size, Mapping) or not size or not size.keys() <= limits.keys():
             raise refused("size", size, 'an object of "shortest_edge" and "longest_edge"')
         merged = {**(limits if keeps_partial_size else {}), **size}
-    for edge, alias in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels")):
+    for edge, alias in _ALIASES:
         if alias in given:
             merged[edge] = given[alias]
         if not is_count(merged.get(edge)):
             raise refused(alias, merged.get(edge), f"a positive integer (or size.{edge})")
     return merged["shortest_edge"], merged["longest_edge"]
+
+
+def with_pixel_limits(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The kwargs of a request with the pixel limits that each ``size`` in them stands for.
+
+    Source: vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``
+    (`_complete_mm_processor_size_aliases`), which comes before the merge with the engine's own.
+
+    >>> with_pixel_limits({"size": {"longest_edge": 50176}})
+    {'max_pixels': 50176, 'size': {'longest_edge': 50176}}
+    """
+    completed = {
+        name: with_pixel_limits(value) if name in SCOPES and isinstance(value, Mapping) else value
+        for name, value in kwargs.items()
+    }
+    size = kwargs.get("size")
+    limits = {
+        alias: size[edge]
+        for edge, alias in _ALIASES
+        if isinstance(size, Mapping) and size.get(edge) is not None
+    }
+    return limits | completed
 
 
 def resizes(given: Mapping[str, Any], *, default: bool) -> bool:

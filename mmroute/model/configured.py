@@ -13,6 +13,7 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.geometry import AnyGeometry, Overrides
+from mmroute.geometry.smart_resize import with_pixel_limits
 from mmroute.hashing import Hashing
 from mmroute.items import Modality
 from mmroute.model.spec import FamilySpec
@@ -141,12 +142,15 @@ def configured_context(settings: EngineSettings, longest: int) -> int:
 
 
 def overriding(
-    own: AnyGeometry, engine: EngineProfile, settings: EngineSettings
+    own: AnyGeometry, engine: EngineProfile, settings: EngineSettings, family: FamilySpec
 ) -> Callable[[Overrides], AnyGeometry]:
     """A model's geometry under the overrides of requests to an engine with these settings."""
 
     def overridden(overrides: Overrides) -> AnyGeometry:
-        processor = engine.processor_kwargs(settings.mm_processor_kwargs, overrides.processor)
+        given = overrides.processor
+        if family.size_is_pixel_limits:
+            given = with_pixel_limits(given)
+        processor = engine.processor_kwargs(settings.mm_processor_kwargs, given)
         if not processor and not overrides.media_io:
             return own
         return own.with_overrides(Overrides(processor, overrides.media_io))

@@ -275,7 +275,9 @@ class _Resolver:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
         if modality is Modality.IMAGE and "resize" not in spec.values:
             self._check_resized()
-        overridden = overriding(self._geometry(spec, tokenizer, tokens), self.engine, self.settings)
+        overridden = overriding(
+            self._geometry(spec, tokenizer, tokens), self.engine, self.settings, self.family
+        )
         target: tuple[int, ...] = ()
         if spec.target is not None:
             target = (tokens[spec.target],)

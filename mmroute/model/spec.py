@@ -271,6 +271,8 @@ class FamilySpec(FamilyHead):
     hybrid: bool = False
     """Whether layers with a state stand among those with attention: the engine then chooses the
     number of tokens under one block hash itself."""
+    size_is_pixel_limits: bool = False
+    """Whether a request's `size` is pixel limits, too, before the engine's own are put in."""
     fallback_template: str | None = None
     """The chat template that the engine falls back to if the model's files have none."""
     placement: Annotated[str, AfterValidator(_known_placement)] = "targets"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from command_line import run
+from small_families import FAMILY_MODELS
+from small_models import write_model
 
 from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
@@ -199,3 +201,26 @@ def test_hashes_as_events_have_them_and_the_model_string(
     told = run("blocks", model, "--engine-args", "vllm serve org/m", stdin=json.dumps(picture))
     assert json.loads(told.stdout)["model_id"] == "org/m"
     assert told.stderr == ""
+
+
+def test_a_size_in_a_request_wins_over_pixel_limits_of_the_engine(
+    small_model: Callable[[str], Path],
+) -> None:
+    settings = EngineSettings(mm_processor_kwargs={"max_pixels": 200_000})
+    model = Normalizer.from_pretrained(small_model("small-qwen3-vl"), engine_settings=settings)
+    image: dict[str, Any] = {"prompt": "<|image_pad|>", "images": [ImageSize(640, 400)]}
+    size = {"size": {"shortest_edge": 3136, "longest_edge": 100_000}}
+    by_size = model.normalize(**image, mm_processor_kwargs=size)
+    by_limit = model.normalize(**image, mm_processor_kwargs={"max_pixels": 100_000})
+    assert by_size.token_ids.tolist() == by_limit.token_ids.tolist()
+    assert len(by_size.token_ids) < len(model.normalize(**image).token_ids)
+
+
+def test_templates_of_texts_get_the_placeholder_of_minicpm(tmp_path: Path) -> None:
+    directory = write_model(FAMILY_MODELS["small-minicpm-v-4.6"](), tmp_path / "model")
+    settings = EngineSettings(content_format="string")
+    model = Normalizer.from_pretrained(directory, engine_settings=settings)
+    parts = [{"type": "text", "text": "hello"}, {"type": "image"}]
+    messages = [{"role": "user", "content": parts}]
+    routing = model.normalize(messages=messages, images=[ImageSize(64, 48)])
+    assert routing.exact, routing.message

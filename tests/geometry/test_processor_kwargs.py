@@ -44,15 +44,10 @@ def test_a_processor_checks_what_it_would_need_for_videos(kwargs: dict[str, Any]
     assert _refused(read_kwargs, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
 
 
-def test_video_processors_differ_in_what_they_know() -> None:
+def test_a_geometry_says_what_its_video_processor_knows_beside_that() -> None:
     kwargs = Overrides({"videos_kwargs": {"max_pixels": 50176}}, {})
-    older = SmartResize(1, patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12845056)
-    newer = SmartResize(
-        1, patch_size=16, merge_size=2, min_pixels=3136, max_pixels=12845056,
-        keeps_partial_size=True,
-    )  # fmt: skip
-    assert older.with_overrides(kwargs) == older
-    assert _refused(newer.with_overrides, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+    geometry = SmartResize(1, patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12845056)
+    assert geometry.with_overrides(kwargs) == geometry
 
 
 def test_one_of_two_switches_that_must_be_equal() -> None:
