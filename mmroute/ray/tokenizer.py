@@ -76,7 +76,8 @@ class IngressTokenizer:
 def source_of(llm_config: Any) -> ModelSource:
     """The model of an ``LLMConfig`` and the options of its engine.
 
-    The version of the engine is that of the installed vLLM.
+    The version of the engine is that of the installed vLLM, and its environment that of the
+    configuration before Ray's builder changes it: the replicas have no other.
 
     Raises:
         ModelError: an option is not covered.
