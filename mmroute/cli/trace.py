@@ -49,6 +49,7 @@ other and evict as vLLM does.
 
 exit status: 0 simulated; 1 no line has an exact answer, or a process was lost; 2 bad usage
 """
+_MOST_BLOCKS: Final = 1 << 16  # by default; each takes some 200 bytes for each routing
 _CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -72,7 +73,8 @@ def add_trace(commands: Commands) -> None:
         "--blocks",
         metavar="N",
         type=positive,
-        help="of each worker's cache (default: together half of the trace's different blocks)",
+        help="of each worker's cache (default: together half of the trace's different blocks, and "
+        f"at most {_MOST_BLOCKS})",
     )
     parser.add_argument(
         "--encoder-cache",
@@ -154,7 +156,7 @@ def _report(
         refused = ", ".join(f"{reason} {each.count}" for reason, each in reading.refused.items())
         print(f"mmroute: no line has an exact answer ({refused or 'no line'})", file=sys.stderr)
         return {}
-    share = reading.curve.different // (2 * arguments.workers)
+    share = min(_MOST_BLOCKS, reading.curve.different // (2 * arguments.workers))
     fleet = FleetSize(
         workers=arguments.workers,
         blocks=arguments.blocks or max(reading.largest, share),
