@@ -66,7 +66,7 @@ def identities_of(
             found.append(None)  # the commonest item, at the least cost
             continue
         if modality not in overrides:
-            overrides[modality] = request.overrides_of(modality)
+            overrides[modality] = _overrides(request, modality, model.media[modality].identity)
         identity = model.engine.identify(
             item,
             overrides=overrides[modality],
@@ -81,6 +81,14 @@ def identities_of(
                 _check_same_size(identity, first_of.setdefault(identity.value, item), item)
         found.append(identity)
     return tuple(found)
+
+
+def _overrides(request: Request, modality: Modality, form: IdentityForm) -> Overrides:
+    """What an identity covers of a request; that of a vision chunk covers all modalities."""
+    own = request.overrides_of(modality)
+    if form is IdentityForm.VISION_CHUNK:
+        return own._replace(media_io=request.media_io_kwargs)
+    return own
 
 
 def _by_mm_hashes(

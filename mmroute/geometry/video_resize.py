@@ -36,6 +36,7 @@ class VideoResize(SampledVideos):
         merge_size: patches along one side of a token.
         min_pixels: smallest area of a frame after the resize, in pixels.
         max_pixels: largest area.
+        reaches_images: whether flat pixel limits of a request mix those of videos into images.
     """
 
     video_token_id: int
@@ -43,6 +44,7 @@ class VideoResize(SampledVideos):
     merge_size: int
     min_pixels: int
     max_pixels: int
+    reaches_images: bool = False
 
     def max_embeds(self, plan: CachePlan) -> int:
         """The engine plans with frames of the size of the largest image."""
@@ -50,6 +52,9 @@ class VideoResize(SampledVideos):
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Limits of the area, and which frames are decoded."""
+        if self.reaches_images and "max_pixels" in overrides.processor:
+            wanted = "inside images_kwargs or videos_kwargs, where the request has videos"
+            raise refused("max_pixels", overrides.processor["max_pixels"], wanted)
         given = read_scoped_kwargs(
             overrides.processor,
             "videos_kwargs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,11 @@ def test_frames_that_are_not_taken_again_must_be_a_number() -> None:
     )  # fmt: skip
     kwargs = Overrides({"num_frames": 0.5}, {})
     assert _refused(geometry.with_overrides, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+    flat, inside = Overrides({"max_pixels": 50176}, {}), {"videos_kwargs": {"max_pixels": 50176}}
+    omni = replace(geometry, reaches_images=True)
+    assert geometry.with_overrides(flat) == geometry.with_overrides(Overrides(inside, {}))
+    assert omni.with_overrides(Overrides(inside, {})).max_pixels == 50176
+    assert _refused(omni.with_overrides, flat) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
 
 
 def _refused(call: Any, *arguments: Any) -> Reason:

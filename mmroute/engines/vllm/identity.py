@@ -96,7 +96,8 @@ def item_identity(
     if kwargs:
         factors["mm_processor_kwargs"] = _value(kwargs)
     if overrides.media_io:
-        factors["media_io_kwargs"] = _value({modality.value: overrides.media_io})
+        media_io = overrides.media_io
+        factors["media_io_kwargs"] = _value(media_io if in_chunk else {modality.value: media_io})
     hasher = HASHERS[algorithm]()
     for name in sorted(factors):
         hasher.update(_framed(name.encode()))
