@@ -38,16 +38,23 @@ class RunningEngine:
         version: as it says itself; empty if it says none.
         evidence: how it is known what this version does.
         profile: by which its answers are given; None if the version is unknown.
+        mmroute: the version of mmroute that answers in the engine's place; empty if none does.
     """
 
     engine: str
     version: str
     evidence: Evidence
     profile: EngineProfile | None
+    mmroute: str = ""
 
     def __str__(self) -> str:
         """One line: the version, and how it is known."""
         version = quoted(self.version[:_MOST_SHOWN])[1:-1] or "of no stated version"
+        if self.mmroute:
+            return (
+                f"mmroute {quoted(self.mmroute[:_MOST_SHOWN])[1:-1]} in the place of {self.engine} "
+                f"{version}: the answers are mmroute's own, and prove nothing of the engine"
+            )
         line = f"{self.engine} {version}: {self.evidence}"
         match self.evidence:
             case Evidence.PROVED:

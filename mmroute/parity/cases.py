@@ -38,8 +38,8 @@ class Outcome:
 
     Attributes:
         token_ids: the expanded prompt, shape (n,), uint32; None if the request is refused.
-        ranges: where the images stand, by position; None if the oracle does not say.
-        identities: what the images are called, by position; None if it is not known.
+        ranges: where the items stand, by position; None if the oracle does not say.
+        identities: what the items are called, by position; None if it is not known.
         refusal: the first words of the refusal; None if there are IDs.
     """
 

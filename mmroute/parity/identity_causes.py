@@ -1,4 +1,4 @@
-"""The same token IDs, and images that the engine calls by other names."""
+"""The same token IDs, and items that the engine calls by other names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.errors import InexactError
-from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.causes import Cause, Diagnosis
@@ -23,12 +22,11 @@ _OF_HUB = "models--"
 
 
 def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
-    """What the images of a chat are called, if oracles get the pictures; None if nobody can say."""
+    """What the items of a chat are called, if oracles get the pictures; None if nobody can say."""
     request = dict(case.request)
     try:
         request["messages"] = with_pictures(request["messages"], request.pop("images", None))
-        routing = answer(model, request_of(request))
-        named = [i for p, i in routing.items if p.modality is Modality.IMAGE]
+        named = answer(model, request_of(request)).identities
     except (InexactError, UndecidedError, KeyError):
         return None
     found = tuple([identity.value for identity in named if identity is not None])
@@ -53,7 +51,7 @@ def identities(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome)
     return Diagnosis(
         Cause.IDENTITIES_ONLY,
         0 if ours.token_ids is None else len(ours.token_ids),
-        f"All IDs and ranges are equal, but images have other names, and so all blocks with or "
+        f"All IDs and ranges are equal, but items have other names, and so all blocks with or "
         f"behind them other hashes. mmroute took the engine's model string to be "
         f"{model.model_id!r}. {remedy}",
         found,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from mmroute.engines.running import RunningEngine, running_engine
@@ -22,5 +23,6 @@ def ask_engine(transport: Transport) -> RunningEngine:
     for route, usual in ((_VLLM_ROUTE, "vllm"), (_SGLANG_ROUTE, "sglang")):
         body = transport.ask("GET", route).body
         if isinstance(body, dict) and isinstance(body.get("version"), str):
-            return running_engine(str(body.get("engine", usual)), body["version"])
+            running = running_engine(str(body.get("engine", usual)), body["version"])
+            return replace(running, mmroute=str(body.get("mmroute") or ""))
     return running_engine("engine", "")

@@ -1,4 +1,4 @@
-"""The engine's names for images are compared, and the setting that makes them equal is found."""
+"""The engine's names for items are compared, and the setting that makes them equal is found."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause
 from mmroute.parity.comparison import Verdict, compare, our_outcome
 from mmroute.parity.identity_causes import identities_of
+from mmroute.parity.media_cases import media_cases
 
 CASE = Case(
     "c",
@@ -57,3 +58,15 @@ def test_a_wrong_model_string_or_algorithm_is_named(
     named = finding.diagnosis.alternatives[0]
     assert (f"--model-id {path}/" in named) == bool(slash)
     assert ("--mm-hasher-algorithm sha512" in named) == (algorithm == "sha512")
+
+
+def test_videos_have_identities(small_model: Callable[[str], Path]) -> None:
+    model = resolve_model(str(small_model("small-qwen2.5-vl")))
+    other = replace(model, model_id="other")
+    video = list(media_cases(model))[1].request["messages"][0]["content"][0]
+    # This model's template ignores videos: the text has the placeholder.
+    typed = {"type": "text", "text": "<|vision_start|><|video_pad|><|vision_end|>"}
+    case = Case("v", "video", {"messages": [{"role": "user", "content": [video, typed]}]})
+    assert len(identities_of(model, case) or ()) == 1
+    (equal,), (renamed,) = (compare(model, Engine(m), [case]) for m in (model, other))
+    assert (equal.verdict, renamed.verdict) == (Verdict.EQUAL, Verdict.SILENT)

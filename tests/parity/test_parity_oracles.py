@@ -240,6 +240,14 @@ def test_server_says_who_it_is(server: ScriptedServer, suffix: str) -> None:
 
 
 @pytest.mark.process
+def test_the_answers_of_mmroute_serve_prove_nothing(server: ScriptedServer) -> None:
+    server.routes["/version"] = 200, {"version": "0.33.0", "engine": "vllm", "mmroute": "0.1.0"}
+    shown = str(HttpOracle(server.url).running)
+    assert "mmroute 0.1.0" in shown
+    assert "proved" not in shown
+
+
+@pytest.mark.process
 def test_server_tokenizes_text(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     chat = case(messages=user(text("x")), add_generation_prompt=False, cache_salt="s")
