@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import os
 import sys
 import warnings
@@ -14,7 +13,7 @@ from typing import Final, NoReturn
 from mmroute.cli.bench import add_bench
 from mmroute.cli.bundle import add_bundle
 from mmroute.cli.checks import add_doctor, add_spec
-from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine
+from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine, failed
 from mmroute.cli.docs import add_docs
 from mmroute.cli.explain import add_explain
 from mmroute.cli.models import add_families, add_resolve
@@ -36,6 +35,7 @@ class _Parser(argparse.ArgumentParser):
     Options of a command may stand anywhere among its positional arguments.
     """
 
+    as_json = False
     _among_positionals = False
 
     def parse_known_args(  # type: ignore[override]  # argparse's overloads
@@ -61,6 +61,8 @@ class _Parser(argparse.ArgumentParser):
         elif message.startswith("unrecognized") and "--input" in self._option_string_actions:
             near = "--input FILE"  # for a file in the place of the option
         suggestion = f". Did you mean {near!r}?" if near else ""
+        if self.as_json:
+            self.exit(failed(argparse.Namespace(json=True), f"{message}{suggestion}"))
         self.exit(
             EXIT_USAGE, f"{self.prog}: error: {message}{suggestion}\nSee `{self.prog} --help`.\n"
         )
@@ -71,10 +73,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if None in (sys.stdin, sys.stdout):
         print("mmroute: standard input and output must be open", file=sys.stderr)
         return EXIT_FAILURE
-    arguments, unknown = _parser().parse_known_args(argv)
-    arguments.given = sys.argv[1:] if argv is None else argv
+    given = sys.argv[1:] if argv is None else argv
+    parser = _parser()
+    _Parser.as_json = "--json" in given
+    arguments, unknown = parser.parse_known_args(given)
+    arguments.given = given
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        # The reader has gone; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except KeyboardInterrupt:
+        print("mmroute: interrupted", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", ModelIdWarning)
@@ -83,24 +100,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                 adopt_engine(arguments)
             status: int = arguments.run(arguments)
         sys.stdout.flush()
-    except MmrouteError as error:
-        if getattr(arguments, "json", False):
-            print(json.dumps({"error": {"reason": error.reason, "message": str(error)}}))
-        else:
-            print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
-        return EXIT_FAILURE
     except BrokenPipeError:
-        # The reader has gone; keep the interpreter from complaining about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILURE
-    except (OSError, UnicodeEncodeError) as error:
-        for_text = isinstance(error, UnicodeEncodeError)
-        hint = "; set PYTHONIOENCODING=utf-8 if it is stdout that cannot take it" * for_text
-        print(f"mmroute: {error}{hint}", file=sys.stderr)
-        return EXIT_FAILURE
-    except KeyboardInterrupt:
-        print("mmroute: interrupted", file=sys.stderr)
-        return _EXIT_INTERRUPTED
+        raise
+    except (MmrouteError, OSError) as error:
+        return failed(arguments, error, EXIT_FAILURE)
+    except UnicodeEncodeError as error:
+        hint = "set PYTHONIOENCODING=utf-8 if it is stdout that cannot take it"
+        return failed(arguments, f"{error}; {hint}", EXIT_FAILURE)
+    except ModuleNotFoundError as error:
+        if "pip install 'mmroute[" not in str(error):  # an extra that is not installed
+            raise
+        return failed(arguments, error, EXIT_FAILURE)
     return status
 
 

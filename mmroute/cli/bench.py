@@ -26,10 +26,10 @@ from mmroute.bench.startup import Startup, measure_startup
 from mmroute.bench.throughput import Throughput, cores, measure_throughput
 from mmroute.cli.common import (
     EXIT_FAILURE,
-    EXIT_USAGE,
     Commands,
     add_command,
     encoder_argument,
+    failed,
     load_normalizer,
     model_arguments,
 )
@@ -118,8 +118,7 @@ def add_bench(commands: Commands) -> None:
 def _bench(arguments: argparse.Namespace) -> int:
     wrong = _wrong_usage(arguments)
     if wrong:
-        print(f"mmroute: {wrong}", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, wrong)
     if arguments.compare is not None:
         return _compare(arguments)
     if arguments.plot is not None:
@@ -141,8 +140,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     try:
         builds = (Build.of(arguments.compare[0]), Build.of(arguments.compare[1]))
     except ValueError as error:
-        print(f"mmroute: --compare: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, f"--compare: {error}")
     if arguments.input is not None:
         reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
         mixes = [read_mix(arguments.input, reference)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command, port
+from mmroute.cli.common import EXIT_FAILURE, Commands, add_command, failed, port
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
@@ -134,15 +134,13 @@ def _fetch(arguments: argparse.Namespace) -> int:
 
     out: Path = arguments.out
     if out.exists():
-        print(f"mmroute: --out {out} is there already; give a new directory", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, f"--out {out} is there already; give a new directory")
     progress = _Progress()
     with _sigterm_interrupts():
         try:
             bundle = fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress)
         except ValueError as error:
-            print(f"mmroute: {error}", file=sys.stderr)
-            return EXIT_USAGE
+            return failed(arguments, error)
         finally:
             progress.end()
         with bundle:

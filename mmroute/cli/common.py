@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shutil
 import sys
 import textwrap
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.fast_paths import EncoderChoice
 from mmroute.normalizer import Normalizer
 
@@ -28,6 +29,7 @@ __all__ = [
     "encoder_argument",
     "engine_arguments",
     "engine_settings",
+    "failed",
     "load_normalizer",
     "model_arguments",
     "port",
@@ -164,6 +166,26 @@ def ask_running(url: str, api_key: str | None, backend: str, engine_args: str) -
     if backend == DEFAULT_BACKEND and running.engine == DEFAULT_BACKEND:
         backend = running.backend or DEFAULT_BACKEND
     return backend, joined(told, engine_args)
+
+
+def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAGE) -> int:
+    """Say what went wrong: on stderr, or with ``--json`` as an object on stdout.
+
+    Args:
+        arguments: of the command.
+        error: or what is wrong with the arguments, as a text.
+        status: the exit status that is given back.
+    """
+    reason = error.reason if isinstance(error, MmrouteError) else "usage"
+    if isinstance(error, OSError):
+        reason = "os_error"
+    if getattr(arguments, "json", False):
+        print(json.dumps({"error": {"reason": reason, "message": str(error)}}))
+    elif isinstance(error, MmrouteError):
+        print(f"mmroute: {reason}: {error}", file=sys.stderr)
+    else:
+        print(f"mmroute: {error}", file=sys.stderr)
+    return status
 
 
 def engine_settings(arguments: argparse.Namespace) -> EngineSettings:

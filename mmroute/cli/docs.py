@@ -10,7 +10,7 @@ import sys
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from mmroute.cli.common import EXIT_USAGE, Commands, add_command, print_table
+from mmroute.cli.common import Commands, add_command, failed, print_table
 from mmroute.errors import did_you_mean
 
 __all__ = ["add_docs"]
@@ -41,11 +41,9 @@ def _docs(arguments: argparse.Namespace) -> int:
     page = pages.get(arguments.topic.removesuffix(".md"))
     if page is None:
         near = did_you_mean(arguments.topic, pages)
-        print(
-            f"mmroute: no page is named {arguments.topic!r}{near}; `mmroute docs` lists them",
-            file=sys.stderr,
+        return failed(
+            arguments, f"no page is named {arguments.topic!r}{near}; `mmroute docs` lists them"
         )
-        return EXIT_USAGE
     text = page.read_text(encoding="utf-8")
     if arguments.json:
         print(json.dumps({"topic": arguments.topic, "text": text}))

@@ -15,11 +15,11 @@ from typing import IO, Final
 from mmroute.cli.common import (
     DEFAULT_BACKEND,
     EXIT_FAILURE,
-    EXIT_USAGE,
     Commands,
     add_command,
     encoder_argument,
     engine_settings,
+    failed,
     load_normalizer,
     model_arguments,
     positive,
@@ -135,21 +135,19 @@ def add_tokens(commands: Commands) -> None:
 def _tokens(arguments: argparse.Namespace) -> int:
     if arguments.text is None:
         if arguments.add_special_tokens:
-            print(
-                "mmroute: --add-special-tokens is for --text; a request has a field for it, "
+            return failed(
+                arguments,
+                "--add-special-tokens is for --text; a request has a field for it, "
                 '"add_special_tokens"',
-                file=sys.stderr,
             )
-            return EXIT_USAGE
         return _answer_requests(arguments, engine_settings(arguments), tokens_answer)
     wrong = [option for option, value in _OF_REQUESTS.items() if _given(arguments, option) != value]
     if wrong:
-        print(
-            f"mmroute: --text stands for --input, and is shown on stdout; {', '.join(wrong)} "
-            "would have no meaning",
-            file=sys.stderr,
+        return failed(
+            arguments,
+            f"--text stands for --input, and is shown on stdout; {', '.join(wrong)} would have no "
+            "meaning",
         )
-        return EXIT_USAGE
     tokenizer = load_tokenizer(arguments.model, revision=arguments.revision)
     try:
         print_strip(
@@ -241,8 +239,7 @@ def _blocks(arguments: argparse.Namespace) -> int:
     try:
         none_hash(algorithm, seed)
     except ValueError as error:
-        print(f"mmroute: {error} (--hash-seed)", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, f"{error} (--hash-seed)")
     form = BlockForm(algorithm, arguments.block_size, seed, HashForm(arguments.hashes))
     answer = functools.partial(blocks_answer, form=form)
     return _answer_requests(arguments, settings, answer)
@@ -252,21 +249,18 @@ def _answer_requests(
     arguments: argparse.Namespace, settings: EngineSettings, answer: Answer
 ) -> int:
     if _same_file(arguments.input, arguments.output):
-        print("mmroute: --input and --output are the same file", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, "--input and --output are the same file")
     try:
         links = _links(arguments)
     except ValueError as error:
-        print(f"mmroute: {error} (--image-host, --image-network)", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, f"{error} (--image-host, --image-network)")
     with contextlib.ExitStack() as files:
         try:
             requests = _requests(files, arguments.input)
             fleet = _fleet(arguments, settings, links)
             answers = _answers(files, arguments.output)
         except OSError as error:
-            print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
-            return EXIT_USAGE
+            return failed(arguments, f"cannot open a file: {error}")
         if len(fleet) > 1:
             answer_of = functools.partial(answer_line_for_each, fleet=fleet, answer=answer)
         else:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from mmroute.cli.common import (
     DEFAULT_BACKEND,
     EXIT_FAILURE,
-    EXIT_USAGE,
     Commands,
     add_command,
     ask_running,
     encoder_argument,
+    failed,
     port,
 )
 from mmroute.cli.serve_config import configured
@@ -267,8 +267,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             return 0
         failure = serve(sources, settings, listen, fast_paths)
     except (ValueError, _UsageError) as error:
-        print(f"mmroute: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, error)
     except ModuleNotFoundError as error:  # the one that is imported only where it is asked for
         print(
             f"mmroute: {error.name} is not installed; --otlp-traces-endpoint needs "

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, Commands, add_command
+from mmroute.cli.common import EXIT_FAILURE, Commands, add_command, failed
 from mmroute.cli.strip import print_notes
 from mmroute.tokenizers.loading import load_tokenizer
 
@@ -76,16 +76,14 @@ def _source_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _encode(arguments: argparse.Namespace) -> int:
     if (arguments.text is None) == (arguments.input is None):
-        print("mmroute: give either TEXT or --input FILE", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, "give either TEXT or --input FILE")
     try:
         text = arguments.text if arguments.input is None else _text_of(arguments.input)
     except UnicodeDecodeError as error:
         print(f"mmroute: {arguments.input} is not UTF-8: {error}", file=sys.stderr)
         return EXIT_FAILURE
     except OSError as error:
-        print(f"mmroute: cannot open a file: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, f"cannot open a file: {error}")
     tokenizer = load_tokenizer(arguments.source, revision=arguments.revision)
     try:
         ids = tokenizer.encode(text, add_special_tokens=arguments.add_special_tokens).tolist()
@@ -110,8 +108,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     try:
         ids = _ids_of(arguments.ids)
     except ValueError as error:
-        print(f"mmroute: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, error)
     tokenizer = load_tokenizer(arguments.source, revision=arguments.revision)
     try:
         text = tokenizer.decode(ids, skip_special_tokens=arguments.skip_special_tokens)

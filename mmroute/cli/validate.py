@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import EXIT_USAGE, Commands, add_command, load_normalizer, model_arguments
+from mmroute.cli.common import Commands, add_command, failed, load_normalizer, model_arguments
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
@@ -89,16 +89,14 @@ def add_validate(commands: Commands) -> None:
 def _validate(arguments: argparse.Namespace) -> int:
     wrong = _wrong_usage(arguments)
     if wrong:
-        print(f"mmroute: {wrong}", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, wrong)
     try:
         if arguments.events is not None:
             report = events_report(arguments, _own_cases)
             return _told(arguments, report)
         return _compared(arguments)
     except MmrouteError as error:  # exit status 1 is a mismatch, and none was seen
-        print(f"mmroute: {error.reason}: {error}", file=sys.stderr)
-        return _EXIT_UNDECIDED
+        return failed(arguments, error, _EXIT_UNDECIDED)
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str:

@@ -56,6 +56,10 @@ def add_events(parser: argparse.ArgumentParser) -> None:
 def wrong_events(arguments: argparse.Namespace) -> str:
     """What is wrong with the options; empty if nothing is."""
     against, is_file = arguments.against, Path(arguments.events).is_file()
+    if not is_file and "://" not in arguments.events:
+        return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
+    if arguments.record is not None and against is None and not is_file:
+        return "--record keeps the requests that are sent: give the server with --against URL"
     if is_file and (against or arguments.cases or arguments.random or arguments.record):
         return "a recording brings its own requests: leave out --against, --cases and --record"
     if against is not None and not against.startswith(_SERVERS):

@@ -59,6 +59,23 @@ def test_a_script_can_ask_to_fail_on_lines_without_an_exact_answer() -> None:
     assert (failed.status, len(answers(failed.stdout))) == (3, 2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["tokens", EMBEDDED_MODEL, "--input", "/nowhere/x.jsonl"], 2, "/nowhere/x.jsonl"),
+        (["tokens", EMBEDDED_MODEL, "--imput", "x"], 2, "Did you mean '--input'?"),
+        (["validate", EMBEDDED_MODEL], 2, "--against ORACLE"),
+        (["validate", EMBEDDED_MODEL, "--against", "http://127.0.0.1:1"], 3, "cannot be reached"),
+    ],
+)
+def test_wrong_usage_is_json_where_json_is_asked_for(
+    arguments: list[str], status: int, words: str
+) -> None:
+    failed = run(*arguments, "--json")
+    assert failed.status == status
+    assert words in json.loads(failed.stdout)["error"]["message"]
+
+
 def test_an_error_is_json_where_json_is_asked_for(tmp_path: Path) -> None:
     failed = run("resolve", str(tmp_path), "--json")
     assert (failed.status, failed.stderr) == (1, "")

@@ -18,6 +18,7 @@ from paths import VECTORS
 from scripted_server import ScriptedServer
 
 from mmroute import EngineSettings, Normalizer
+from mmroute.errors import EventsError
 from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import decode_events
 from mmroute.model.resolve import resolve_model
@@ -210,12 +211,24 @@ def test_a_wrong_model_string_is_proposed_as_a_whole(tmp_path: Path, model: str)
         ([], "--against ORACLE, or --events"),
         (["--events", "tcp://a:1", "--random", "3"], "sent to a server"),
         (["--events", "tcp://a:1", "--against", "vllm"], "URL of the server"),
+        (["--events", "tcp://a:1", "--record", "x.jsonl"], "--against URL"),
+        (["--events", "nowhere.jsonl"], "there is no such file"),
     ],
 )
 def test_usage(arguments: list[str], words: str, model: str) -> None:
     result = run("validate", model, *arguments)
     assert result.status == 2
     assert words in result.stderr
+
+
+def test_an_extra_key_of_another_form_is_malformed(small_model: Callable[[str], Path]) -> None:
+    model = resolve_model(str(small_model(MODEL)))
+    event = {"type": "BlockStored", "block_hashes": [1], "parent_block_hash": None,
+             "token_ids": [3] * 16, "block_size": 16, "lora_id": None, "lora_name": None,
+             "medium": "GPU", "extra_keys": [[["mm", "7522ad", 0]]]}  # fmt: skip
+    batch = decode_events(msgspec.msgpack.encode([0.0, [event]]))
+    with pytest.raises(EventsError, match="identity of an item and its offset, found"):
+        list(compare_watched(model, [batch]))
 
 
 def test_a_recording_that_cannot_be_read_is_named(tmp_path: Path, model: str) -> None:
@@ -225,7 +238,7 @@ def test_a_recording_that_cannot_be_read_is_named(tmp_path: Path, model: str) ->
     assert result.status == 3
     assert "line 1" in result.stderr
     missing = run("validate", model, "--events", str(tmp_path / "none"))
-    assert missing.status == 3
+    assert missing.status == 2
     assert "no such file" in missing.stderr
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mmroute.errors import EventsError, Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing import EventKeys
 from mmroute.kv_events import BlockStored, EventBatch
@@ -113,6 +114,22 @@ class Chains:
 
 
 def _key(keys: tuple[object, ...] | None) -> EventKeys:
-    if not keys:
-        return None
-    return tuple((k[0], k[1]) if isinstance(k, list | tuple) else str(k) for k in keys)
+    """The extra keys of a block.
+
+    Raises:
+        EventsError: `malformed_events`.
+    """
+    found: list[str | tuple[str, int]] = []
+    for key in keys or ():
+        match key:
+            case str():
+                found.append(key)
+            case [str() as identity, int() as offset]:
+                found.append((identity, offset))
+            case _:
+                raise EventsError(
+                    Reason.MALFORMED_EVENTS,
+                    "an extra key of a block must be a text, or the identity of an item and its "
+                    f"offset, found {quoted(key)}",
+                )
+    return tuple(found) or None
