@@ -141,6 +141,8 @@ def _report(
     arguments: argparse.Namespace, normalizer: Normalizer | None, stack: contextlib.ExitStack
 ) -> dict[str, Any]:
     path, block_size = arguments.requests, arguments.block_size
+    if normalizer is None and _has_only_requests(path):
+        raise ValueError("give --model: only Mooncake lines need none")
     directory = arguments.checkpoint or stack.enter_context(tempfile.TemporaryDirectory())
     files = ChunkFiles(Path(directory), _made_of(arguments, path))
     processes = stack.enter_context(Processes(arguments.processes, normalizer))
@@ -170,6 +172,16 @@ def _report(
     return as_dict(
         analysis, lambda pair: _explain_command(arguments, pair), show_text=arguments.show_text
     )
+
+
+def _has_only_requests(path: str) -> bool:
+    """Whether a trace has lines, and none of Mooncake's."""
+    has_lines = False
+    for _, line in numbered_lines(path):
+        if b'"hash_ids"' in line:
+            return False
+        has_lines = True
+    return has_lines
 
 
 def _made_of(arguments: argparse.Namespace, path: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ __all__ = ["Suspect", "Suspects"]
 
 _MOST_BLOCKS: Final = 1 << 19  # of the requests that are remembered
 _MOST_PIECES: Final = 1 << 21
+_MOST_COMPARED: Final = 4  # earlier requests, for each one
+_OF_TEXT: Final = 1 << 32  # tells the keys of texts from those of pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,9 @@ class Suspect:
 class Suspects:
     """Finds pairs of requests that share text or items, and fewer blocks than they could.
 
-    The earlier one is the request that last had most of the later one's sentences, items and
-    tools. About as many blocks are lost as belong to what both have behind their first difference.
+    The earlier one has most of the later one's sentences, items and tools; of equals, the longest
+    beginning of its text. Compared are those that last had some of these. About as many blocks are
+    lost as belong to what both have behind their first difference.
 
     Args:
         block_size: tokens in a block.
@@ -46,7 +50,7 @@ class Suspects:
         self._block_size = block_size
         self._recent: OrderedDict[int, TracedRequest] = OrderedDict()
         self._num_blocks = 0
-        self._last_with: dict[int, int] = {}  # by piece, the line
+        self._last_with: dict[int, int] = {}  # by piece or beginning of a text, the line
         self._pairs = array("Q")  # of each: the first line, the second one, and the blocks
 
     def __len__(self) -> int:
@@ -56,15 +60,11 @@ class Suspects:
         """Look at a request of which so many blocks are found in the largest cache."""
         if not request.pieces:
             return
-        votes: Counter[int] = Counter()
-        for piece in request.pieces:
-            votes[self._last_with.get(piece.key, 0)] += piece.tokens
-        known = [line for line in votes if line in self._recent]
-        if known:
-            line = max(known, key=votes.__getitem__)
-            lost = self._shareable(self._recent[line], request) - found
+        earlier = self._nearest(request)
+        if earlier is not None:
+            lost = self._shareable(earlier, request) - found
             if lost > 0:
-                self._pairs.extend((line, request.line, lost))
+                self._pairs.extend((earlier.line, request.line, lost))
         self._remember(request)
 
     def drawn(self, most: int) -> list[Suspect]:
@@ -80,6 +80,24 @@ class Suspects:
             for at in drawn
             for first, second, blocks in [pairs[at].tolist()]
         ]
+
+    def _nearest(self, request: TracedRequest) -> TracedRequest | None:
+        votes: Counter[int] = Counter()
+        for piece in request.pieces:
+            line = self._last_with.get(piece.key, 0)
+            if line in self._recent:
+                votes[line] += piece.tokens
+        lines = {line for line, _ in votes.most_common(_MOST_COMPARED)}
+        # Short sentences are no pieces: a request may differ from the last one with its pieces.
+        beginnings = (self._last_with.get(_OF_TEXT | key, 0) for key in reversed(request.text))
+        lines.update(itertools.islice((line for line in beginnings if line in self._recent), 1))
+
+        def in_common(earlier: TracedRequest) -> tuple[int, int, int]:
+            keys = {piece.key for piece in earlier.pieces}
+            tokens = sum(piece.tokens for piece in request.pieces if piece.key in keys)
+            return tokens, num_same(earlier.text, request.text), earlier.line
+
+        return max((self._recent[line] for line in lines), key=in_common, default=None)
 
     def _shareable(self, earlier: TracedRequest, request: TracedRequest) -> int:
         """About how many blocks the two could share."""
@@ -99,6 +117,8 @@ class Suspects:
             self._num_blocks -= len(oldest.hashes)
         for piece in request.pieces:
             self._last_with[piece.key] = request.line
+        for key in request.text:
+            self._last_with[_OF_TEXT | key] = request.line
         if len(self._last_with) > _MOST_PIECES:
             known = self._recent
             self._last_with = {k: line for k, line in self._last_with.items() if line in known}

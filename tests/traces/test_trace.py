@@ -244,6 +244,27 @@ def test_lost_reuse_is_named_with_an_example_that_can_be_opened(model: str, tmp_
     )
 
 
+@pytest.mark.parametrize("beginning", ["It is 10:{}. ", "The time in this place is 10:{} now. "])
+def test_a_loss_is_explained_by_the_request_with_most_in_common(
+    model: str, tmp_path: Path, beginning: str
+) -> None:
+    """The last request is the first one with a salt; another clock came between them."""
+
+    def line(minute: int, **more: str) -> str:
+        text = beginning.format(minute) + CLOCK.partition("now. ")[2]
+        return json.dumps({"messages": [{"role": "system", "content": text}], **more}) + "\n"
+
+    losses = []
+    for between in ("", line(2)):
+        path = tmp_path / "trace.jsonl"
+        path.write_text(line(1) + between + line(1, cache_salt="b"))
+        report = json.loads(run("trace", str(path), "--model", model, "--json").stdout)
+        (loss,) = (each for each in report["losses"] if each["cause"] == "cache_salt")
+        assert f"{path}#1" in shlex.split(loss["example"]["command"])
+        losses.append(loss["tokens"])
+    assert losses[0] == losses[1] > 80
+
+
 def test_prompts_are_not_in_a_report_unless_asked_for(model: str, tmp_path: Path) -> None:
     path, page = tmp_path / "clock.jsonl", tmp_path / "page.html"
     path.write_text(clock_lines())
@@ -335,7 +356,15 @@ def test_lines_of_mooncake_need_no_model(tmp_path: Path) -> None:
 
 def test_a_trace_without_any_answer_is_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
-    path.write_text('{"prompt": "x"}\n')
+    path.write_text('{"input_length": "many", "hash_ids": []}\n')
     finished = run("trace", str(path))
     assert (finished.status, finished.stdout) == (1, "")
     assert "invalid_request 1" in finished.stderr
+
+
+def test_a_trace_of_requests_needs_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"prompt": "x"}\n' * 5)
+    finished = run("trace", str(path))
+    assert (finished.status, finished.stdout) == (2, "")
+    assert finished.stderr == "mmroute: give --model: only Mooncake lines need none\n"
