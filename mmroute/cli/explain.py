@@ -162,9 +162,12 @@ def _as_text(found: Explanation) -> str:
     sizes = f"{found.first.num_blocks} and {found.second.num_blocks} blocks"
     lines = [f"{found.shared_blocks} blocks shared, of {sizes}"]
     if found.block is not None:
-        where = "" if found.token is None else f"; the first other token is number {found.token}"
-        lines.append(f"first other block: {found.block}{where}")
-        lines += [_strip("first ", found.first), _strip("second", found.second)]
+        if found.token is None:
+            lines.append(f"first other block: {found.block}; no token ID differs")
+        else:
+            where = f"the first other token is number {found.token}"
+            lines.append(f"first other block: {found.block}; {where}")
+            lines += [_strip("first ", found.first), _strip("second", found.second)]
         lines.append(f"cause: {found.cause}: {found.text}")
         if found.was or found.now:
             lines += [f"  was: {found.was}", f"  is : {found.now}"]

@@ -7,7 +7,7 @@ back as it was in the first one, and the part that lets the two share more block
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Side", "explain"]
 
 _CONTEXT: Final = 12  # tokens before and behind the first difference
-_OTHER_ENGINE: Final = (
-    "With one engine's settings both requests share more blocks: model string, seed, algorithm or "
-    "another setting of the two engines differs."
-)
 _MOST_CHANGES: Final = 64  # that are tried; each costs an answer
 
 AnswerOf: TypeAlias = Callable[[Request], Routing]
@@ -137,9 +133,10 @@ def explain(
     change: Change | None = None
     reached = lost_tokens = 0
     if apart and first_answer_of is not None:
-        reached = num_same(ask(first).hashes, new.hashes)
+        alike = ask(first)
+        reached = num_same(alike.hashes, new.hashes)
         if reached > shared:
-            change = Change(Cause.ENGINE_SETTING, _OTHER_ENGINE, second)
+            change = _engine_change(old, alike, second)
             lost_tokens = (reached - shared) * new.hashes.block_size
     if apart and change is None:
         change, reached, mended = _best_change(first, second, shared, old.hashes, ask)
@@ -159,6 +156,35 @@ def explain(
         second=_side(new, at, tokenizer),
         tokens=aligned(old.ids, _ranges(old), new.ids, _ranges(new), tokenizer),
     )
+
+
+def _engine_change(old: _Answer, alike: _Answer, second: Request) -> Change:
+    """What differs between the engines of two answers to one request."""
+    was, now = _hash_settings(old), _hash_settings(alike)
+    differ = [name for name in was if was[name] != now.get(name)]
+    if not differ:
+        text = f"Another setting of the two engines than {', '.join(was)} differs."
+        return Change(Cause.ENGINE_SETTING, text, second)
+    text = f"The two engines differ in {', '.join(differ)}."
+    return Change(Cause.ENGINE_SETTING, text, second, _listed(was, differ), _listed(now, differ))
+
+
+def _listed(settings: Mapping[str, str], names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {settings.get(name)}" for name in names)
+
+
+def _hash_settings(answer: _Answer) -> dict[str, str]:
+    """The engine's settings that enter the block hashes of a request."""
+    hashing = answer.routing.hashing
+    seed = "not set" if hashing.seed is None else hashing.seed
+    settings = {
+        "block size": str(answer.hashes.block_size),
+        "hash algorithm": str(answer.hashes.algorithm),
+        "PYTHONHASHSEED": seed,
+    }
+    if answer.routing.covers_model_id:
+        settings["model string"] = hashing.model_id
+    return settings
 
 
 def _best_change(

@@ -19,6 +19,7 @@ from small_models import SMALL_MODELS, write_model
 
 from mmroute import Normalizer
 from mmroute.cli import main
+from mmroute.engines.settings import EngineSettings
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.request import Lora, Request
 from mmroute.traces.changes import Cause
@@ -134,10 +135,26 @@ def test_a_planted_cause_is_named(qwen: Normalizer, second: Request, cause: Caus
     assert found.text
 
 
-def test_another_model_string_is_an_engine_setting(qwen: Normalizer, directory: Path) -> None:
-    renamed = Normalizer.from_pretrained(directory, model_id="other")
-    found = explained(qwen, FIRST, FIRST, first_answer_of=renamed.answer)
+@pytest.mark.parametrize(
+    ("engine_args", "was", "now"),
+    [
+        ("vllm serve other", "model string other", "model string org/qwen"),
+        ("vllm serve org/qwen --block-size 32", "block size 32", "block size 16"),
+        (
+            "PYTHONHASHSEED=7 vllm serve org/qwen --prefix-caching-hash-algo xxhash",
+            "hash algorithm xxhash, PYTHONHASHSEED 7",
+            "hash algorithm sha256, PYTHONHASHSEED not set",
+        ),
+    ],
+)
+def test_an_engine_setting_is_named(
+    qwen: Normalizer, directory: Path, engine_args: str, was: str, now: str
+) -> None:
+    settings = EngineSettings.from_args(engine_args)
+    other = Normalizer.from_pretrained(directory, engine_settings=settings)
+    found = explained(qwen, FIRST, FIRST, first_answer_of=other.answer)
     assert found.cause is Cause.ENGINE_SETTING
+    assert (found.was, found.now) == (was, now)
     assert found.token is None  # the IDs are the same
     assert found.shared_blocks + found.lost_blocks == found.second.num_blocks
 
@@ -248,6 +265,17 @@ def test_a_request_that_cannot_be_read_is_bad_usage(
     path.write_text(lines)
     assert main(["explain", EMBEDDED_MODEL, source.format(path), source.format(path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_no_excerpt_is_shown_where_no_token_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "requests.jsonl"
+    salted = {"prompt": LONG, "cache_salt": "b"}
+    path.write_text("".join(json.dumps(each) + "\n" for each in ({"prompt": LONG}, salted)))
+    assert main(["explain", EMBEDDED_MODEL, f"{path}#1", f"{path}#2"]) == 3
+    shown = capsys.readouterr().out
+    assert "first other block: 0; no token ID differs\ncause: cache_salt" in shown
 
 
 def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
