@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 from dataclasses import dataclass
 from unittest import mock
 
@@ -32,6 +33,9 @@ def run(*arguments: str, stdin: str = "") -> Finished:
             status = main(arguments)
         except SystemExit as bad_usage:
             status = int(bad_usage.code or 0)
+    for name in ("mmroute", "asyncio"):  # a server logs to the stream that is closed below
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
     written = []
     for stream in (out, err):
         stream.flush()
