@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mmroute.cli.common import (
-    EXIT_FAILURE,
-    EXIT_USAGE,
     Commands,
     add_command,
+    failed,
     load_normalizer,
     model_arguments,
 )
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError
+from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes
 from mmroute.request import Request
 from mmroute.request_lines import json_object, request_of
@@ -79,14 +78,13 @@ def _explain(arguments: argparse.Namespace) -> int:
         second = list(_chosen(arguments.second))[-1]
         first = _nearest(arguments.first, second, hashes, refused)
     except (OSError, ValueError) as error:
-        print(f"mmroute: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return failed(arguments, error)
     if refused:
         counted = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
         print(f"mmroute: left out of {arguments.first}: {counted}", file=sys.stderr)
     if first is None:
-        print(f"mmroute: no line of {arguments.first} has an exact answer", file=sys.stderr)
-        return EXIT_FAILURE
+        reason = Reason(next(iter(refused), Reason.INVALID_REQUEST))
+        raise InexactError(reason, f"no line of {arguments.first} has an exact answer")
     found = explain(
         first,
         second,
@@ -99,8 +97,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         try:
             arguments.html.write_text(explanation_page(found), encoding="utf-8")
         except OSError as error:
-            print(f"mmroute: {error} (--html)", file=sys.stderr)
-            return EXIT_USAGE
+            return failed(arguments, error)
     print(json.dumps(dataclasses.asdict(found)) if arguments.json else _as_text(found))
     return 0 if found.cause is None else _EXIT_APART
 

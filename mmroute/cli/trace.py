@@ -18,15 +18,16 @@ from typing import Any, Final
 from mmroute.cli.common import (
     DEFAULT_BACKEND,
     EXIT_FAILURE,
-    EXIT_USAGE,
     MODEL_HELP,
     Commands,
     add_command,
     engine_arguments,
+    failed,
     load_normalizer,
     positive,
     print_table,
 )
+from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer
 from mmroute.traces.analysis import analyse, read_trace
 from mmroute.traces.page import trace_page
@@ -114,22 +115,20 @@ def _trace(arguments: argparse.Namespace) -> int:
     normalizer = None if arguments.model is None else load_normalizer(arguments)
     if normalizer is not None:
         normalizer.stats()  # waits for its encoder, which is not a cost of the first requests
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # Ray prints what goes wrong
-        try:
+    try:
+        with contextlib.ExitStack() as stack:
+            # Ray prints what goes wrong.
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
             report = _report(arguments, normalizer, stack)
-            if report and arguments.html is not None:
-                page = trace_page(Path(arguments.requests).name, report)
-                arguments.html.write_text(page, encoding="utf-8")
-        except BrokenProcessPool:
-            hint = "" if arguments.checkpoint else "; with --checkpoint it can go on"
-            print(f"mmroute: a process was lost, maybe for want of memory{hint}", file=sys.stderr)
-            return EXIT_FAILURE
-        except (OSError, ValueError) as error:
-            print(f"mmroute: {error}", file=sys.stderr)
-            return EXIT_USAGE
-    if not report:
-        return EXIT_FAILURE
+        if arguments.html is not None:
+            page = trace_page(Path(arguments.requests).name, report)
+            arguments.html.write_text(page, encoding="utf-8")
+    except BrokenProcessPool:
+        hint = "" if arguments.checkpoint else "; with --checkpoint it can go on"
+        lost = ChildProcessError(f"a process was lost, maybe for want of memory{hint}")
+        return failed(arguments, lost, EXIT_FAILURE)
+    except (OSError, ValueError) as error:
+        return failed(arguments, error)
     if arguments.json:
         print(json.dumps(report))
     else:
@@ -156,8 +155,8 @@ def _report(
     reading = read_trace(path, chunks, _progress)
     if not reading.requests:
         refused = ", ".join(f"{reason} {each.count}" for reason, each in reading.refused.items())
-        print(f"mmroute: no line has an exact answer ({refused or 'no line'})", file=sys.stderr)
-        return {}
+        reason = Reason(next(iter(reading.refused), Reason.INVALID_REQUEST))
+        raise InexactError(reason, f"no line has an exact answer ({refused or 'no line'})")
     share = min(_MOST_BLOCKS, reading.curve.different // (2 * arguments.workers))
     fleet = FleetSize(
         workers=arguments.workers,

@@ -362,6 +362,26 @@ def test_a_trace_without_any_answer_is_a_failure(tmp_path: Path) -> None:
     assert "invalid_request 1" in finished.stderr
 
 
+def test_errors_are_json_where_it_is_asked_for(tmp_path: Path) -> None:
+    path, missing = tmp_path / "trace.jsonl", str(tmp_path / "missing.jsonl")
+    path.write_text('{"id": "a", "prompt": "x"}\n')
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"input_length": "many", "hash_ids": []}\n')
+    model = "pixtral-12b-2409"
+    for arguments, status, reason, message in (
+        (("trace", missing), 2, "os_error", "missing.jsonl"),
+        (("trace", str(path)), 2, "usage", "give --model"),
+        (("trace", str(bad)), 1, "invalid_request", "no line has an exact answer"),
+        (("explain", model, missing, str(path)), 2, "os_error", "missing.jsonl"),
+        (("explain", model, str(path), f"{path}:b"), 2, "usage", "no request with id b"),
+        (("explain", model, str(bad), str(path)), 1, "invalid_request", "has an exact answer"),
+    ):
+        finished = run(*arguments, "--json")
+        error = json.loads(finished.stdout)["error"]
+        assert (finished.status, error["reason"]) == (status, reason)
+        assert message in error["message"]
+
+
 def test_a_trace_of_requests_needs_a_model(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text('{"prompt": "x"}\n' * 5)
