@@ -39,6 +39,7 @@ class RunningEngine:
         evidence: how it is known what this version does.
         profile: by which its answers are given; None if the version is unknown.
         mmroute: the version of mmroute that answers in the engine's place; empty if none does.
+        model_string: that it was started with; empty if it was not asked, or does not tell.
     """
 
     engine: str
@@ -46,6 +47,7 @@ class RunningEngine:
     evidence: Evidence
     profile: EngineProfile | None
     mmroute: str = ""
+    model_string: str = ""
 
     def __str__(self) -> str:
         """One line: the version, and how it is known."""

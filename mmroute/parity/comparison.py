@@ -53,6 +53,7 @@ class Finding:
 
 def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
     """Each case's finding, as soon as it is known."""
+    told = "" if oracle.running is None else oracle.running.model_string
     for case in cases:
         ours = our_outcome(model, case)
         try:
@@ -67,7 +68,7 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
         elif ours.token_ids is None:
             yield Finding(case, ours, theirs, Verdict.UNNEEDED, note=ours.refusal or "")
         else:
-            diagnosis = diagnose(model, case, ours, theirs)
+            diagnosis = diagnose(model, case, ours, theirs, told)
             yield Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 
 

@@ -47,7 +47,9 @@ _CHECKS: Final[tuple[Callable[[Difference], Diagnosis | None], ...]] = (
 )
 
 
-def diagnose(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome) -> Diagnosis:
+def diagnose(
+    model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome, told: str = ""
+) -> Diagnosis:
     """The cause of a difference; `other` where none is found.
 
     Args:
@@ -55,6 +57,7 @@ def diagnose(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome) -
         case: the request.
         ours: our answer.
         theirs: the oracle's, which is another.
+        told: the engine's model string, if the oracle tells it.
     """
     if theirs.token_ids is None:
         return Diagnosis(
@@ -67,7 +70,7 @@ def diagnose(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome) -
         return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
     if np.array_equal(ours.token_ids, theirs.token_ids):
         if None in (ours.ranges, theirs.ranges) or ours.ranges == theirs.ranges:
-            return identities(model, case, ours, theirs)
+            return identities(model, case, ours, theirs, told)
         return _ranges(ours, theirs)
     difference = Difference(
         model=model,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from mmroute.request_lines import request_of
 __all__ = ["hashed_otherwise", "identities", "identities_of", "spellings_of"]
 
 _OF_HUB = "models--"
+_MODEL = "--model "
 
 
 def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
@@ -33,28 +35,40 @@ def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
     return found if len(found) == len(named) else None
 
 
-def identities(model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome) -> Diagnosis:
-    """Which setting gives the names that the engine has."""
-    found = tuple(
-        name
-        for name, other in _alternatives(model)
+def identities(
+    model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome, told: str
+) -> Diagnosis:
+    """Which setting gives the names that the engine has.
+
+    Args:
+        model: who gave our answer.
+        case: the request.
+        ours: our answer.
+        theirs: the oracle's, with other identities.
+        told: the engine's model string as its server tells it; empty if it does not.
+    """
+    strings = tuple(dict.fromkeys(filter(None, (model.model_id, told, *spellings_of(model)))))
+    fitting = (
+        setting
+        for setting, other in _alternatives(model, strings)
         if identities_of(other, case) == theirs.identities
     )
-    remedy = (
-        f"They are equal with {found[0]}."
-        if found
-        else (
-            "Which string stands behind `vllm serve` there (--model-id; --engine URL asks for it), "
-            "and is there an --mm-hasher-algorithm (--engine-args)?"
+    found = next(fitting, "")
+    if found:
+        remedy = f"They are equal with {found} in --engine-args, in the place of any --model-id."
+    else:
+        remedy = (
+            f"None of the strings that were tried gives the engine's names: {', '.join(strings)}. "
+            f"The server tells {repr(told) if told else 'no string'}. Which string stands behind "
+            "`vllm serve` there, and which version is it?"
         )
-    )
     return Diagnosis(
-        Cause.IDENTITIES_ONLY,
+        Cause.MODEL_STRING if found.startswith(_MODEL) else Cause.IDENTITIES_ONLY,
         0 if ours.token_ids is None else len(ours.token_ids),
         f"All IDs and ranges are equal, but items have other names, and so all blocks with or "
         f"behind them other hashes. mmroute took the engine's model string to be "
         f"{model.model_id!r}. {remedy}",
-        found,
+        (found,) if found else (),
     )
 
 
@@ -78,13 +92,15 @@ def hashed_otherwise(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]
         yield f"--mm-hasher-algorithm {algorithm}", replace(model, engine=engine)
 
 
-def _alternatives(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
+def _alternatives(
+    model: ResolvedModel, strings: Iterable[str]
+) -> Iterator[tuple[str, ResolvedModel]]:
     """The same model under other settings that identities depend on, by the setting."""
-    for spelling in dict.fromkeys([model.model_id, *spellings_of(model)]):
-        renamed = replace(model, model_id=spelling)
+    for string in strings:
+        renamed = replace(model, model_id=string)
         before = ""
-        if spelling != model.model_id:
-            yield f"--model-id {spelling}", renamed
-            before = f"--model-id {spelling} and "
+        if string != model.model_id:
+            before = f"{_MODEL}{shlex.quote(string)}"
+            yield before, renamed
         for setting, hashed in hashed_otherwise(renamed):
-            yield before + setting, hashed
+            yield f"{before} {setting}".lstrip(), hashed

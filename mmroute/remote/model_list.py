@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 
-__all__ = ["served_models"]
+__all__ = ["ServedModel", "served_models"]
 
 _ROUTE: Final = "/v1/models"
 
 
-def served_models(transport: Transport) -> Mapping[str, str | None]:
-    """The names of its models, at least one; and for an adapter, of which other it is one.
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model or an adapter, as its server lists it.
+
+    Attributes:
+        parent: the model that it is an adapter of; None if it is none.
+        root: the engine's model string, or the adapter's path; empty if the server tells none.
+            Source: vLLM 0.33.0 ``entrypoints/openai/models/serving.py``.
+    """
+
+    parent: str | None
+    root: str
+
+
+def served_models(transport: Transport) -> Mapping[str, ServedModel]:
+    """Its models and adapters by their names, at least one.
 
     Raises:
         InexactError: `remote_unavailable`: it does not say.
@@ -28,7 +43,7 @@ def served_models(transport: Transport) -> Mapping[str, str | None]:
     body = reply.body
     cards = body.get("data") if isinstance(body, dict) else None
     names = {
-        str(card.get("id")): card.get("parent") or None
+        str(card.get("id")): ServedModel(card.get("parent") or None, str(card.get("root") or ""))
         for card in (cards if isinstance(cards, list) else ())
         if isinstance(card, dict)
     }

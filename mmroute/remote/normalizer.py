@@ -156,11 +156,11 @@ class RemoteNormalizer:
                 f"{server} serves {', '.join(models)}, and not {self.model!r}"
                 f"{did_you_mean(self.model, models)}",
             )
-        if models[self.model] is not None:
+        if models[self.model].parent is not None:
             raise InexactError(
                 Reason.MODEL_NOT_FOUND,
-                f"{self.model!r} is an adapter of {models[self.model]!r}, and block hashes cover "
-                "it: ask for that model, and give `lora` with each request",
+                f"{self.model!r} is an adapter of {models[self.model].parent!r}, and block hashes "
+                "cover it: ask for that model, and give `lora` with each request",
             )
 
 

@@ -124,7 +124,7 @@ def _model_list(models: Models) -> dict[str, Any]:
             "object": "model",
             "created": models.created,
             "owned_by": "vllm",
-            "root": loras.get(name, entry.source.model),
+            "root": loras.get(name, entry.source.model_string),
             "parent": entry.source.names[0] if name in loras else None,
             "max_model_len": None if loaded is None or name in loras else loaded.max_model_len,
             "permission": [permission],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mmroute.engines.running import running_engine
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome
@@ -30,10 +31,11 @@ CASE = Case(
 class Engine:
     """An oracle that answers as mmroute would under other settings."""
 
-    name, version, running = "engine", "0", None
+    name, version = "engine", "0"
 
-    def __init__(self, model: ResolvedModel) -> None:
+    def __init__(self, model: ResolvedModel, told: str = "") -> None:
         self.model = model
+        self.running = replace(running_engine("vllm", "0.33.0"), model_string=told)
 
     def answer(self, case: Case) -> Outcome:
         return replace(our_outcome(self.model, case), identities=identities_of(self.model, case))
@@ -54,10 +56,25 @@ def test_a_wrong_model_string_or_algorithm_is_named(
         return
     assert finding.verdict is Verdict.SILENT
     assert finding.diagnosis is not None
-    assert finding.diagnosis.cause is Cause.IDENTITIES_ONLY
+    assert finding.diagnosis.cause is (Cause.MODEL_STRING if slash else Cause.IDENTITIES_ONLY)
     named = finding.diagnosis.alternatives[0]
-    assert (f"--model-id {path}/" in named) == bool(slash)
+    assert (f"--model {path}/" in named) == bool(slash)
     assert ("--mm-hasher-algorithm sha512" in named) == (algorithm == "sha512")
+
+
+@pytest.mark.parametrize("told", ["Some/Name", ""])
+def test_the_string_that_the_server_tells_is_tried(
+    told: str, small_model: Callable[[str], Path]
+) -> None:
+    model = resolve_model(str(small_model("small-qwen2.5-vl")))
+    (finding,) = compare(model, Engine(replace(model, model_id="Some/Name"), told), [CASE])
+    assert finding.diagnosis is not None
+    if told:
+        assert finding.diagnosis.cause is Cause.MODEL_STRING
+        assert finding.diagnosis.alternatives == ("--model Some/Name",)
+    else:
+        assert finding.diagnosis.cause is Cause.IDENTITIES_ONLY
+        assert "The server tells no string" in finding.diagnosis.explanation
 
 
 def test_videos_have_identities(small_model: Callable[[str], Path]) -> None:

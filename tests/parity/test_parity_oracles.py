@@ -248,6 +248,13 @@ def test_the_answers_of_mmroute_serve_prove_nothing(server: ScriptedServer) -> N
 
 
 @pytest.mark.process
+def test_server_tells_its_model_string(server: ScriptedServer) -> None:
+    cards = [{"id": "sql", "parent": "m", "root": "/sql"}, {"id": "m", "root": "Some/Name"}]
+    server.routes["/v1/models"] = 200, {"data": cards}
+    assert HttpOracle(server.url).running.model_string == "Some/Name"
+
+
+@pytest.mark.process
 def test_server_tokenizes_text(server: ScriptedServer) -> None:
     oracle = HttpOracle(server.url)
     chat = case(messages=user(text("x")), add_generation_prompt=False, cache_salt="s")

@@ -306,7 +306,8 @@ def test_what_the_engine_was_started_with(small_model: Callable[[str], Path]) ->
     )
     hashes = [key.hex() for key in expected.block_hashes("sha256_cbor", block_size=2)]
     prompt = expected.token_ids.tolist()
-    with serving([ModelSource(directory, ("base",), engine_settings=settings)]) as client:
+    source = ModelSource(directory, ("base",), "org/name", engine_settings=settings)
+    with serving([source]) as client:
         for path, body in ((CHAT, {"messages": HI}), (COMPLETION, {"prompt": prompt})):
             query = "?block_size=2&algorithm=sha256_cbor"
             found = client.post(path + query, json={"model": "adapter", **body}).json()
@@ -314,6 +315,7 @@ def test_what_the_engine_was_started_with(small_model: Callable[[str], Path]) ->
             assert (answer["model"], answer["block_hashes"]) == ("adapter", hashes)
         cards = {card["id"]: card for card in client.get("/v1/models").json()["data"]}
         assert (cards["adapter"]["parent"], cards["adapter"]["root"]) == ("base", "/adapters/one")
+        assert cards["base"]["root"] == "org/name"
         refused = client.post("/v1/chat/completions/derender", json={"generate_response": WORDS})
         assert error_of(refused) == (422, "InexactRouting", "unsupported_engine_setting")
 

@@ -26,7 +26,7 @@ from mmroute.parity.oracles.common import (
 )
 from mmroute.parity.oracles.pictures import has_media, with_pictures
 from mmroute.remote.engine_version import ask_engine
-from mmroute.remote.model_list import served_models
+from mmroute.remote.model_list import ServedModel, served_models
 
 __all__ = ["HttpOracle"]
 
@@ -90,12 +90,13 @@ class HttpOracle:
         self._renders = True
         self.name = self._transport.name
         try:
-            self.running = ask_engine(self._transport)
+            running = ask_engine(self._transport)
             models = served_models(self._transport)
         except InexactError as error:
             raise OracleError(f"{error}; {_START}") from error
-        self.version = unchecked(self.running.version or "unknown", checked)
+        self.version = unchecked(running.version or "unknown", checked)
         self.model = self._model(models, served_model)
+        self.running = replace(running, model_string=models[self.model].root)
 
     def answer(self, case: Case) -> Outcome:
         request = case.request
@@ -201,8 +202,8 @@ class HttpOracle:
     def _garbage(self, path: str, error: Exception) -> UndecidedError:
         return UndecidedError(f"{self.name}{path} answered with something else: {error!r}")
 
-    def _model(self, served: Mapping[str, str | None], wanted: str | None) -> str:
-        names = [name for name, parent in served.items() if parent is None]
+    def _model(self, served: Mapping[str, ServedModel], wanted: str | None) -> str:
+        names = [name for name, model in served.items() if model.parent is None]
         if not names:
             raise OracleError(f"{self.name} serves adapters alone: {', '.join(served)}")
         if wanted is None and len(names) > 1:
