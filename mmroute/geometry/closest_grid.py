@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from mmroute.geometry.filled_images import FramedImages
+from mmroute.geometry.known_kwargs import is_count
 from mmroute.geometry.processor_kwargs import (
     check_absent,
     check_known,
-    is_count,
     positive_count,
     read_kwargs,
     refused,

@@ -11,13 +11,8 @@ from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.filled_images import FramedImages
-from mmroute.geometry.processor_kwargs import (
-    check_unscoped,
-    is_count,
-    positive_count,
-    read_kwargs,
-    refused,
-)
+from mmroute.geometry.known_kwargs import is_count
+from mmroute.geometry.processor_kwargs import check_unscoped, positive_count, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
 from mmroute.items import ImageSize

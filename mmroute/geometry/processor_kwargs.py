@@ -8,14 +8,22 @@ business of the geometry that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeGuard
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason, quoted
+from mmroute.geometry.known_kwargs import (
+    HARMFUL,
+    HARMLESS,
+    HARMLESS_OF_VIDEOS,
+    HARMLESS_WHEN_FLAT,
+    SIZE_EDGES,
+    is_count,
+    is_switch,
+)
 from mmroute.geometry.replacement import Overrides
 
 __all__ = [
-    "COMMON_NAMES",
     "SCOPES",
     "check_absent",
     "check_ignored",
@@ -25,9 +33,6 @@ __all__ = [
     "check_true",
     "check_unread",
     "check_unscoped",
-    "is_count",
-    "is_positive",
-    "is_switch",
     "positive_count",
     "read_flat",
     "read_kwargs",
@@ -39,121 +44,6 @@ __all__ = [
 ]
 
 
-_INT64: Final = 1 << 63
-_SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
-_FILTERS: Final = range(4)  # Pillow's, but for box and hamming, which torch does not have
-
-
-def is_switch(value: object) -> bool:
-    """Whether a value is true or false."""
-    return isinstance(value, bool)
-
-
-def is_count(value: object) -> bool:
-    """Whether a value is a positive integer that the processors' own arithmetic can hold."""
-    return type(value) is int and 0 < value < _INT64
-
-
-def is_positive(value: object) -> bool:
-    """Whether a value is a positive number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _is_box(value: object) -> bool:
-    return is_count(value) or (
-        isinstance(value, Mapping)
-        and value.keys() == {"height", "width"}
-        and all(map(is_count, value.values()))
-    )
-
-
-def _is_size(value: object) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and (value.keys() == {"height", "width"} or value.keys() == _SIZE_EDGES)
-        and all(map(is_count, value.values()))
-    )
-
-
-def _is_per_channel(value: object) -> TypeGuard[list[float]]:
-    channels = 3
-    return (
-        isinstance(value, list) and len(value) == channels and all(type(v) is float for v in value)
-    )
-
-
-# Fields of transformers' image processors that were seen to leave the count alone, with the
-# values that were seen to be accepted; a processor validates them, and fails on others.
-_HARMLESS: Final[Mapping[str, Callable[[object], bool]]] = {
-    "crop_size": _is_box,
-    "data_format": lambda value: value == "channels_first",
-    "default_to_square": is_switch,
-    "device": lambda value: value == "cpu",
-    "disable_grouping": is_switch,
-    "do_center_crop": lambda value: value is False,
-    "do_convert_rgb": is_switch,
-    "do_normalize": is_switch,
-    "do_pad": is_switch,
-    "do_rescale": is_switch,
-    "do_resize": lambda value: value is True,
-    "image_mean": _is_per_channel,
-    "image_std": lambda value: _is_per_channel(value) and 0.0 not in value,
-    "resample": lambda value: type(value) is int and value in _FILTERS,
-    "rescale_factor": lambda value: type(value) is float and value > 0,
-}
-COMMON_NAMES: Final = frozenset(_HARMLESS)
-"""Names that every image processor of transformers knows, beside those of its own."""
-
-# Harmless as well, but not known to every processor, so not accepted inside images_kwargs.
-_HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
-    **_HARMLESS,
-    "fps": is_positive,
-    "patch_size": is_count,
-    "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
-    "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
-    "pad_size": _is_box,
-    # Of texts and videos, which are not in question here; but their types are checked.
-    **dict.fromkeys(
-        (
-            "add_special_tokens", "do_sample_frames", "is_split_into_words", "padding",
-            "return_metadata", "truncation",
-        ),
-        is_switch,
-    ),
-    "cap_pixels_per_frame": is_switch,
-    "frame_timestamp_format": lambda value: isinstance(value, str),
-    "initial_shift": is_switch,
-    "max_image_size": lambda value: isinstance(value, Mapping) and all(
-        map(is_count, value.values())
-    ),
-    **dict.fromkeys(
-        (
-            "image_seq_length", "max_duration", "max_frames", "max_num_frames",
-            "max_video_frame_tokens", "max_video_tokens", "min_frames", "num_frames",
-            "stack_frames", "temporal_patch_size",
-        ),
-        is_count,
-    ),
-}  # fmt: skip
-# What all video processors of transformers know; they check it where there is no video, too.
-_HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
-    **{name: accepts for name, accepts in _HARMLESS.items() if name != "disable_grouping"},
-    "do_sample_frames": is_switch,
-    "fps": is_positive,
-    "num_frames": is_count,
-    "return_metadata": is_switch,
-    "size": _is_size,
-}
-# Names that were seen to break a processor or to change what it returns; some are those of its
-# reader of audio, which is made with them.
-_HARMFUL: Final = frozenset({
-    "audio", "backend", "chunk_length", "cls", "common_kwargs", "config", "dither",
-    "feature_extractor", "feature_size", "gguf_file", "hop_length", "image_grid_pinpoints",
-    "image_processor", "images", "input_data_format", "max_length", "n_fft", "padding_value",
-    "return_tensors", "revision", "sampling_rate", "self", "size", "subfolder", "text",
-    "text_kwargs", "text_pair", "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code",
-    "video_metadata", "video_processor", "videos",
-})  # fmt: skip
 _IDS: Final = ("_token_id", "_token_index")
 _SCOPES: Final = frozenset({"audio_kwargs", "images_kwargs", "videos_kwargs"})
 SCOPES: Final = _SCOPES | {"text_kwargs"}
@@ -179,10 +69,10 @@ def read_kwargs(
     if not isinstance(scoped, Mapping):
         raise refused("images_kwargs", scoped, "an object")
     for name, value in scoped.items():
-        if name not in names and not (name in _HARMLESS and _HARMLESS[name](value)):
+        if name not in names and not (name in HARMLESS and HARMLESS[name](value)):
             raise refused(f"images_kwargs.{name}", value, "absent")
     for name, value in _mapping(kwargs, "videos_kwargs").items():
-        accepts = is_count if name in of_videos else _HARMLESS_OF_VIDEOS.get(name)
+        accepts = is_count if name in of_videos else HARMLESS_OF_VIDEOS.get(name)
         if accepts is None or not accepts(value):
             raise refused(f"videos_kwargs.{name}", value, "absent")
     for name, value in kwargs.items():
@@ -266,7 +156,7 @@ def check_size(given: Mapping[str, Any], *, edge: str | None) -> Mapping[str, in
     """
     size = given.get("size", {"height": 1, "width": 1})
     known = isinstance(size, Mapping) and (
-        size.keys() == {"height", "width"} or (edge in size and size.keys() <= _SIZE_EDGES)
+        size.keys() == {"height", "width"} or (edge in size and size.keys() <= SIZE_EDGES)
     )
     if known and all(map(is_count, size.values())):
         checked: Mapping[str, int] = size
@@ -289,7 +179,7 @@ def size_limits(given: Mapping[str, Any], lowest: int, highest: int) -> tuple[in
     if "size" not in given:
         return lowest, highest
     size = given["size"]
-    if not (isinstance(size, Mapping) and size.keys() == _SIZE_EDGES):
+    if not (isinstance(size, Mapping) and size.keys() == SIZE_EDGES):
         raise refused("size", size, 'an object of "shortest_edge" and "longest_edge"')
     if not all(map(is_count, size.values())):
         raise refused("size", size, "of positive integers")
@@ -396,14 +286,14 @@ def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
 
 
 def _check_flat(name: str, value: object) -> None:
-    if name in _HARMFUL or name.endswith("_token"):  # texts that the processor searches for
+    if name in HARMFUL or name.endswith("_token"):  # texts that the processor searches for
         raise refused(name, value, "absent for this model")
     if name.endswith(_IDS) and not (type(value) is int and value >= 0):
         # It also sets the field of this name in the configuration, whose type is checked.
         raise refused(name, value, "a token ID")
-    if name not in _HARMLESS_WHEN_FLAT:
+    if name not in HARMLESS_WHEN_FLAT:
         _check_nesting(name, value)
-    elif not _HARMLESS_WHEN_FLAT[name](value):
+    elif not HARMLESS_WHEN_FLAT[name](value):
         raise refused(name, value, "of a kind the image processor accepts")
 
 

@@ -14,15 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from mmroute.geometry.processor_kwargs import (
-    COMMON_NAMES,
-    check_known,
-    is_count,
-    is_switch,
-    positive_count,
-    read_kwargs,
-    refused,
-)
+from mmroute.geometry.known_kwargs import COMMON_NAMES, is_count, is_switch
+from mmroute.geometry.processor_kwargs import check_known, positive_count, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, repeated
 from mmroute.items import ImageSize
 

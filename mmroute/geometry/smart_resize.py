@@ -14,10 +14,10 @@ from typing import Any, Final, Self
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.filled_images import FilledImages
+from mmroute.geometry.known_kwargs import is_count
 from mmroute.geometry.processor_kwargs import (
     SCOPES,
     check_unscoped,
-    is_count,
     positive_count,
     read_kwargs,
     refused,

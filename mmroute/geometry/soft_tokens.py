@@ -14,13 +14,8 @@ from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.processor_kwargs import (
-    check_size,
-    is_count,
-    is_switch,
-    read_kwargs,
-    refused,
-)
+from mmroute.geometry.known_kwargs import is_count, is_switch
+from mmroute.geometry.processor_kwargs import check_size, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
 from mmroute.items import ImageSize
 

@@ -10,12 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from mmroute.geometry.frame_sampling import sampling_of
-from mmroute.geometry.processor_kwargs import (
-    is_positive,
-    positive_count,
-    read_scoped_kwargs,
-    refused,
-)
+from mmroute.geometry.known_kwargs import is_positive
+from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize

@@ -14,8 +14,9 @@ from ray.serve.metrics import Gauge
 from mmroute.engines.settings import EngineSettings
 from mmroute.server.admin import AddModelRequest
 from mmroute.server.app import respond
+from mmroute.server.changes import Change
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Change, Entry, Models
+from mmroute.server.models import Entry, Models
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 

@@ -14,13 +14,14 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from mmroute.errors import quoted
+from mmroute.server.changes import Change
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.exchange import Exchange, Route
 from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Change, Entry, Models, ModelStatus, NameTakenError
+from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
 
 __all__ = ["AddModelRequest", "AdminRoutes"]
 

@@ -9,22 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.errors import MmrouteError
 from mmroute.fast_paths import FastPaths
 from mmroute.net.links import ImageLinks
+from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
 from mmroute.server.loading import LoadedModel, ModelSource, load
 from mmroute.stages import Stopwatch
 
 __all__ = [
-    "Change",
     "Entry",
     "ModelStatus",
     "Models",
@@ -91,37 +91,6 @@ class Entry:
             unexpected = None if isinstance(error, MmrouteError) else error
             fields = {"names": self.source.names, "text": self.error}
             _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of the models of a server.
-
-    Attributes:
-        kind: `add`, `replace`, `remove`; or `failed`, of a model that another process loads.
-        name: that is replaced or removed; or why it failed.
-        source: of the new model, as an operator names it.
-    """
-
-    kind: str
-    name: str = ""
-    source: ModelSource | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
-        source = self.source and {
-            name: getattr(self.source, name)
-            for name in ("model", "names", "model_id", "revision", "backend")
-        }
-        return {"kind": self.kind, "name": self.name, "source": source}
-
-    @classmethod
-    def from_json(cls, given: dict[str, Any]) -> Change:
-        """What `as_json` gave."""
-        source = given["source"]
-        if source is not None:
-            source = ModelSource(**{**source, "names": tuple(source["names"])})
-        return cls(given["kind"], given["name"], source)
 
 
 class Models:

@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
 from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
-from mmroute.server.models import Change, Entry, Models, NameTakenError
+from mmroute.server.models import Entry, Models, NameTakenError
 
 __all__ = ["RETIRE", "Member", "supervise"]
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mmroute.fast_paths import FastPaths
+from mmroute.server.changes import Change
 from mmroute.server.connections import Front
 from mmroute.server.errors import ApiError
 from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.loading import ModelSource
 from mmroute.server.logs import configure
-from mmroute.server.models import Change, Models, NameTakenError
+from mmroute.server.models import Models, NameTakenError
 from mmroute.server.processes import RETIRE, Member, supervise
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings

@@ -1,0 +1,186 @@
+"""The options of ``mmroute serve``."""
+
+from __future__ import annotations
+
+import argparse
+
+from mmroute.cli.common import DEFAULT_BACKEND, encoder_argument, port
+
+__all__ = ["serve_arguments"]
+
+
+def serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add them, in the groups that ``--help`` shows."""
+    _model_options(parser)
+    _listen_options(parser)
+    _answer_options(parser)
+    _limit_options(parser)
+
+
+def _model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", metavar="MODEL", nargs="*", help="[NAME[,ALIAS...]=]MODEL")
+    parser.add_argument(
+        "--config", metavar="FILE",
+        help="options in YAML, as `max-body-bytes: 1000000`; `models` is a list there",
+    )  # fmt: skip
+    parser.add_argument(
+        "--check-config", action="store_true",
+        help="say what is wrong with the options, and load nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"
+    )
+    parser.add_argument(
+        "--backend", default=DEFAULT_BACKEND, help="engine to match (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--model-id",
+        metavar="[NAME=]ID",
+        action="append",
+        default=[],
+        help="the engine's own model string, which image hashes cover; of the model served as "
+        "NAME, or of the one MODEL (default: MODEL as given)",
+    )
+    parser.add_argument("--revision", help="hub branch, tag or commit of the one MODEL")
+    parser.add_argument(
+        "--engine-args", metavar="[NAME=]ARGS", action="append", default=[],
+        help="the command line of the engine that is matched, or a part of it, in one argument, "
+        "such as 'vllm serve ID --max-num-batched-tokens 8192'; of the model served as NAME, or of "
+        "the one MODEL",
+    )  # fmt: skip
+    parser.add_argument(
+        "--engine-config", metavar="[NAME=]FILE", action="append", default=[],
+        help="its configuration file (vllm serve --config); --engine-args win",
+    )  # fmt: skip
+    parser.add_argument(
+        "--engine", metavar="[NAME=]URL", action="append", default=[],
+        help="ask this running vLLM how it was started, and take what it tells; --engine-args win",
+    )  # fmt: skip
+    parser.add_argument("--engine-api-key", metavar="KEY", help="of the engines that are asked")
+    encoder_argument(parser)
+    parser.add_argument(
+        "--text-cache-mib", metavar="N", type=int, default=64,
+        help="memory for the beginnings of prompts, of each model; 0: none (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--hash-cache-mib", metavar="N", type=int, default=64,
+        help="the same for block hashes (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--chat-cache-mib", metavar="N", type=int, default=64,
+        help="the same for the messages of long chats (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shadow-rate", metavar="RATE", type=float, default=0.0,
+        help="has no effect; accepted for one more release",
+    )  # fmt: skip
+
+
+def _listen_options(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_argument_group("where it listens")
+    where.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
+    where.add_argument("--port", type=port, default=8000, help="(default: %(default)s)")
+    where.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
+    where.add_argument(
+        "--processes", metavar="N", type=int, default=1,
+        help="that answer, on one port or socket; the models are loaded once (default: "
+        "%(default)s)",
+    )  # fmt: skip
+    where.add_argument(
+        "--api-key", metavar="KEY", action="append", default=[],
+        help="wanted for /v1, as by vLLM; the other routes are open (repeatable)",
+    )  # fmt: skip
+    where.add_argument(
+        "--admin-key", metavar="KEY",
+        help="serve /admin/models, where models are added and removed, to who has this key "
+        "(default: there are no such routes)",
+    )  # fmt: skip
+    where.add_argument(
+        "--drain-seconds", metavar="S", type=float, default=5.0,
+        help="after SIGTERM, before listening ends (default: %(default)s)",
+    )  # fmt: skip
+    where.add_argument(
+        "--grace-seconds", metavar="S", type=float, default=30.0,
+        help="for requests that still run then (default: %(default)s)",
+    )  # fmt: skip
+
+
+def _answer_options(parser: argparse.ArgumentParser) -> None:
+    answers = parser.add_argument_group("what it answers")
+    answers.add_argument(
+        "--inexact", choices=["error", "fallback", "text-prefix"],
+        help="a request without an exact answer gets an error with the reason, or the answer of "
+        "--fallback-url, or (a chat whose images are the cause) the tokens before its first image "
+        "(default: fallback if that is given, else error)",
+    )  # fmt: skip
+    answers.add_argument(
+        "--fallback-url", metavar="URL", help="a real vLLM render: http://HOST:PORT"
+    )
+    answers.add_argument("--fallback-api-key", metavar="KEY", help="sent to it")
+    answers.add_argument(
+        "--fallback-timeout", metavar="S", type=float, default=30.0, help="(default: %(default)s)"
+    )
+    answers.add_argument(
+        "--strict", action="store_true",
+        help="refuse prompt together with messages, and tools that would need a parser; end with "
+        "exit status 1 where the fallback is an engine of other rules, or of an unknown version",
+    )  # fmt: skip
+    answers.add_argument(
+        "--trust-request-mm-kwargs", action="store_true", help="as vLLM's option of this name"
+    )
+    answers.add_argument(
+        "--enable-tokenizer-info-endpoint", action="store_true", help="serve /tokenizer_info"
+    )
+    answers.add_argument(
+        "--enable-request-id-headers", action="store_true", help="answer with X-Request-Id"
+    )
+    answers.add_argument(
+        "--hash-seed", metavar="SEED", help="the engine's PYTHONHASHSEED, for ?block_size="
+    )
+    answers.add_argument(
+        "--image-host", metavar="HOST", action="append", default=[],
+        help="follow links to images on this host (repeatable; *.example.com; *); none otherwise",
+    )  # fmt: skip
+    answers.add_argument(
+        "--image-network", metavar="NETWORK", action="append", default=[],
+        help="connect to private addresses of this network as well",
+    )  # fmt: skip
+
+
+def _limit_options(parser: argparse.ArgumentParser) -> None:
+    limits = parser.add_argument_group("limits")
+    for option, kind, default, text in (
+        ("--max-body-bytes", int, 64 << 20, "of one request"),
+        ("--max-total-body-bytes", int, 512 << 20, "of all requests at a time"),
+        ("--max-text-bytes", int, 16 << 20, "of one request, beside its data URLs"),
+        ("--max-structure", int, 1 << 20, "commas, colons and brackets of one request"),
+        ("--max-concurrency", int, 256, "requests at a time; more get a 503"),
+        ("--request-timeout", float, 30.0, "seconds for one request"),
+        ("--max-connections", int, 768, "at a time; more get a 503"),
+        ("--head-timeout", float, 10.0, "seconds from a connection to the end of a head"),
+        ("--write-timeout", float, 30.0, "seconds in which a client takes an answer"),
+        (
+            "--worker-bytes",
+            int,
+            16 << 10,
+            "larger requests (in characters; a picture is 512) are answered in a thread",
+        ),
+        ("--workers", int, 4, "such threads"),
+        ("--link-workers", int, 32, "threads that follow links; more such requests get a 503"),
+    ):
+        limits.add_argument(
+            option, metavar="N", type=kind, default=default, help=f"{text} (default: %(default)s)"
+        )
+    limits.add_argument(
+        "--access-log", choices=["all", "inexact", "none"], default="inexact",
+        help="which requests get a log line (default: %(default)s)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--otlp-traces-endpoint", metavar="URL",
+        help="send a span for each request to this OpenTelemetry collector, over HTTP "
+        "(http://HOST:4318/v1/traces; needs the extra `otel`)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info",
+        help="(default: %(default)s)",
+    )  # fmt: skip
