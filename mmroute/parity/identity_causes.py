@@ -17,7 +17,7 @@ from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.pipeline import answer
 from mmroute.request_lines import request_of
 
-__all__ = ["hashed_otherwise", "identities", "identities_of", "spellings_of"]
+__all__ = ["identities", "identities_of", "named_otherwise", "spellings_of"]
 
 _OF_HUB = "models--"
 _MODEL = "--model "
@@ -47,10 +47,10 @@ def identities(
         theirs: the oracle's, with other identities.
         told: the engine's model string as its server tells it; empty if it does not.
     """
-    strings = tuple(dict.fromkeys(filter(None, (model.model_id, told, *spellings_of(model)))))
+    strings = tuple(dict.fromkeys(filter(None, (told, *spellings_of(model)))))
     fitting = (
         setting
-        for setting, other in _alternatives(model, strings)
+        for setting, other in named_otherwise(model, strings)
         if identities_of(other, case) == theirs.identities
     )
     found = next(fitting, "")
@@ -73,10 +73,10 @@ def identities(
 
 
 def spellings_of(model: ResolvedModel) -> Iterator[str]:
-    """Model strings by which an engine may have been started with the files of a model."""
+    """Model strings by which an engine may have been started with a model's files, own first."""
     path = Path(model.name)
     bare = model.name.rstrip("/")
-    yield from (model.name, bare, f"{bare}/", path.name, f"./{path.name}")
+    yield from (model.model_id, model.name, bare, f"{bare}/", path.name, f"./{path.name}")
     if path.is_dir():
         yield from (str(path.absolute()), str(path.resolve()), f"{path.resolve()}/")
     for part in path.parts:
@@ -84,23 +84,21 @@ def spellings_of(model: ResolvedModel) -> Iterator[str]:
             yield part.removeprefix(_OF_HUB).replace("--", "/")
 
 
-def hashed_otherwise(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
-    """The model with each of vLLM's hash algorithms for images, by the setting."""
-    for algorithm in HASHERS:
-        identify = partial(model.engine.identify, algorithm=algorithm)
-        engine = replace(model.engine, identify=identify)
-        yield f"--mm-hasher-algorithm {algorithm}", replace(model, engine=engine)
-
-
-def _alternatives(
+def named_otherwise(
     model: ResolvedModel, strings: Iterable[str]
 ) -> Iterator[tuple[str, ResolvedModel]]:
-    """The same model under other settings that identities depend on, by the setting."""
+    """The model under other model strings, each with all of vLLM's hash algorithms for images.
+
+    Yields:
+        The setting by which an engine is started so, and the model.
+    """
     for string in strings:
         renamed = replace(model, model_id=string)
         before = ""
         if string != model.model_id:
             before = f"{_MODEL}{shlex.quote(string)}"
             yield before, renamed
-        for setting, hashed in hashed_otherwise(renamed):
-            yield f"{before} {setting}".lstrip(), hashed
+        for algorithm in HASHERS:
+            identify = partial(model.engine.identify, algorithm=algorithm)
+            hashed = replace(renamed, engine=replace(model.engine, identify=identify))
+            yield f"{before} --mm-hasher-algorithm {algorithm}".lstrip(), hashed

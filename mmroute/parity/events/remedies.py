@@ -21,7 +21,7 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.causes import Cause, text_of
 from mmroute.parity.events.chains import Chain
-from mmroute.parity.identity_causes import hashed_otherwise, spellings_of
+from mmroute.parity.identity_causes import named_otherwise, spellings_of
 from mmroute.parity.text_causes import templates_of
 from mmroute.pipeline import answer, geometry_of, prepare
 from mmroute.request import Request
@@ -251,10 +251,7 @@ def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
 
 
 def _identified_otherwise(model: ResolvedModel) -> Iterator[tuple[str, ResolvedModel]]:
-    for name in dict.fromkeys(spellings_of(model)):
-        if name != model.model_id:
-            yield f"--model {shlex.quote(name)}", replace(model, model_id=name)
-    yield from hashed_otherwise(model)
+    yield from named_otherwise(model, dict.fromkeys(spellings_of(model)))
     engine = replace(model.engine, lora_in_identities=not model.engine.lora_in_identities)
     yield "--enable-tower-connector-lora", replace(model, engine=engine)
     for _, profile in ERAS[1:]:
