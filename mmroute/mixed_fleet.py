@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mmroute.engines.identities import identities_of
 from mmroute.errors import InexactError
 from mmroute.hashing.reuse import HashReuse
+from mmroute.identities import identities_of
 from mmroute.items import ImageFile
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
-from mmroute.pipeline import answer, frames_of
-from mmroute.prepared import Prepared
+from mmroute.pipeline import Prepared, answer, frames_of
 from mmroute.routing import Routing
 
 __all__ = ["answer_again"]

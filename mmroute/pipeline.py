@@ -6,18 +6,17 @@ looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from mmroute.engines.identities import identities_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import AnyGeometry, TokenIds
+from mmroute.identities import identities_of
 from mmroute.items import Items, Modality, VideoSize
 from mmroute.placement import Expansion, Insertion
-from mmroute.prepared import Prepared
 from mmroute.request import Request, integers
 from mmroute.request_items import check_decoded, given_items, items_of_parts
 from mmroute.routing import Routing
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from mmroute.net.links import ImageLinks
 
 __all__ = [
+    "Prepared",
     "answer",
     "expand",
     "frames_of",
@@ -46,6 +46,24 @@ __all__ = [
 _Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 _IMAGES: Final = frozenset({Modality.IMAGE})
 _Encoded = TypeVar("_Encoded")
+
+
+class Prepared(NamedTuple):
+    """A request whose items are counted, and not yet placed.
+
+    Attributes:
+        request: with what the engine's settings put into it.
+        ids: the un-expanded prompt, shape (n,).
+        items: by modality, in the order of the request.
+        geometries: of the same modalities, under the request's overrides.
+        insertions: what takes each item's place, modality by modality.
+    """
+
+    request: Request
+    ids: TokenIds
+    items: Items
+    geometries: _Geometries
+    insertions: Sequence[Insertion]
 
 
 def answer(

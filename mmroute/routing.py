@@ -36,7 +36,7 @@ from mmroute.request import Lora, Request
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel
-    from mmroute.prepared import Prepared
+    from mmroute.pipeline import Prepared
 
 __all__ = ["PlacedItem", "Profile", "Routing"]
 

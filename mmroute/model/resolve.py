@@ -31,6 +31,7 @@ from mmroute.model.families import match_family
 from mmroute.model.media_rules import MediaRules
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.spec import FamilySpec, MediaSpec
+from mmroute.model.tokenizer import load_model_tokenizer
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
 from mmroute.model_directory import EMBEDDED_MODEL, FieldRef, ModelFiles, find_model
@@ -39,7 +40,6 @@ from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.formats.tokenizer_json import built_class
-from mmroute.tokenizers.model import load_model_tokenizer
 
 __all__ = ["resolve_files", "resolve_model", "with_same_prompts"]
 
@@ -255,13 +255,13 @@ class _Resolver:
         if not self.family.media:
             self.values.note("images", "refused", "the engine takes only text for this family")
         media: dict[Modality, MediaRules] = {}
+        plan = CachePlan(max_model_len)
         for modality, spec in self.family.media.items():
             if spec.needs is None or self.files.lookup(spec.needs)[0]:
-                images = media.get(Modality.IMAGE)
-                plan = CachePlan(max_model_len)
-                if images is not None:
-                    plan = CachePlan(max_model_len, images.max_embeds, images.max_items > 0)
-                media[modality] = self._media_rules(modality, spec, tokenizer, tokens, plan)
+                rules = self._media_rules(modality, spec, tokenizer, tokens, plan)
+                media[modality] = rules
+                if modality is Modality.IMAGE:  # the first, if there are images
+                    plan = CachePlan(max_model_len, rules.max_embeds, rules.max_items > 0)
         return media
 
     def _media_rules(

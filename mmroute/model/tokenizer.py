@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.model.spec import TokenizerSpec
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.formats.tokenizer_json import load_hf_model
-
-if TYPE_CHECKING:
-    from mmroute.model.spec import TokenizerSpec
 
 __all__ = ["load_model_tokenizer"]
 
