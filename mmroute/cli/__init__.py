@@ -29,13 +29,16 @@ __all__ = ["main"]
 _EXIT_INTERRUPTED: Final = 130  # as shells have it: 128 and the number of SIGINT
 
 
+class _UsageError(Exception):
+    """Wrong arguments of a command: its name, and what is wrong."""
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse, with a suggestion for a mistyped command or option.
 
     Options of a command may stand anywhere among its positional arguments.
     """
 
-    as_json = False
     _among_positionals = False
 
     def parse_known_args(  # type: ignore[override]  # argparse's overloads
@@ -61,11 +64,7 @@ class _Parser(argparse.ArgumentParser):
         elif message.startswith("unrecognized") and "--input" in self._option_string_actions:
             near = "--input FILE"  # for a file in the place of the option
         suggestion = f". Did you mean {near!r}?" if near else ""
-        if self.as_json:
-            self.exit(failed(argparse.Namespace(json=True), f"{message}{suggestion}"))
-        self.exit(
-            EXIT_USAGE, f"{self.prog}: error: {message}{suggestion}\nSee `{self.prog} --help`.\n"
-        )
+        raise _UsageError(self.prog, f"{message}{suggestion}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,14 +73,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("mmroute: standard input and output must be open", file=sys.stderr)
         return EXIT_FAILURE
     given = sys.argv[1:] if argv is None else argv
-    parser = _parser()
-    _Parser.as_json = "--json" in given
-    arguments, unknown = parser.parse_known_args(given)
-    arguments.given = given
-    if unknown:
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
+        arguments, unknown = _parser().parse_known_args(given)
+        arguments.given = given
+        if unknown:
+            arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         return _run(arguments)
+    except _UsageError as wrong:
+        command, message = wrong.args
+        if "--json" in given:
+            return failed(argparse.Namespace(json=True), message)
+        print(f"{command}: error: {message}\nSee `{command} --help`.", file=sys.stderr)
+        return EXIT_USAGE
     except BrokenPipeError:
         # The reader has gone; keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections import abc
 
-from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder
+from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder, own_copy
 from mmroute.geometry import TokenIds
 
 __all__ = ["Sequence"]
@@ -37,15 +36,7 @@ class Sequence:
         self._arguments = tokenizer, prompt_token_ids, skip_special_tokens
         self.clear()
 
-    def __copy__(self) -> Sequence:
-        """A sequence of its own, for another continuation of the same tokens."""
-        other = object.__new__(Sequence)
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
-        other._stream = copy.copy(self._stream)
-        other._pieces = [*self._pieces]
-        other.token_ids = [*self.token_ids]
-        return other
+    __copy__ = own_copy
 
     def clear(self) -> None:
         """Begin again behind the same prompt."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder
+from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder, own_copy
 from mmroute.geometry import TokenIds
 
 __all__ = [
@@ -133,15 +132,7 @@ class StopSequenceDecoder:
         self._hold_back = max(hidden, default=0)
         self.reset()
 
-    def __copy__(self) -> StopSequenceDecoder:
-        """A decoder of its own, for another continuation of the same output."""
-        other = object.__new__(StopSequenceDecoder)
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
-        other._stream = copy.copy(self._stream)
-        other._pieces = [*self._pieces]
-        other.token_ids = [*self.token_ids]
-        return other
+    __copy__ = own_copy
 
     @staticmethod
     def builder(tokenizer: TokenDecoder) -> StopSequenceDecoderBuilder:

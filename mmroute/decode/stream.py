@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeVar
 
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.pieces import Pieces, PieceTexts
 
-__all__ = ["DecodeStream", "FlushErrors", "TokenDecoder"]
+__all__ = ["DecodeStream", "FlushErrors", "TokenDecoder", "own_copy"]
 
 FlushErrors = Literal["replace", "drop"]
 """What becomes of held text at the end: shown as it decodes, or left out as vLLM does."""
@@ -38,6 +39,18 @@ class TokenDecoder(Protocol):
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """The text of token IDs; an ID within the vocabulary that names no token has no text."""
+
+
+_Slotted = TypeVar("_Slotted")
+
+
+def own_copy(this: _Slotted) -> _Slotted:
+    """A copy for another continuation of the same tokens: its lists and its stream are its own."""
+    other = object.__new__(type(this))
+    for name in type(this).__slots__:  # type: ignore[attr-defined]  # only classes with slots have it
+        value = getattr(this, name)
+        setattr(other, name, copy.copy(value) if isinstance(value, list | DecodeStream) else value)
+    return other
 
 
 class DecodeStream:
@@ -87,13 +100,7 @@ class DecodeStream:
         if len(prompt_token_ids):
             self._seed(prompt_token_ids)
 
-    def __copy__(self) -> DecodeStream:
-        """A stream of its own, for another continuation of the same text."""
-        other = object.__new__(DecodeStream)
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
-        other._window = [*self._window]
-        return other
+    __copy__ = own_copy
 
     def step(self, token_id: int) -> str:
         """The text that one more token completes; empty if there is none yet.

@@ -197,7 +197,7 @@ class EngineProfile:
 
     @property
     def backend(self) -> str:
-        """The name by which `mmroute.engines.find_engine` gives this version."""
+        """The name by which `mmroute.engines.known.find_engine` gives this version."""
         return f"{self.name}=={self.version}"
 
     def most(self, modality: Modality) -> int:

@@ -26,7 +26,8 @@ class Evidence(StrEnum):
     READ = "read"
     """A neighbour of the same rules was run, or functions of one; its own code was not."""
     UNKNOWN = "unknown"
-    """It is older or newer than those known, a build between two releases, or says none."""
+    """It is older or newer than those known, a build between two releases, or says none; or it is
+    mmroute that answers in the engine's place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def match_family(
 
     Args:
         files: of the model.
-        why_refused: see `mmroute.engines.EngineProfile`.
+        why_refused: see `mmroute.engines.profile.EngineProfile`.
 
     Raises:
         ModelError: `unknown_family`, or `contradictory_config`.

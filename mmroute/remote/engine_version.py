@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from mmroute.engines.running import RunningEngine, running_engine
+from mmroute.engines.running import Evidence, RunningEngine, running_engine
 from mmroute.net.transport import Transport
 
 __all__ = ["ask_engine"]
@@ -24,5 +24,7 @@ def ask_engine(transport: Transport) -> RunningEngine:
         body = transport.ask("GET", route).body
         if isinstance(body, dict) and isinstance(body.get("version"), str):
             running = running_engine(str(body.get("engine", usual)), body["version"])
-            return replace(running, mmroute=str(body.get("mmroute") or ""))
+            if body.get("mmroute"):
+                return replace(running, mmroute=str(body["mmroute"]), evidence=Evidence.UNKNOWN)
+            return running
     return running_engine("engine", "")

@@ -53,7 +53,7 @@ def main() -> None:
     from image_vectors import file_urls
     from small_models import SMALL_MODELS, fingerprint, write_model
 
-    from mmroute.engines import find_engine
+    from mmroute.engines.known import find_engine
     from mmroute.engines.running import running_engine
 
     urls, running = file_urls(), importlib.metadata.version("vllm")

@@ -17,11 +17,11 @@ from mistral_common.tokens.tokenizers.base import (
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-from mmroute.errors import ModelError, Reason, needs_extra
+from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, loads_mistral_file
 from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["MistralTokenizer", "load_mistral_file", "load_mistral_model"]
@@ -129,13 +129,8 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
     Raises:
         ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
     """
-    try:
-        with needs_extra("formats", str(path)):
-            backend = Tekkenizer.from_file(path) if tekken else SentencePieceTokenizer(path)
-    except ModelError:
-        raise
-    except Exception as error:  # mistral-common has no one exception for a bad file
-        raise ModelError(Reason.MALFORMED_FILE, f"{path} cannot be loaded: {error!r}") from error
+    with loads_mistral_file(path):
+        backend = Tekkenizer.from_file(path) if tekken else SentencePieceTokenizer(path)
     if backend.bos_id < 0:
         raise ModelError(Reason.MALFORMED_FILE, f"{path} has no token that begins a sequence.")
     tokenizer = MistralTokenizer(backend)

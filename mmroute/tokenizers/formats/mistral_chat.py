@@ -7,7 +7,8 @@ the rest, and neither pixels nor samples are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from mmroute.geometry import TokenIds
 from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.model_directory import what_stands_instead
 
-__all__ = ["MistralChatEncoder"]
+__all__ = ["MistralChatEncoder", "loads_mistral_file"]
 
 _FIRST_WITH_EFFORT: Final = 15
 _SIZE_URL: Final = "size:"
@@ -66,6 +67,24 @@ class _CountedAudioEncoder:
         return AudioEncoding(tokens=[self._begin, *self._tokens_of(audio)], audio=None)
 
 
+@contextmanager
+def loads_mistral_file(path: Path) -> Iterator[None]:
+    """Say what is wrong with a tokenizer file that mistral-common cannot load.
+
+    Raises:
+        ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
+    """
+    with needs_extra("formats", str(path)):
+        try:
+            yield
+        except ImportError:
+            raise
+        except Exception as error:  # mistral-common has no one exception for a bad file
+            instead = what_stands_instead(path.read_text(encoding="utf-8", errors="replace"))
+            why = instead or f"cannot be loaded: {error!r}"
+            raise ModelError(Reason.MALFORMED_FILE, f"{path} {why}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class MistralChatEncoder:
     """Chats to token IDs, items included."""
@@ -79,15 +98,8 @@ class MistralChatEncoder:
         Raises:
             ModelError: `malformed_file`, `unsupported_tokenizer`.
         """
-        try:
-            with needs_extra("formats", str(path)):
-                backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
-        except ModelError:
-            raise
-        except Exception as error:  # mistral-common has no one exception for a bad file
-            instead = what_stands_instead(path.read_text(encoding="utf-8", errors="replace"))
-            why = instead or f"cannot be loaded: {error!r}"
-            raise ModelError(Reason.MALFORMED_FILE, f"{path} {why}") from error
+        with loads_mistral_file(path):
+            backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
         # It decodes what it has encoded, for a text nobody reads: half of all its time.
         backend.instruct_tokenizer.decode = _no_text  # type: ignore[assignment]  # it calls it and nothing else
         return cls(backend)
