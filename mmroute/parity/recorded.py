@@ -23,7 +23,7 @@ def check_recorded(model: ResolvedModel, path: Path) -> Check:
         path: of the file.
 
     Raises:
-        OracleError: the file cannot be read.
+        MmrouteError: the file cannot be read.
     """
     oracle = VectorsOracle(path)
     cases = oracle.cases()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mmroute.parity.cases import Oracle, Outcome
+from mmroute.parity.causes import text_of
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.tokenizers import Tokenizer
 
@@ -228,10 +229,9 @@ def _strip(answer: Outcome, at: int) -> str:
 def _text(answer: Outcome, at: int, tokenizer: Tokenizer) -> str:
     if answer.token_ids is None:
         return ""
-    around = answer.token_ids[max(0, at - _AROUND) : at + _AROUND + 1].tolist()
-    try:
-        text = tokenizer.decode(around)
-    except (ValueError, KeyError, OverflowError):  # an ID that this tokenizer does not have
+    around = answer.token_ids[max(0, at - _AROUND) : at + _AROUND + 1]
+    text = text_of(tokenizer, around)
+    if text is None:
         return ""
     return repr(text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}...")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,6 +24,7 @@ from mmroute.parity.conversations import (
     takes_chats,
     user,
 )
+from mmroute.parity.json_lines import json_objects
 from mmroute.parity.media_cases import media_cases
 from mmroute.request_lines import request_of
 
@@ -149,19 +149,9 @@ def cases_from_file(path: Path) -> list[Case]:
     Raises:
         MmrouteError: `missing_file`; `malformed_file` or `invalid_request`, naming the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise MmrouteError(Reason.MISSING_FILE, f"{path} cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise MmrouteError(Reason.MALFORMED_FILE, f"{path} is not UTF-8: {error}") from error
     cases: dict[str, Case] = {}
-    # Only a line feed ends a line: strings may hold other separators.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        request = _request(line, where)
+    for number, where, request in json_objects(path):
+        _check(request, where)
         name = request.pop("id", None)
         case_id = f"line-{number}" if name is None else str(name)
         if case_id in cases:
@@ -172,19 +162,10 @@ def cases_from_file(path: Path) -> list[Case]:
     return list(cases.values())
 
 
-def _request(line: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise MmrouteError(Reason.MALFORMED_FILE, f"{where}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise MmrouteError(
-            Reason.MALFORMED_FILE, f"{where}: must be a JSON object, found {type(value).__name__}"
-        )
+def _check(value: Mapping[str, Any], where: str) -> None:
     try:
         request_of(value)
     except InexactError as inexact:
         # A field that is not covered is for the report, as what mmroute does not answer.
         if inexact.reason is Reason.INVALID_REQUEST:
             raise MmrouteError(inexact.reason, f"{where}: {inexact}") from inexact
-    return value

@@ -94,13 +94,12 @@ class SpecReport:
         return report
 
 
-def check_spec(file: Path, *, model: str | None = None, backend: str = "vllm") -> SpecReport:
+def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
     """Check a spec file that is not, or not yet, installed.
 
     Args:
         file: the TOML file.
         model: a model directory (or hub name) to resolve by it.
-        backend: the engine to match then.
     """
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -121,7 +120,7 @@ def check_spec(file: Path, *, model: str | None = None, backend: str = "vllm") -
     if problems or model is None:
         return SpecReport(str(file), tuple(problems), spec)
     try:
-        resolved = _resolve(spec, model, backend)
+        resolved = _resolve(spec, model)
     except MmrouteError as error:
         found = SpecProblem(f"model {model}", "", f"{error.reason}: {error}")
         return SpecReport(str(file), (found,), spec)
@@ -270,8 +269,7 @@ def _agree(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return _ANY in (one, other) or not {*one}.isdisjoint(other)
 
 
-def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:
-    profile = find_engine(backend)
+def _resolve(spec: FamilySpec, model: str) -> ResolvedModel:
     files = find_model(model)
     if not spec.matches(files):
         raise SpecError(f"the spec does not match: {_unmatched(spec, files)}")
@@ -283,7 +281,7 @@ def _resolve(spec: FamilySpec, model: str, backend: str) -> ResolvedModel:
     else:
         if other != spec:
             raise SpecError(f"{model} is matched by the family {other.family} too")
-    return resolve_files(files, spec, profile, model, fast_paths=REFERENCE_ONLY)
+    return resolve_files(files, spec, find_engine("vllm"), model, fast_paths=REFERENCE_ONLY)
 
 
 def _unmatched(spec: FamilySpec, files: ModelFiles) -> str:

@@ -161,20 +161,17 @@ def size_cases() -> list[Case]:
     return cases
 
 
-def propose(
-    files: ModelFiles, oracle: Oracle, cases: Sequence[Case], *, backend: str = "vllm"
-) -> Proposal:
+def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposal:
     """All known families, tried on a model.
 
     A family without images has a `problem` if the model has a vision part.
 
     Raises:
         SpecError: a known spec is malformed.
-        ModelError: there is no such backend.
     """
     expected = _answers(oracle, cases)
     decided = [case for case in cases if case.id in expected]
-    trial = _Trial(files, find_engine(backend), decided, expected)
+    trial = _Trial(files, find_engine("vllm"), decided, expected)
     candidates = []
     for _, file in spec_files():
         known = file.read_text(encoding="utf-8")

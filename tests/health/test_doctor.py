@@ -19,12 +19,12 @@ from small_models import SMALL_MODELS, Files, write_model
 from small_text_families import TEXT_FAMILIES
 
 from mmroute import Normalizer
+from mmroute.errors import MmrouteError
 from mmroute.geometry import CachePlan, Replacement, RequestContext, TokenIds
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
 from mmroute.items import ImageSize, Modality
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.parity.oracles import OracleError
 from mmroute.parity.recorded import check_recorded
 from mmroute.placement import Expansion, Insertion, Placement
 
@@ -135,7 +135,7 @@ def test_other_ids_are_found_by_vectors_and_show_in_fingerprints(
 
 
 def test_vectors_that_are_none(normalizer: Callable[[str], Normalizer], tmp_path: Path) -> None:
-    with pytest.raises(OracleError):
+    with pytest.raises(MmrouteError):
         check_model(normalizer(QWEN).model, partial(check_recorded, path=tmp_path / "none.jsonl"))
     empty = tmp_path / "empty.jsonl"
     meta = {"kind": "meta", "model": QWEN, "backend": "vllm", "backend_version": "0.33.0"}

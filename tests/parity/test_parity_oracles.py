@@ -14,7 +14,7 @@ from paths import VECTORS
 from PIL import Image
 from scripted_server import ScriptedServer
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.model.families import known_families
 from mmroute.model_directory import find_model
 from mmroute.net.remote import Remote
@@ -200,7 +200,7 @@ def test_vectors_of_this_repository_are_readable(path: Path) -> None:
 )
 def test_malformed_vectors_are_named(tmp_path: Path, lines: list[Any], where: str) -> None:
     path = vector_file(tmp_path / "v.jsonl", *lines)
-    with pytest.raises(OracleError) as caught:
+    with pytest.raises(MmrouteError) as caught:
         VectorsOracle(path)
     assert caught.value.reason is Reason.MALFORMED_FILE
     assert str(path) in str(caught.value)

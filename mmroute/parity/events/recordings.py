@@ -20,6 +20,7 @@ from mmroute.errors import EventsError, Reason, problem
 from mmroute.kv_events import decode_events
 from mmroute.parity.cases import Case
 from mmroute.parity.events.comparison import Announced
+from mmroute.parity.json_lines import json_objects
 from mmroute.parity.oracles.common import OracleError
 
 __all__ = ["read_recording", "write_recording"]
@@ -36,25 +37,20 @@ def read_recording(path: Path) -> list[Announced]:
     """The requests of a file.
 
     Raises:
-        OracleError: `missing_file`, `malformed_file`, naming the line.
+        MmrouteError: `missing_file`, `malformed_file`, naming the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OracleError(f"{path} cannot be read: {error}", Reason.MISSING_FILE) from error
     found = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for _, where, value in json_objects(path):
+        if value.get("kind") == "meta":
+            continue
         try:
-            value = json.loads(line) if line.strip() else {"kind": "meta"}
-            if isinstance(value, dict) and value.get("kind") == "meta":
-                continue
             read = _Line.model_validate(value)
             batches = tuple(map(decode_events, read.events))
         except ValidationError as error:
             wrong = "; ".join(map(problem, error.errors()))
-            raise _malformed(path, number, wrong) from error
-        except (ValueError, EventsError) as error:
-            raise _malformed(path, number, str(error)) from error
+            raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
+        except EventsError as error:
+            raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
         found.append(Announced(Case(read.id, "recorded", read.request), batches, read.refused))
     return found
 
@@ -71,7 +67,3 @@ def write_recording(path: Path, announced: Iterable[Announced]) -> None:
         line = {"id": one.case.id, "request": dict(one.case.request), "events": payloads}
         lines.append(line if one.refused is None else line | {"refused": one.refused})
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-
-
-def _malformed(path: Path, number: int, what: str) -> OracleError:
-    return OracleError(f"{path}, line {number}: {what}", Reason.MALFORMED_FILE)

@@ -26,11 +26,9 @@ def find_oracle(
     model: str,
     *,
     revision: str | None = None,
-    token: str | None = None,
     trust_remote_code: bool = False,
     served_model: str | None = None,
     api_key: str | None = None,
-    timeout: float = 30.0,
 ) -> Oracle:
     """An oracle by its name, URL or path.
 
@@ -38,11 +36,9 @@ def find_oracle(
         against: one of `ORACLES`; the URL of a server; or the path of a vector file.
         model: directory, hub name, or the embedded model.
         revision: hub branch, tag or commit.
-        token: hub access token.
         trust_remote_code: whether code that comes with the model may run.
         served_model: the name a server has for the model, if it serves several.
         api_key: for a server.
-        timeout: seconds, for a server.
 
     Raises:
         OracleError: there is no such oracle, or what it needs is missing.
@@ -51,13 +47,11 @@ def find_oracle(
     if against.startswith(_SCHEMES):
         from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
 
-        checked = _checked(find_model(model, revision=revision, token=token), "vllm")
-        return HttpOracle(
-            against, checked=checked, served_model=served_model, api_key=api_key, timeout=timeout
-        )
+        checked = _checked(find_model(model, revision=revision), "vllm")
+        return HttpOracle(against, checked=checked, served_model=served_model, api_key=api_key)
     if against in ORACLES:
-        files = find_model(model, revision=revision, token=token)
-        return _in_process(against, files, token=token, trust_remote_code=trust_remote_code)
+        files = find_model(model, revision=revision)
+        return _in_process(against, files, trust_remote_code=trust_remote_code)
     path = Path(against).expanduser()
     if path.is_file():
         from mmroute.parity.oracles.vectors import VectorsOracle
@@ -66,14 +60,12 @@ def find_oracle(
     raise _unknown(against, path)
 
 
-def _in_process(
-    name: str, files: ModelFiles, *, token: str | None, trust_remote_code: bool
-) -> Oracle:
+def _in_process(name: str, files: ModelFiles, *, trust_remote_code: bool) -> Oracle:
     checked = _checked(files, name)
     if name == "vllm":
         from mmroute.parity.oracles.vllm import VllmOracle
 
-        return VllmOracle(files, checked=checked, token=token, trust_remote_code=trust_remote_code)
+        return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
     from mmroute.parity.oracles.transformers import (
         MistralCommonOracle,
         TransformersOracle,
@@ -81,9 +73,7 @@ def _in_process(
 
     if files.has("tekken.json") and not files.has("config.json"):
         return MistralCommonOracle(files)
-    return TransformersOracle(
-        files, checked=checked, token=token, trust_remote_code=trust_remote_code
-    )
+    return TransformersOracle(files, checked=checked, trust_remote_code=trust_remote_code)
 
 
 def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:

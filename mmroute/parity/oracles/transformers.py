@@ -113,7 +113,6 @@ class TransformersOracle:
         files: ModelFiles,
         *,
         checked: Sequence[str] = (),
-        token: str | None = None,
         trust_remote_code: bool = False,
     ) -> None:
         """Load the processor. What it lacks for that leaves every request undecided.
@@ -137,7 +136,6 @@ class TransformersOracle:
             self._processor = AutoProcessor.from_pretrained(
                 str(files.root) if files.commit is None else files.name,
                 revision=files.commit,
-                token=token,
                 trust_remote_code=trust_remote_code,
             )
         except Exception as error:  # noqa: BLE001 - remote code, torch, or files may be missing

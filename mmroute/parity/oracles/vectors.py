@@ -7,8 +7,7 @@ its ``id``, ``tags`` and ``expect``.
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -18,6 +17,7 @@ from mmroute.engines.known import engine_names
 from mmroute.engines.running import running_engine
 from mmroute.errors import Reason, problem
 from mmroute.parity.cases import Case, Outcome, UndecidedError
+from mmroute.parity.json_lines import json_objects
 from mmroute.parity.oracles.common import OracleError, answered, refused
 from mmroute.request import Request
 
@@ -92,10 +92,10 @@ class VectorsOracle:
         """Read and check a file.
 
         Raises:
-            OracleError: `missing_file`; `malformed_file`, naming the line and the field.
+            MmrouteError: `missing_file`; `malformed_file`, naming the line and the field.
         """
-        lines = _lines(path)
-        where, first = next(lines, (f"{path}, line 1", {}))
+        lines = json_objects(path)
+        _, where, first = next(lines, (1, f"{path}, line 1", {}))
         meta = _validated(_Meta, first, where)
         self.name = path.name
         self.version = f"{meta.backend} {meta.backend_version}"
@@ -105,7 +105,7 @@ class VectorsOracle:
         self.model = meta.model
         self._cases: dict[str, Case] = {}
         self._answers: dict[str, Outcome] = {}
-        for where, value in lines:
+        for _, where, value in lines:
             vector = _validated(_Vector, value, where)
             if vector.id in self._cases:
                 raise _malformed(where, f"id: {vector.id!r} was there before")
@@ -126,27 +126,6 @@ class VectorsOracle:
         if known.request != case.request:
             raise UndecidedError(f"{self.name} has another request of this id")
         return self._answers[case.id]
-
-
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise OracleError(f"{path} cannot be read: {error}", Reason.MISSING_FILE) from error
-    except UnicodeDecodeError as error:
-        raise _malformed(str(path), f"not UTF-8: {error}") from error
-    # Only a line feed ends a line: strings may hold other separators.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line:
-            continue
-        where = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise _malformed(where, f"not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise _malformed(where, f"must be a JSON object, found {type(value).__name__}")
-        yield where, value
 
 
 def _validated(model: type[_Any], value: Mapping[str, Any], where: str) -> _Any:

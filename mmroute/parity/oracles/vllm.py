@@ -50,10 +50,9 @@ class VllmOracle:
         files: ModelFiles,
         *,
         checked: Sequence[str] = (),
-        token: str | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        self._engine = VllmEngine(files, token=token, trust_remote_code=trust_remote_code)
+        self._engine = VllmEngine(files, trust_remote_code=trust_remote_code)
         self.name = "vllm"
         self.running = running_engine(self.name, self._engine.version)
         self.version = unchecked(self._engine.version, checked)
@@ -80,7 +79,6 @@ class VllmEngine:
         self,
         files: ModelFiles,
         *,
-        token: str | None = None,
         trust_remote_code: bool = False,
         block_size: int = 16,
     ) -> None:
@@ -107,7 +105,6 @@ class VllmEngine:
             config = ModelConfig(
                 dtype="bfloat16",
                 seed=0,
-                hf_token=token,
                 trust_remote_code=trust_remote_code,
                 **options,
             )
