@@ -18,11 +18,17 @@ __all__ = ["Chat"]
 
 
 class Chat(Protocol):
-    """Renders conversations of one model. Immutable and safe to share."""
+    """Renders conversations of one model. Immutable and safe to share.
+
+    What is about templates is here as for an engine that uses none for this model.
+    """
+
+    __slots__ = ()
 
     @property
     def content_format(self) -> str:
         """How message contents reach the template: ``openai`` (parts) or ``string``."""
+        return "string"
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -34,16 +40,20 @@ class Chat(Protocol):
 
         None where the tokenizer encodes chats itself.
         """
+        return {}
 
     @property
     def request_fields(self) -> frozenset[str]:
         """Fields of the engine's API, beside those of a `Request`, that change its prompts."""
+        return frozenset()
 
     def with_template(self, template: ChatTemplate) -> Chat:
         """The same renderer with another template for all requests."""
+        return self
 
     def with_content_format(self, content_format: str) -> Chat:
         """The same renderer, whose templates get message contents in another form."""
+        return self
 
     def begin(self, request: Request, reuse: ChatReuse) -> Beginning | None:
         """What is known of the messages of a request; None if they are to be looked at from anew.
@@ -52,6 +62,7 @@ class Chat(Protocol):
             request: not yet checked.
             reuse: the cache of rendered chats of this model.
         """
+        return None
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str | TokenIds:
         """Render a conversation.

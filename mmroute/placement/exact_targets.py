@@ -38,7 +38,6 @@ class ExactRule:
     in_text: bool = False
 
     def build(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> ExactTargets:
-        """See `PlacementRule.build`."""
         around = (tokens["before"], tokens["after"]) if "before" in tokens else None
         features = tokens["image"] if self.in_text else None
         return ExactTargets(tokenizer, around, tokens.get("video"), features, self.words)
@@ -66,7 +65,6 @@ class ExactTargets:
     words: tuple[str, ...]
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
-        """See `Placement.expand`."""
         self._check(ids, insertions)
         if self.features is None:
             matches = match_targets(ids, insertions)

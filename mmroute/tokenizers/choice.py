@@ -73,7 +73,6 @@ class PendingEncoder:
         return encoder.encode(text, add_special_tokens=add_special_tokens)
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """See `Encoder.encode_cut`."""
         return (self._chosen or self._present()).encode_cut(text)
 
     def stats(self) -> EncoderStats:

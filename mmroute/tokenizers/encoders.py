@@ -57,7 +57,6 @@ class ReferenceEncoder:
         return np.array(encoding.ids, dtype=np.uint32)
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """See `Encoder.encode_cut`."""
         return self.encode(text, add_special_tokens=False), []
 
     def stats(self) -> EncoderStats:
@@ -91,7 +90,6 @@ class FastEncoder:
         return np.frombuffer(ids, dtype="<u4")
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """See `Encoder.encode_cut`."""
         return self.encode(text, add_special_tokens=False), []
 
     def stats(self) -> EncoderStats:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import chat_templates
 from mmroute.engines.sglang.tools import flat_tools, template_tools
@@ -24,7 +25,6 @@ from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import ChatReuse
     from mmroute.engines.settings import EngineSettings
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
@@ -66,7 +66,7 @@ def load_chat(
 
 
 @dataclass(frozen=True, slots=True)
-class SglangChat:
+class SglangChat(Chat):
     """Renders chats with the model's template, as SGLang 0.5.23 does.
 
     Attributes:
@@ -81,12 +81,10 @@ class SglangChat:
 
     @property
     def content_format(self) -> str:
-        """See `Chat.content_format`."""
         return "openai"
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """See `Chat.origins`."""
         return {
             "chat_template": self.template.origin if self.template else "none",
             "content_format": "words of the chat template",
@@ -94,27 +92,16 @@ class SglangChat:
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
-        """See `Chat.templates`."""
         return {"default": self.template} if self.template else {}
 
     @property
     def request_fields(self) -> frozenset[str]:
-        """See `Chat.request_fields`."""
         return frozenset({"reasoning_effort", "thinking"})
 
     def with_template(self, template: ChatTemplate) -> SglangChat:
-        """See `Chat.with_template`."""
         return replace(self, template=template)
 
-    def with_content_format(self, _content_format: str) -> SglangChat:
-        """See `Chat.with_content_format`: SGLang has no such option."""
-        return self
-
-    def begin(self, request: Request, reuse: ChatReuse) -> None:
-        """See `Chat.begin`: nothing is kept."""
-
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
-        """See `Chat.render`."""
         messages = list(chat.messages)
         continued = ""
         last = messages[-1]

@@ -30,7 +30,7 @@ from openai_harmony import (
 )
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.untemplated import UntemplatedChat
+from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
@@ -55,7 +55,7 @@ def _encoding() -> HarmonyEncoding:
 
 
 @dataclass(frozen=True, slots=True)
-class HarmonyChat(UntemplatedChat):
+class HarmonyChat(Chat):
     """Renders chats by Harmony, which has a vocabulary of its own and gives token IDs at once.
 
     Template, template variables, `add_generation_prompt` and `continue_final_message` have no

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.messages import to_conversation
@@ -33,7 +34,7 @@ _REFUSED_KWARGS: Final = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class HfChat:
+class HfChat(Chat):
     """Renders chats with the model's template, as vLLM 0.33.0 does.
 
     Attributes:
@@ -65,15 +66,10 @@ class HfChat:
         given = {"default": self.template, "tool_use": self.tool_template}
         return {name: template for name, template in given.items() if template is not None}
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset()
-
     def with_template(self, template: ChatTemplate) -> HfChat:
         return replace(self, template=template, tool_template=template)
 
     def with_content_format(self, content_format: str) -> HfChat:
-        """See `Chat.with_content_format`."""
         template, tool_template = (
             None if template is None else replace(template, content_format=content_format)
             for template in (self.template, self.tool_template)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, documents_of, template_kwargs
 from mmroute.engines.vllm.messages import to_conversation
@@ -20,9 +21,6 @@ from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.items import Items, Modality
 from mmroute.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat.reuse import ChatReuse
 
 __all__ = ["KimiK3Chat"]
 
@@ -33,8 +31,8 @@ _REFUSED: Final = frozenset({"max_length", "padding", "return_tensors", "tokeniz
 
 
 @dataclass(frozen=True, slots=True)
-class KimiK3Chat:
-    """Renders chats of Kimi-K3, as vLLM 0.33.0 does.
+class KimiK3Chat(Chat):
+    """Renders chats of Kimi-K3, as vLLM 0.33.0 does: whatever a template takes, it gets texts.
 
     Attributes:
         template: of the tokenizer.
@@ -45,11 +43,6 @@ class KimiK3Chat:
     template: ChatTemplate
     special_tokens: Mapping[str, str]
     placeholders: Mapping[Modality, str]
-
-    @property
-    def content_format(self) -> str:
-        """Never parts, whatever the template could take."""
-        return "string"
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -69,13 +62,6 @@ class KimiK3Chat:
 
     def with_template(self, template: ChatTemplate) -> KimiK3Chat:
         return replace(self, template=template)
-
-    def with_content_format(self, content_format: str) -> KimiK3Chat:
-        """The engine's renderer has one form only."""
-        return self
-
-    def begin(self, request: Request, reuse: ChatReuse) -> None:
-        """The engine orders tool results before the template: nothing is kept."""
 
     def render(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.untemplated import UntemplatedChat
+from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
@@ -40,7 +40,7 @@ _ENCODER_PARAMETERS: Final = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class MistralChat(UntemplatedChat):
+class MistralChat(Chat):
     """Renders chats with mistral-common, items given by their numbers alone."""
 
     encoder: MistralChatEncoder

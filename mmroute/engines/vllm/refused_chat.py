@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.untemplated import UntemplatedChat
+from mmroute.chat.renderer import Chat
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.items import Items
@@ -16,7 +16,7 @@ __all__ = ["RefusedChat"]
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedChat(UntemplatedChat):
+class RefusedChat(Chat):
     """Refuses every chat.
 
     Attributes:
