@@ -59,6 +59,8 @@ class TimedPairs(SampledVideos):
         min_frames: the fewest that it takes.
         max_frames: the most.
         num_frames: how many it takes instead, if a request says so.
+        planned_by_context: whether the engine plans its encoder cache with the frames that fill
+            the context best beside an image; otherwise with the largest volume.
     """
 
     fill: tuple[int]
@@ -77,10 +79,10 @@ class TimedPairs(SampledVideos):
     min_frames: int = 4
     max_frames: int = 768
     num_frames: int | None = None
+    planned_by_context: bool = False
 
     def max_embeds(self, plan: CachePlan) -> int:
-        """GLM-4.1V's is the frames whose features fill the context best beside an image."""
-        if self.sampler is not Sampler.OPENCV_DYNAMIC:
+        if not self.planned_by_context:
             return self.max_pixels // _PAIR // (self.patch_size * self.merge_size) ** 2
         best = most = 0
         for frames in range(1, _PLANNED_FRAMES + 1):

@@ -45,7 +45,7 @@ def glm(max_pixels: int) -> TimedPairs:
     return TimedPairs(
         fill=(1,), opening=(), before=(), after=(), closing=(), time="", time_is="whole",
         time_first=False, patch_size=14, merge_size=2, min_pixels=12544, max_pixels=max_pixels,
-        sampler=Sampler.OPENCV_DYNAMIC,
+        sampler=Sampler.OPENCV_DYNAMIC, planned_by_context=True,
     )  # fmt: skip
 
 
