@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _WARM_UP: Final = 5
-_WAYS: Final = 3  # whole, by stage, and with block hashes
+_WAYS: Final = 2  # without block hashes, and with them
 # Their numbers are none that a measured request has.
 _UNTIMED: Final = range(1_000_000_000, 1_000_000_000 + _WARM_UP)
 
@@ -77,7 +77,7 @@ class Latency:
         images: in a request; the median.
         whole: a request, without block hashes.
         without_encoding: the same requests, each less its own encode stage.
-        stages: each stage that the requests have; of other requests, slower by their watches.
+        stages: each stage that the requests have.
         no_hashes: why there are no block hashes; empty if there are.
         text_reuse: what the cache of texts did meanwhile; None without one.
         hash_reuse: the same for block hashes.
@@ -111,7 +111,7 @@ def measure_latency(
         normalizer: the one that is timed, with its caches.
         reference: the same model without fast paths; every timed answer is compared with its.
         mix: the requests.
-        repeat: how many are timed whole; as many others by stage; as many with block hashes.
+        repeat: how many are timed; as many others with block hashes.
         hashing: how block hashes are asked for.
 
     Raises:
@@ -130,12 +130,12 @@ def measure_latency(
         _hashed(normalizer.normalize(**request), hashing)
     before = normalizer.stats()
     with quiet():
-        whole, rest = _time_whole(normalizer, mix, numbers[::_WAYS], expected)
-        samples = _time_stages(normalizer, mix, numbers[1::_WAYS], expected)
-        hash_times = _time_hashes(normalizer, mix, numbers[2::_WAYS], expected, hashing)
+        whole, samples = _time_requests(normalizer, mix, numbers[::_WAYS], expected)
+        hash_times = _time_hashes(normalizer, mix, numbers[1::_WAYS], expected, hashing)
     after = normalizer.stats()
     no_hashes = next((e.no_hashes for e in expected.values() if e.no_hashes), "")
     times = {stage: [s.get(stage, 0) for s in samples] for stage in Stage}
+    rest = [each - encoding for each, encoding in zip(whole, times[Stage.ENCODE], strict=True)]
     times[Stage.HASH] = [] if no_hashes else hash_times
     text_reuse = [stats.encoder.reuse if stats.encoder else None for stats in (before, after)]
     return Latency(
@@ -211,24 +211,23 @@ def _expected(
     return expected, inexact
 
 
-def _time_whole(
+def _time_requests(
     normalizer: Normalizer, mix: Mix, numbers: Sequence[int], expected: Mapping[int, _Expected]
-) -> tuple[list[int], list[int]]:
-    """Whole requests, and what they take without encoding."""
+) -> tuple[list[int], list[dict[Stage, int]]]:
+    """What each request takes, whole and by stage."""
     watch = Stopwatch()
     timed = replace(normalizer, watch=watch)
-    whole, rest = [], []
+    whole, stages = [], []
     for number in numbers:
         # Made just now, as a server has just read it: its text is in the processor's cache.
         request = mix.request(number)
         watch.start()
         started = time.perf_counter_ns()
         routing = timed.normalize(**request)
-        spent = time.perf_counter_ns() - started
-        whole.append(spent)
-        rest.append(spent - watch.spent().get(Stage.ENCODE, 0))
+        whole.append(time.perf_counter_ns() - started)
+        stages.append(watch.spent())
         _check(number, routing, expected)
-    return whole, rest
+    return whole, stages
 
 
 def _time_hashes(
@@ -249,21 +248,6 @@ def _time_hashes(
         if hashes != expected[number].hashes:
             raise wrong_answer(number)
     return times
-
-
-def _time_stages(
-    normalizer: Normalizer, mix: Mix, numbers: Sequence[int], expected: Mapping[int, _Expected]
-) -> list[dict[Stage, int]]:
-    watch = Stopwatch()
-    timed = replace(normalizer, watch=watch)
-    samples: list[dict[Stage, int]] = []
-    for number in numbers:
-        request = mix.request(number)
-        watch.start()
-        routing = timed.normalize(**request)
-        samples.append(watch.spent())
-        _check(number, routing, expected)
-    return samples
 
 
 def _check(number: int, routing: Routing, expected: Mapping[int, _Expected]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
 from typing import Any, Final
 
 from mmroute.bench.throughput import cores
+from mmroute.health.tested_versions import UNKNOWN, version_of
 
-__all__ = ["installed_version", "machine"]
+__all__ = ["machine"]
 
 _PACKAGES: Final = (
     "mmroute", "tokenizers", "fastokens", "mistral-common", "numpy", "jinja2", "xxhash", "blake3",
@@ -20,7 +20,7 @@ _PACKAGES: Final = (
 
 def machine() -> dict[str, Any]:
     """Processor, cores, load, Python and the versions of what takes part."""
-    versions = {name: installed_version(name) for name in _PACKAGES}
+    versions = {name: version_of(name) for name in _PACKAGES}
     load = os.getloadavg() if hasattr(os, "getloadavg") else ()
     return {
         "processor": _processor(),
@@ -28,16 +28,8 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "load_average": [round(value, 2) for value in load],
         "python": platform.python_version(),
-        "versions": {name: found for name, found in versions.items() if found is not None},
+        "versions": {name: found for name, found in versions.items() if found != UNKNOWN},
     }
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a distribution; None if it is not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

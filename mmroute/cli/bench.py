@@ -86,8 +86,8 @@ def add_bench(commands: Commands) -> None:
         metavar="N",
         type=int,
         default=100,
-        help="requests of each mix that are timed whole; as many others by stage, and as many "
-        "with block hashes; at least every one of a file (default: %(default)s)",
+        help="requests of each mix that are timed; as many others with block hashes; at least "
+        "every one of a file (default: %(default)s)",
     )
     bench.add_argument(
         "--algorithm",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import shlex
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.bench.throughput import cores
 from mmroute.cli.common import (
     DEFAULT_BACKEND,
     EXIT_FAILURE,
@@ -51,7 +51,6 @@ other and evict as vLLM does.
 exit status: 0 simulated; 1 no line has an exact answer, or a process was lost; 2 bad usage
 """
 _MOST_BLOCKS: Final = 1 << 16  # by default; each takes some 200 bytes for each routing
-_CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def add_trace(commands: Commands) -> None:
@@ -88,7 +87,7 @@ def add_trace(commands: Commands) -> None:
         "--processes",
         metavar="N",
         type=positive,
-        default=_CORES,
+        default=len(cores()),
         help="that work, where the trace has more than 1,000 lines (default: one on each core)",
     )
     parser.add_argument(

@@ -9,7 +9,7 @@ from typing import Final
 from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
 
-__all__ = ["TESTED", "deciding_versions", "untested", "version_of"]
+__all__ = ["TESTED", "UNKNOWN", "deciding_versions", "untested", "version_of"]
 
 TESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "mmroute": ("0.1.0",),
@@ -21,7 +21,8 @@ TESTED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Distribution -> versions; where a family spec's ``[checked]`` has the same name, it wins."""
 
-_UNKNOWN: Final = "unknown"
+UNKNOWN: Final = "unknown"
+"""In place of a version that nobody has recorded."""
 
 
 def version_of(distribution: str) -> str:
@@ -29,7 +30,7 @@ def version_of(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return _UNKNOWN
+        return UNKNOWN
 
 
 def deciding_versions(model: ResolvedModel) -> dict[str, str]:
@@ -38,7 +39,7 @@ def deciding_versions(model: ResolvedModel) -> dict[str, str]:
     names = ["mmroute", *(("tokenizers", "jinja2") if hf_format else ("mistral-common",))]
     if Modality.IMAGE in model.media:
         names.append("pillow")
-    if hf_format and version_of("fastokens") != _UNKNOWN:
+    if hf_format and version_of("fastokens") != UNKNOWN:
         names.append("fastokens")
     return {name: version_of(name) for name in names}
 
