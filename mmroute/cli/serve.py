@@ -48,10 +48,6 @@ usage
 """
 
 
-class _UsageError(Exception):
-    """What was asked for cannot be; the message says why."""
-
-
 def add_serve(commands: Commands) -> None:
     """Add the command."""
     serve = add_command(
@@ -88,7 +84,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             print("mmroute: the options are well-formed", file=sys.stderr)
             return 0
         failure = serve(sources, settings, listen, fast_paths)
-    except (ValueError, _UsageError) as error:
+    except ValueError as error:
         return failed(arguments, error)
     except ModuleNotFoundError as error:  # the one that is imported only where it is asked for
         needed = "--otlp-traces-endpoint needs pip install 'mmroute[otel]'"
@@ -100,10 +96,10 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
     from mmroute.server.loading import ModelSource  # an extra
 
     if not arguments.models:
-        raise _UsageError("no MODEL is given")
+        raise ValueError("no MODEL is given")
     one = len(arguments.models) == 1
     if not one and (arguments.served_model_name or arguments.revision):
-        raise _UsageError(
+        raise ValueError(
             "--served-model-name and --revision are for one MODEL; serve several as NAME=MODEL"
         )
     ids = _model_ids(arguments.model_id, one=one)
@@ -137,12 +133,12 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
     if not one:
         for text in (*arguments.engine_args, *arguments.engine_config, *arguments.engine):
             if text.partition("=")[0] not in named:
-                raise _UsageError(
+                raise ValueError(
                     "--engine, --engine-args and --engine-config must be of the form NAME=… where "
                     f"there are several models, found {text}"
                 )
     if ids:
-        raise _UsageError(f"--model-id: no model is served as {', '.join(ids)}")
+        raise ValueError(f"--model-id: no model is served as {', '.join(ids)}")
     return sources
 
 
@@ -153,7 +149,7 @@ def _named(given: str) -> tuple[str, tuple[str, ...]]:
         return given, (given,)
     listed = tuple(name for name in names.split(",") if name)
     if not listed or not model:
-        raise _UsageError(f"{given} must be of the form NAME=MODEL")
+        raise ValueError(f"{given} must be of the form NAME=MODEL")
     return model, listed
 
 
@@ -174,7 +170,7 @@ def _model_ids(given: Sequence[str], *, one: bool) -> dict[str, str]:
         return {"": given[0]}
     pairs = [text.partition("=") for text in given]
     if not all(name and equals and value for name, equals, value in pairs):
-        raise _UsageError("--model-id must be of the form NAME=ID where there are several models")
+        raise ValueError("--model-id must be of the form NAME=ID where there are several models")
     return {name: value for name, _, value in pairs}
 
 
@@ -188,7 +184,7 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
     hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
     if networks and not hosts:
-        raise _UsageError("--image-network is for links, and no --image-host is allowed")
+        raise ValueError("--image-network is for links, and no --image-host is allowed")
     same: Mapping[str, Any] = {
         name: getattr(arguments, name)
         for name in (

@@ -9,16 +9,12 @@ from typing import Any, Final
 
 from mmroute.errors import did_you_mean
 
-__all__ = ["ConfigError", "configured"]
+__all__ = ["configured"]
 
 _PREFIX: Final = "MMROUTE_"
 _MODELS: Final = "models"
 _NOT_THERE: Final = frozenset({"help", "json", "config", "check_config"})
 _TRUE, _FALSE = frozenset({"1", "true", "yes"}), frozenset({"", "0", "false", "no"})
-
-
-class ConfigError(ValueError):
-    """An entry of the file, or a variable, that cannot be; the message names it."""
 
 
 def configured(
@@ -37,7 +33,7 @@ def configured(
         environment: of the process.
 
     Raises:
-        ConfigError: the file, an entry or a variable cannot be.
+        ValueError: the file, an entry or a variable cannot be.
     """
     arguments = parser.parse_args(given)
     actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
@@ -63,15 +59,15 @@ def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, 
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {error}") from None
     if not isinstance(found, dict):
-        raise ConfigError(f"{path}: must be a mapping of options")
+        raise ValueError(f"{path}: must be a mapping of options")
     values = {}
     for key, value in found.items():
         name = str(key).replace("-", "_")
         if name not in actions:
             known = [action.replace("_", "-") for action in actions]
-            raise ConfigError(f"{path}: there is no option {key}{did_you_mean(str(key), known)}")
+            raise ValueError(f"{path}: there is no option {key}{did_you_mean(str(key), known)}")
         values[name] = value
     return values
 
@@ -90,7 +86,7 @@ def _arguments(action: argparse.Action, value: object) -> list[str]:
     if action.nargs == 0:
         text = str(value).lower()
         if text not in _TRUE | _FALSE:
-            raise ConfigError(f"{option}: must be true or false, found {value}")
+            raise ValueError(f"{option}: must be true or false, found {value}")
         return [option] * (text in _TRUE)
     if action.nargs == "+":
         return [option, *_several(value)]

@@ -133,15 +133,6 @@ class EngineSettings:
         except ValueError as error:
             raise wrong(str(error)) from None
 
-    @classmethod
-    def from_config(cls, path: str | os.PathLike[str]) -> EngineSettings:
-        """The settings in a configuration file of ``vllm serve --config``.
-
-        Raises:
-            ModelError: as `from_args`.
-        """
-        return cls.from_args("", config=path)
-
     def of_prompts(self) -> EngineSettings:
         """Without what changes identities and block hashes alone."""
         plain = EngineSettings()

@@ -23,6 +23,7 @@ from mmroute.kv_events.streams import Message, Streams
 __all__ = ["Subscriber"]
 
 _TICK: Final = 0.25  # seconds between two looks at whether it was closed
+_REPLAY_TIMEOUT: Final = 5.0  # seconds after which a replay that does not go on is given up
 _SILENCE: Final = 10.0  # seconds without a message, after which the publisher is asked
 _MOST_AT_ONCE: Final = 256
 # A flood waits in these queues, and then its publisher drops messages, which are asked for again.
@@ -47,7 +48,6 @@ class Subscriber:
         topic: what the topics begin with that are wanted; empty for all.
         replay_endpoint: of the same publisher; None where it has none.
         bind: publishers connect to `endpoint`, and this binds it.
-        replay_timeout: seconds after which a replay that does not go on is given up.
 
     Raises:
         ValueError: a replay endpoint where many publishers may connect.
@@ -61,14 +61,12 @@ class Subscriber:
         topic: str = "",
         replay_endpoint: str | None = None,
         bind: bool = False,
-        replay_timeout: float = 5.0,
     ) -> None:
         if bind and replay_endpoint is not None:
             raise ValueError("replays are of one publisher, and many may connect to what is bound")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._streams = Streams(replays=replay_endpoint is not None)
         self._replay_endpoint = replay_endpoint or ""
-        self._replay_timeout = replay_timeout
         self._deadline = 0.0
         self._heard = time.monotonic()
         self._replays: zmq.Socket[bytes] | None = None
@@ -95,7 +93,7 @@ class Subscriber:
                 if socket is self._events:
                     messages += self._streams.received(frames)
                 else:
-                    self._deadline = time.monotonic() + self._replay_timeout
+                    self._deadline = time.monotonic() + _REPLAY_TIMEOUT
                     messages += self._streams.replayed(frames[1:])  # an empty frame comes first
         if self._streams.is_replaying and time.monotonic() > self._deadline:
             messages += self._streams.ended()
@@ -142,7 +140,7 @@ class Subscriber:
         self._replays = self._socket(zmq.DEALER)
         self._replays.connect(self._replay_endpoint)
         self._replays.send_multipart([b"", number])
-        self._deadline = time.monotonic() + self._replay_timeout
+        self._deadline = time.monotonic() + _REPLAY_TIMEOUT
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

@@ -58,7 +58,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         "model: org/name\nblock-size: 32\nmax_model_len: 4096\nenforce-eager: true\n"
         "enable-lora: false\nserved-model-name: [a, b]\nmm-processor-kwargs:\n  max_pixels: 5\n"
     )
-    of_file = EngineSettings.from_config(config)
+    of_file = EngineSettings.from_args("", config=config)
     assert (of_file.model, of_file.block_size, of_file.served_names) == ("org/name", 32, ("a", "b"))
     assert of_file.mm_processor_kwargs == {"max_pixels": 5}
     both = EngineSettings.from_args(f"vllm serve other --config {config} --block-size 64")
