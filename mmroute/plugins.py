@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Collection
-from importlib.metadata import EntryPoint
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
 from mmroute.errors import SpecError
 
-__all__ = ["installed", "load", "owner"]
+__all__ = ["entry_points", "installed", "load", "owner"]
+
+
+def entry_points(group: str) -> EntryPoints:
+    """The entry points of a group, in all packages that were installed when first asked."""
+    found: EntryPoints = _of_all_packages().select(group=group)
+    return found
 
 
 def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
@@ -23,7 +30,7 @@ def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
         SpecError: two have one name.
     """
     found: dict[str, EntryPoint] = {}
-    for point in importlib.metadata.entry_points(group=group):
+    for point in entry_points(group):
         if point.name in taken or point.name in found:
             raise SpecError(f"{owner(point)}: {point.name!r} of {group} is already taken")
         found[point.name] = point
@@ -47,3 +54,9 @@ def load(point: EntryPoint) -> Any:
 def owner(point: EntryPoint) -> str:
     """The name of the distribution that has an entry point, for messages."""
     return point.dist.name if point.dist else "an installed package"
+
+
+@cache
+def _of_all_packages() -> Any:  # of one type in Python 3.11 and of another from 3.12 on
+    # Asked with a group, Python reads the files of all packages for each group again.
+    return importlib.metadata.entry_points()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.resources
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -13,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from mmroute.errors import ModelError, Reason, SpecError
 from mmroute.model.spec import OWN_PACKAGE, FamilyHead, FamilySpec, check_spec, read_spec
 from mmroute.model_directory import ModelFiles
-from mmroute.plugins import owner
+from mmroute.plugins import entry_points, owner
 
 __all__ = ["ENTRY_POINTS", "known_families", "match_family", "spec_files"]
 
@@ -34,7 +33,7 @@ def spec_files() -> Iterator[tuple[str, Traversable]]:
     # In a source checkout the specs stand beside the package, and a wheel takes them in.
     root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
     yield from ((OWN_PACKAGE, file) for file in _toml_files(root))
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+    for point in entry_points(ENTRY_POINTS):
         try:
             files = _toml_files(importlib.resources.files(point.value))
         except (ImportError, OSError, TypeError) as error:

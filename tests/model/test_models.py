@@ -21,6 +21,7 @@ from mmroute.model.families import known_families, match_family
 from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import load_spec
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
+from mmroute.tokenizers.formats.fast import HfTokenizer
 
 if (MODELS := real_models()) is not None:
 
@@ -65,6 +66,17 @@ def test_every_value_has_a_place(name: str, normalizer: Callable[[str], Normaliz
     origins = {o.name: o for o in model.origins}
     assert all(o.source for o in model.origins)
     assert {"bos", "image_token_id", "geometry", "placement"} <= origins.keys()
+
+
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_limits_of_the_vocabulary_are_the_libraries_own(
+    name: str, normalizer: Callable[[str], Normalizer]
+) -> None:
+    tokenizer = normalizer(name).model.tokenizer
+    assert isinstance(tokenizer, HfTokenizer)
+    vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
+    assert tokenizer.max_token_id == max(vocabulary.values())
+    assert tokenizer.max_chars_per_token == max(map(len, vocabulary))
 
 
 def test_values_are_named_with_their_places(small_model: Callable[[str], Path]) -> None:

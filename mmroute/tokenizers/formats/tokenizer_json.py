@@ -203,7 +203,14 @@ def _build(
         named_tokens=special.texts,
         template_tokens=special.names,
         joins_pieces=joins_pieces(declared.get("decoder")),
+        vocabulary=_vocabulary(declared["model"]),
     )
+
+
+def _vocabulary(model: Mapping[str, Any]) -> Mapping[str, int] | None:
+    """Token text -> ID of a model that `tokenizers` has accepted; None for unigrams with scores."""
+    vocab = model.get("vocab")
+    return vocab if isinstance(vocab, dict) else None
 
 
 def _declared(
