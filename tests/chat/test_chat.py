@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from small_models import Files
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -14,7 +15,9 @@ from mmroute import ImageSize, Normalizer, Reason
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.items import Modality
+from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.request import Request
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"
 NESTED = "{% for m in MESSAGES %}{% for p in PARTS %}{{ p }}{% endfor %}{% endfor %}"
@@ -151,3 +154,14 @@ def test_string_templates_get_placeholders_in_front(changed_model: Callable[...,
         parse_chat(request), {Modality.IMAGE: [ImageSize(8, 8)]}, request
     )
     assert rendered == "<image>\na\nb"
+
+
+def test_what_mistral_common_has_read_is_not_read_or_decoded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = MistralChatEncoder.load(find_model(EMBEDDED_MODEL).path("tekken.json"))
+    monkeypatch.delattr(Tekkenizer, "from_file")
+    monkeypatch.delattr(Tekkenizer, "decode")
+    sized = encoder.with_items({Modality.IMAGE}, lambda _: [10])
+    messages = [{"role": "user", "content": "Hi"}]
+    assert len(sized.encode(messages, tools=None, continue_final_message=False)) > 3

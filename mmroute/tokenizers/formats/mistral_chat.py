@@ -119,8 +119,10 @@ class MistralChatEncoder:
             media: images, audio or both.
             tokens_of: the tokens of an item; those of audio follow one that begins them.
         """
-        backend = copy(self.backend)
-        instruct = backend.instruct_tokenizer = copy(backend.instruct_tokenizer)
+        # `copy` would load the file again: mistral-common's tokenizer is pickled as its path.
+        backend = object.__new__(MistralTokenizer)
+        vars(backend).update(vars(self.backend))
+        instruct = backend.instruct_tokenizer = copy(self.backend.instruct_tokenizer)
         if Modality.IMAGE in media:
             instruct.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else
         if Modality.AUDIO in media and instruct.audio_encoder is not None:
