@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +14,17 @@ import hypothesis
 import pytest
 import tokenizers
 import urllib3.util.connection  # noqa: F401 - it binds a socket once, to look for IPv6
-from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+from mistral_common.tokens.tokenizers.mistral import MistralTokenizer as Loader
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
+from mmroute.chat.template import ChatTemplate
+from mmroute.model_directory import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
 from mmroute.tokenizers import choice
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
+from mmroute.tokenizers.formats import mistral
+from mmroute.tokenizers.formats.mistral import MistralTokenizer
 from mmroute.tokenizers.prefix_reuse import may_be_cut
 
 # How long one example takes depends on what else the machine does.
@@ -27,18 +32,49 @@ hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("mmroute")
 
 
+def pytest_collection_finish() -> None:
+    """Leave the modules and the tests themselves out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def embedded_vocabularies_are_parsed_once() -> Iterator[None]:
-    """Dozens of tests load the embedded model as users do; most of that is its vocabulary."""
-    parse = Tekkenizer.from_file
-    once = functools.cache(parse)
+def templates_are_compiled_once() -> Iterator[None]:
+    """Hundreds of tests load the same few chat templates, which nothing can change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChatTemplate, "compile", functools.cache(ChatTemplate.compile))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def the_embedded_model_is_read_once() -> Iterator[None]:
+    """Dozens of tests load it as users do; most of that is its vocabulary."""
+    parse, read, load = Tekkenizer.from_file, ModelFiles.json, mistral.load_mistral_model
+    parsed, loaded = (
+        functools.cache(parse),
+        functools.cache(lambda: load(find_model(EMBEDDED_MODEL))),
+    )
+    values: dict[Path, JsonValue] = {}
 
     def from_file(path: str | Path) -> Tekkenizer:
-        embedded = Path(path).is_relative_to(MistralTokenizer._data_path())
-        return once(path) if embedded else parse(path)
+        embedded = Path(path).is_relative_to(Loader._data_path())
+        return parsed(path) if embedded else parse(path)
+
+    def json(files: ModelFiles, file: str) -> JsonValue:
+        if files.name != EMBEDDED_MODEL:
+            return read(files, file)
+        path = files.path(file)
+        if path not in values:
+            values[path] = read(files, file)
+        return values[path]
+
+    def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
+        return loaded() if files.name == EMBEDDED_MODEL else load(files)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tekkenizer, "from_file", from_file)
+        patch.setattr(ModelFiles, "json", json)
+        patch.setattr(mistral, "load_mistral_model", load_mistral_model)
         yield
 
 
