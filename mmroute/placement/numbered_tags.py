@@ -17,14 +17,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from mmroute.geometry import TokenIds
-from mmroute.placement.expansion import (
-    Expansion,
-    Insertion,
-    expand_via_text,
-    find_replacements,
-    match_targets,
-    splice,
-)
+from mmroute.placement.expansion import Expansion, Insertion
+from mmroute.placement.targets import Targets
 from mmroute.tokenizers import Tokenizer
 
 __all__ = ["NumberedTags"]
@@ -54,13 +48,7 @@ class NumberedTags:
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         prompt = self._encode_anew(ids.tolist())
-        matches = match_targets(prompt, insertions)
-        if len(matches) == len(insertions):
-            expansion = splice(prompt, matches, insertions)
-        else:
-            expanded = expand_via_text(self.tokenizer, prompt, insertions)
-            expansion = Expansion(expanded, find_replacements(expanded, insertions))
-        return self._without_dropped(expansion)
+        return self._without_dropped(Targets(self.tokenizer).expand(prompt, insertions))
 
     def _encode_anew(self, ids: list[int]) -> TokenIds:
         if ids and ids[0] == self.tokenizer.bos_token_id:
