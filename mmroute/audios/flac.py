@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import BinaryIO, Final
 
-from mmroute.audios.header import AudioHeader, not_predictable
+from mmroute.audios.header import not_predictable
+from mmroute.items import AudioLength
 
 __all__ = ["SIGNATURE", "read_flac"]
 
@@ -26,7 +27,7 @@ _CODED_SIZES: Final = {
 }
 
 
-def read_flac(file: BinaryIO, size: int) -> AudioHeader:
+def read_flac(file: BinaryIO, size: int) -> AudioLength:
     """The header of a FLAC file.
 
     Args:
@@ -52,7 +53,7 @@ def read_flac(file: BinaryIO, size: int) -> AudioHeader:
         file.read(tail), (total - 1) // block, total - (total - 1) // block * block
     ):
         raise not_predictable(f"it does not end with the last of {total} samples")
-    return AudioHeader(total, rate, channels)
+    return AudioLength(total, rate, channels=channels)
 
 
 def _ends_with_frame(tail: bytes, number: int, samples: int) -> bool:

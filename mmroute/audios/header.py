@@ -6,28 +6,12 @@ Source: vLLM 0.33.0 ``multimodal/media/audio.py`` and ``multimodal/audio.py``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
 
-__all__ = ["AudioHeader", "not_predictable", "resampled_length"]
-
-
-@dataclass(frozen=True, slots=True)
-class AudioHeader:
-    """A recording as the engine's decoders give it out.
-
-    Attributes:
-        num_samples: of each channel, at the file's own rate.
-        sampling_rate: samples per second.
-        channels: how many there are; the engine makes one of them.
-    """
-
-    num_samples: int
-    sampling_rate: int
-    channels: int
+__all__ = ["not_predictable", "resampled_length"]
 
 
 def not_predictable(found: str) -> InexactError:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import BinaryIO, Final
 
-from mmroute.audios.header import AudioHeader, not_predictable
+from mmroute.audios.header import not_predictable
+from mmroute.items import AudioLength
 
 __all__ = ["ID3", "SYNC", "read_mp3"]
 
@@ -33,7 +34,7 @@ _DECODER_DELAY: Final = 529
 _DELAYS: Final = 21  # offset in the LAME tag
 
 
-def read_mp3(file: BinaryIO, size: int) -> AudioHeader:
+def read_mp3(file: BinaryIO, size: int) -> AudioLength:
     """The header of an MP3 file.
 
     Args:
@@ -68,7 +69,7 @@ def read_mp3(file: BinaryIO, size: int) -> AudioHeader:
     samples = frames * per_frame - delay - padding
     if samples <= 0 or padding > per_frame + _DECODER_DELAY:  # decoders differ in shorter ones
         raise not_predictable(f"{samples} samples in {frames} frames")
-    return AudioHeader(samples, _RATES[version][rate_index], 1 if mono else 2)
+    return AudioLength(samples, _RATES[version][rate_index], channels=1 if mono else 2)
 
 
 def _first_frame(file: BinaryIO) -> int:

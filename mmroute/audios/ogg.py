@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from mmroute.audios.header import AudioHeader, not_predictable
+from mmroute.audios.header import not_predictable
+from mmroute.items import AudioLength
 
 __all__ = ["SIGNATURE", "read_ogg"]
 
@@ -67,7 +68,7 @@ class _Codec:
     step: int
 
 
-def read_ogg(file: BinaryIO, size: int) -> AudioHeader:
+def read_ogg(file: BinaryIO, size: int) -> AudioLength:
     """The header of an Ogg file with one Vorbis or Opus stream.
 
     Args:
@@ -95,7 +96,7 @@ def read_ogg(file: BinaryIO, size: int) -> AudioHeader:
         raise not_predictable(f"{samples} samples at a rate of {codec.rate}, or no last page")
     if samples % codec.step:
         raise not_predictable(f"{samples} samples, of which decoders make different numbers")
-    return AudioHeader(samples, codec.rate, codec.channels)
+    return AudioLength(samples, codec.rate, channels=codec.channels)
 
 
 def _codec(packet: bytes) -> _Codec:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import BinaryIO, Final
 
 from mmroute.audios import flac, mp3, ogg, wav
-from mmroute.audios.header import AudioHeader, not_predictable
+from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.items import AudioLength, checked_uuid
@@ -46,11 +47,10 @@ def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
             Reason.ITEM_REFUSED,
             f"the engine takes audio files of at most {_MAX_BYTES} bytes, found {size}",
         )
-    header = read_audio_header(file)
-    return AudioLength(header.num_samples, header.sampling_rate, uuid, header.channels)
+    return replace(read_audio_header(file), uuid=uuid)
 
 
-def read_audio_header(file: BinaryIO) -> AudioHeader:
+def read_audio_header(file: BinaryIO) -> AudioLength:
     """What an audio file's header says, without decoding anything.
 
     Args:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import BinaryIO, Final
 
-from mmroute.audios.header import AudioHeader, not_predictable
+from mmroute.audios.header import not_predictable
+from mmroute.items import AudioLength
 
 __all__ = ["SIGNATURE", "read_wav"]
 
@@ -28,7 +29,7 @@ _GUID_END: Final = bytes.fromhex("000000001000800000aa00389b71")
 _BITS: Final = {1: {8, 16, 24, 32}, 3: {32, 64}, 6: {8}, 7: {8}}
 
 
-def read_wav(file: BinaryIO, size: int) -> AudioHeader:
+def read_wav(file: BinaryIO, size: int) -> AudioLength:
     """The header of a WAV file.
 
     Args:
@@ -57,7 +58,7 @@ def read_wav(file: BinaryIO, size: int) -> AudioHeader:
     raise not_predictable("it has no data chunk")
 
 
-def _header(described: bytes, length: int, room: int) -> AudioHeader:
+def _header(described: bytes, length: int, room: int) -> AudioLength:
     if len(described) < _FORMAT.size:
         raise not_predictable("it has no format before its data")
     kind, channels, rate, _, align, bits = _FORMAT.unpack_from(described)
@@ -71,4 +72,4 @@ def _header(described: bytes, length: int, room: int) -> AudioHeader:
         raise not_predictable(f"{length} bytes of data in frames of {align}, where {room} are left")
     if not rate:
         raise not_predictable("a sampling rate of 0")
-    return AudioHeader(length // align, rate, channels)
+    return AudioLength(length // align, rate, channels=channels)

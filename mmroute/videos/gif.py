@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from mmroute.videos.header import VideoHeader, not_predictable
+from mmroute.items import VideoSize
+from mmroute.videos.header import not_predictable
 
 __all__ = ["SIGNATURES", "read_gif"]
 
@@ -29,7 +30,7 @@ _CONTROL_LENGTH: Final = 4
 _DEFAULT_DELAY: Final = 10  # FFmpeg's, where a file gives none
 
 
-def read_gif(data: bytes) -> VideoHeader:
+def read_gif(data: bytes) -> VideoSize:
     """The header of an animated or a still picture.
 
     Args:
@@ -47,7 +48,7 @@ def read_gif(data: bytes) -> VideoHeader:
         raise not_predictable(f"{len(delays)} frames of {width}x{height}")
     if len(set(delays)) != 1:
         raise not_predictable("its frames stand for different times")
-    return VideoHeader(width, height, len(delays), 100 / (delays[0] or _DEFAULT_DELAY))
+    return VideoSize(width, height, len(delays), 100 / (delays[0] or _DEFAULT_DELAY))
 
 
 def _delays(data: bytes, width: int, height: int, flags: int) -> Iterator[int | None]:

@@ -5,28 +5,9 @@ Source: vLLM 0.33.0 ``multimodal/video_decoders/opencv.py``, which asks OpenCV's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mmroute.errors import InexactError, Reason
 
-__all__ = ["VideoHeader", "not_predictable"]
-
-
-@dataclass(frozen=True, slots=True)
-class VideoHeader:
-    """A video as OpenCV's FFmpeg reader reports it.
-
-    Attributes:
-        width: pixels, as shown: after the rotation that the file asks for.
-        height: pixels, likewise.
-        num_frames: all frames that the engine counts, at least 1.
-        fps: frames per second, the exact double.
-    """
-
-    width: int
-    height: int
-    num_frames: int
-    fps: float
+__all__ = ["not_predictable"]
 
 
 def not_predictable(found: str) -> InexactError:

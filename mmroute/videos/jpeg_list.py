@@ -12,14 +12,14 @@ import pybase64
 
 from mmroute.errors import InexactError, Reason
 from mmroute.images.header import read_header
-from mmroute.videos.header import VideoHeader
+from mmroute.items import VideoSize
 
 __all__ = ["read_frame_list"]
 
 _FPS: Final = 1.0
 
 
-def read_frame_list(text: str, most: int) -> tuple[VideoHeader, bytes]:
+def read_frame_list(text: str, most: int) -> tuple[VideoSize, bytes]:
     """What the engine reads of a list of frames, and the text of all as bytes.
 
     Args:
@@ -41,7 +41,7 @@ def read_frame_list(text: str, most: int) -> tuple[VideoHeader, bytes]:
     if len(sizes) != 1:
         raise _unreadable(f"its frames have {len(sizes)} sizes")
     ((width, height),) = sizes
-    return VideoHeader(width, height, len(frames), _FPS), text.encode()
+    return VideoSize(width, height, len(frames), _FPS, frame_list=True), text.encode()
 
 
 def _unreadable(why: str) -> InexactError:

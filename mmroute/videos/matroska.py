@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from mmroute.videos.header import VideoHeader, not_predictable
+from mmroute.items import VideoSize
+from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import reduced
 
 __all__ = ["SIGNATURE", "read_matroska"]
@@ -83,7 +84,7 @@ class _Frames:
     last: int
 
 
-def read_matroska(data: bytes) -> VideoHeader:
+def read_matroska(data: bytes) -> VideoSize:
     """The header of the one video track.
 
     Args:
@@ -114,7 +115,7 @@ def read_matroska(data: bytes) -> VideoHeader:
             f"{frames.count} frames, where its durations make {claimed} and the last one's time "
             f"{at_end}"
         )
-    return VideoHeader(width, height, frames.count, fps)
+    return VideoSize(width, height, frames.count, fps)
 
 
 def _video_track(tracks: _Elements) -> _Elements:

@@ -13,9 +13,10 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
+from mmroute.items import VideoSize
 from mmroute.videos.boxes import Box, Integers, read_layout
 from mmroute.videos.end_of_file import FrameTimes, frames_at_end
-from mmroute.videos.header import VideoHeader, not_predictable
+from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
 
 __all__ = ["FIRST_BOXES", "read_mp4"]
@@ -36,7 +37,7 @@ _KEEPS: Final = frozenset({(_ONE, 0, 0, _ONE), (-_ONE, 0, 0, -_ONE)})
 _SWAPS: Final = frozenset({(0, _ONE, -_ONE, 0), (0, -_ONE, _ONE, 0)})
 
 
-def read_mp4(file: BinaryIO, size: int) -> VideoHeader:
+def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     """The header of the one video track.
 
     Args:
@@ -62,7 +63,7 @@ def read_mp4(file: BinaryIO, size: int) -> VideoHeader:
     return header
 
 
-def _read_track(track: Box, movie_scale: int, media: list[tuple[int, int]]) -> VideoHeader:
+def _read_track(track: Box, movie_scale: int, media: list[tuple[int, int]]) -> VideoSize:
     tables = track.only(b"mdia", b"minf", b"stbl")
     width, height = _size(tables.only(b"stsd"))
     if _turned(track.only(b"tkhd")):
@@ -98,7 +99,7 @@ def _read_track(track: Box, movie_scale: int, media: list[tuple[int, int]]) -> V
         visible = frames_at_end(
             frames, _keys(tables), scale, fps, start=start if edit is None else 0
         )
-    return VideoHeader(width, height, visible, fps)
+    return VideoSize(width, height, visible, fps)
 
 
 def _handler(track: Box) -> bytes:

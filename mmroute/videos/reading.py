@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import BinaryIO, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.items import Video, VideoFile, VideoSize, checked_uuid
 from mmroute.videos.gif import SIGNATURES, read_gif
-from mmroute.videos.header import VideoHeader, not_predictable
+from mmroute.videos.header import not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
 
@@ -41,17 +42,16 @@ def read_video(
         OSError: the path cannot be opened.
     """
     uuid = checked_uuid(uuid)
-    listed = isinstance(source, str) and source[: len(_FRAME_LIST)].lower() == _FRAME_LIST
-    if isinstance(source, str) and listed:
+    if isinstance(source, str) and source[: len(_FRAME_LIST)].lower() == _FRAME_LIST:
         from mmroute.videos.jpeg_list import read_frame_list
 
-        header, data = read_frame_list(source[len(_FRAME_LIST) :], max_frames)
+        size, data = read_frame_list(source[len(_FRAME_LIST) :], max_frames)
     else:
         data = read_source(source)
         if len(data) < _HEAD:
             raise InexactError(Reason.ITEM_UNREADABLE, f"{len(data)} bytes are too few for a video")
-        header = read_video_header(io.BytesIO(data))
-    return VideoFile(_size(header, uuid, listed=listed), data)
+        size = read_video_header(io.BytesIO(data))
+    return VideoFile(replace(size, uuid=uuid), data)
 
 
 def video_in(file: BinaryIO, uuid: str | None) -> Video:
@@ -60,15 +60,11 @@ def video_in(file: BinaryIO, uuid: str | None) -> Video:
     Raises:
         InexactError: `video_not_predictable`; what reading the file raises.
     """
-    size = _size(read_video_header(file), uuid)
+    size = replace(read_video_header(file), uuid=uuid)
     return VideoFile(size, file.getvalue()) if isinstance(file, io.BytesIO) else size
 
 
-def _size(header: VideoHeader, uuid: str | None, *, listed: bool = False) -> VideoSize:
-    return VideoSize(header.width, header.height, header.num_frames, header.fps, uuid, listed)
-
-
-def read_video_header(file: BinaryIO) -> VideoHeader:
+def read_video_header(file: BinaryIO) -> VideoSize:
     """What a video file's header says, without decoding anything.
 
     Args:

@@ -8,8 +8,9 @@ import pytest
 from media_files import media_files
 
 from mmroute import InexactError, Reason
-from mmroute.audios.header import AudioHeader, resampled_length
+from mmroute.audios.header import resampled_length
 from mmroute.audios.reading import read_audio_header
+from mmroute.items import AudioLength
 
 FILES = media_files("audios")
 REFUSED = {
@@ -29,13 +30,13 @@ REFUSED = {
 }
 
 
-def header(data: bytes) -> AudioHeader:
+def header(data: bytes) -> AudioLength:
     return read_audio_header(io.BytesIO(data))
 
 
 @pytest.mark.parametrize("name", FILES.keys() - REFUSED - {"opus-16k"})
 def test_a_header_says_what_the_engine_decodes(name: str) -> None:
-    assert header(FILES[name].data) == AudioHeader(**(FILES[name].engine or {}))
+    assert header(FILES[name].data) == AudioLength(**(FILES[name].engine or {}))
 
 
 def test_opus_has_one_length_after_resampling_whatever_rate_its_decoder_gives_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 from media_files import media_files
 
 from mmroute import InexactError, Reason
-from mmroute.videos.header import VideoHeader
+from mmroute.items import VideoSize
 from mmroute.videos.reading import read_video_header
 
 FILES = media_files("videos")
@@ -48,7 +48,7 @@ REFUSED = {
 }
 
 
-def header(data: bytes) -> VideoHeader:
+def header(data: bytes) -> VideoSize:
     return read_video_header(io.BytesIO(data))
 
 
@@ -56,7 +56,7 @@ def header(data: bytes) -> VideoHeader:
 def test_a_header_says_what_the_engine_reads(name: str) -> None:
     engine = dict(FILES[name].engine or {})
     assert engine.pop("readable") == engine["num_frames"]
-    assert header(FILES[name].data) == VideoHeader(**engine)
+    assert header(FILES[name].data) == VideoSize(**engine)
 
 
 @pytest.mark.parametrize("name", REFUSED)
