@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mmroute.errors import quoted
 from mmroute.items import Item, Modality
@@ -65,19 +65,6 @@ class Change:
     same_item: bool = False
 
 
-class _Found(NamedTuple):
-    """A `Change`, before the second request is mended."""
-
-    cause: Cause
-    text: str
-    was: str = ""
-    now: str = ""
-    same_item: bool = False
-
-    def mended(self, request: Request) -> Change:
-        return Change(self.cause, self.text, request, self.was, self.now, self.same_item)
-
-
 _FIELDS: Final[Mapping[str, Cause]] = {
     "lora": Cause.LORA,
     "cache_salt": Cause.CACHE_SALT,
@@ -112,16 +99,17 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
         if name == "tools" and _is_reordered(old, new):
             yield Change(Cause.TOOLS_ORDER, "The same tools come in another order.", mended)
         else:
-            found = _Found(cause, f"`{name}` differs.", quoted(old), quoted(new))
-            yield found._replace(same_item=cause is Cause.PROCESSOR_KWARGS).mended(mended)
+            same_item = cause is Cause.PROCESSOR_KWARGS
+            text = f"`{name}` differs."
+            yield Change(cause, text, mended, quoted(old), quoted(new), same_item)
     for modality, name in _ITEM_FIELDS.items():
         yield from _item_changes(first, second, modality, name)
     if first.messages is not None and second.messages is not None:
         yield from _message_changes(first, second)
     if isinstance(first.prompt, str) and isinstance(second.prompt, str):
         if first.prompt != second.prompt:
-            found = _text_change("The prompt", first.prompt, second.prompt, Cause.PROMPT)
-            yield found.mended(second._replace(prompt=first.prompt))
+            mended = second._replace(prompt=first.prompt)
+            yield _text_change("The prompt", first.prompt, second.prompt, Cause.PROMPT, mended)
     elif (first.messages is None) != (second.messages is None):
         text = "One request has messages, and the other one has a prompt."
         yield Change(Cause.PROMPT, text, first)
@@ -150,21 +138,22 @@ def _item_changes(
         if before == after:
             continue
         mended = _with(second, name, [*new[:at], before, *new[at + 1 :]])
-        yield _of_items(before, after, f"{modality} {at + 1} of `{name}`").mended(mended)
+        yield _of_items(before, after, f"{modality} {at + 1} of `{name}`", mended)
 
 
-def _of_items(before: Item, after: Item, where: str) -> _Found:
+def _of_items(before: Item, after: Item, where: str, mended: Request) -> Change:
     one, other = before.size, after.size
     if str(one) != str(other):
-        return _Found(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.")
+        return Change(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.", mended)
     files = [getattr(item, "data", b"") for item in (before, after)]
     if one.uuid != other.uuid:
         found = f"{where} has another uuid."
         same = files[0] == files[1] != b""
-        return _Found(Cause.ITEM_UUID, found, quoted(one.uuid), quoted(other.uuid), same)
+        return Change(Cause.ITEM_UUID, found, mended, quoted(one.uuid), quoted(other.uuid), same)
     if same_picture(*files):
-        return _Found(Cause.ITEM_ENCODED_AGAIN, f"{where} {_ENCODED_AGAIN}", same_item=True)
-    return _Found(Cause.ITEM_REPLACED, f"{where} is another file of the same size ({one}).")
+        text = f"{where} {_ENCODED_AGAIN}"
+        return Change(Cause.ITEM_ENCODED_AGAIN, text, mended, same_item=True)
+    return Change(Cause.ITEM_REPLACED, f"{where} is another file of the same size ({one}).", mended)
 
 
 def _message_changes(first: Request, second: Request) -> Iterator[Change]:
@@ -192,28 +181,29 @@ def _message_changes(first: Request, second: Request) -> Iterator[Change]:
             for at, (before, after) in enumerate(zip(old[i:i_end], new[j:j_end], strict=False), j):
                 mended = second._replace(messages=[*new[:at], before, *new[at + 1 :]])
                 where = f"Message {at + 1} ({_role(after)})"
-                yield _of_messages(before, after, where).mended(mended)
+                yield _of_messages(before, after, where, mended)
 
 
 def _role(message: Any) -> str:
     return str(message.get("role")) if isinstance(message, Mapping) else "?"
 
 
-def _of_messages(old: Any, new: Any, where: str) -> _Found:
+def _of_messages(old: Any, new: Any, where: str, mended: Request) -> Change:
     """What differs between two messages at one place."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        return _Found(Cause.MESSAGE_EDITED, f"{where} differs.")
+        return Change(Cause.MESSAGE_EDITED, f"{where} differs.", mended)
     if _role(old) != _role(new):
-        return _Found(Cause.MESSAGE_EDITED, f"{where} has another role.", _role(old), _role(new))
+        text = f"{where} has another role."
+        return Change(Cause.MESSAGE_EDITED, text, mended, _role(old), _role(new))
     edited = Cause.SYSTEM_PROMPT if _role(new) in ("system", "developer") else Cause.MESSAGE_EDITED
     for before, after in zip(_parts(old), _parts(new), strict=False):
         if before == after:
             continue
         if "text" in before and "text" in after:
-            return _text_change(where, str(before["text"]), str(after["text"]), edited)
-        return _of_media(before, after, where)
+            return _text_change(where, str(before["text"]), str(after["text"]), edited, mended)
+        return _of_media(before, after, where, mended)
     names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
-    return _Found(edited, f"{where} differs in {', '.join(names)}.")
+    return Change(edited, f"{where} differs in {', '.join(names)}.", mended)
 
 
 def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -223,16 +213,19 @@ def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [part if isinstance(part, dict) else {"text": str(part)} for part in content or ()]
 
 
-def _of_media(before: Mapping[str, Any], after: Mapping[str, Any], where: str) -> _Found:
+def _of_media(
+    before: Mapping[str, Any], after: Mapping[str, Any], where: str, mended: Request
+) -> Change:
     urls = _url(before), _url(after)
     was, now = before.get("uuid"), after.get("uuid")
     if was != now:
         text = f"{where} has an item with another uuid."
-        return _Found(Cause.ITEM_UUID, text, quoted(was), quoted(now), urls[0] == urls[1] != "")
+        same = urls[0] == urls[1] != ""
+        return Change(Cause.ITEM_UUID, text, mended, quoted(was), quoted(now), same)
     if same_picture(*urls):
         text = f"{where} has an image that {_ENCODED_AGAIN}"
-        return _Found(Cause.ITEM_ENCODED_AGAIN, text, same_item=True)
-    return _Found(Cause.ITEM_REPLACED, f"{where} has another item.")
+        return Change(Cause.ITEM_ENCODED_AGAIN, text, mended, same_item=True)
+    return Change(Cause.ITEM_REPLACED, f"{where} has another item.", mended)
 
 
 def _url(part: Mapping[str, Any]) -> str:
@@ -240,20 +233,21 @@ def _url(part: Mapping[str, Any]) -> str:
     return str((value.get("url") if isinstance(value, Mapping) else value) or "")
 
 
-def _text_change(where: str, old: str, new: str, otherwise: Cause) -> _Found:
+def _text_change(where: str, old: str, new: str, otherwise: Cause, mended: Request) -> Change:
     at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
     at = min(len(old), len(new)) if at is None else at
     place = f"from character {at + 1} on"
     if unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new):
         text = f"{where} is the same text in another Unicode form, {place}."
-        return _Found(Cause.UNICODE_FORM, text, ascii(old[at : at + 1]), ascii(new[at : at + 1]))
+        letters = ascii(old[at : at + 1]), ascii(new[at : at + 1])
+        return Change(Cause.UNICODE_FORM, text, mended, *letters)
     excerpts = repr(_excerpt(old, at)), repr(_excerpt(new, at))
     if old.split() == new.split():
         text = f"{where} has other white space, {place}."
-        return _Found(Cause.WHITE_SPACE, text, *excerpts)
+        return Change(Cause.WHITE_SPACE, text, mended, *excerpts)
     clock = _CLOCK.search(old[at : at + 2]) and _CLOCK.search(new[at : at + 2])
     hint = " Is it a clock or a counter? It belongs behind what is shared." if clock else ""
-    return _Found(otherwise, f"{where} differs {place}.{hint}", *excerpts)
+    return Change(otherwise, f"{where} differs {place}.{hint}", mended, *excerpts)
 
 
 def _excerpt(text: str, at: int) -> str:
