@@ -76,7 +76,7 @@ class Cause(StrEnum):
     ALGORITHM = "algorithm", "The hashes are those of another algorithm."
     SEED = "seed", "The hashes begin with another PYTHONHASHSEED."
     LAYOUT = "layout", "The hashes are laid out as in another version of the engine."
-    HASHES_ONLY = "hashes_only", "The same IDs and extra keys, and hashes that nothing tried gives."
+    HASHES_ONLY = "hashes_only", "The same IDs, and hashes that nothing tried gives."
     LORA = "lora", "The engine answered with another adapter, or at another path."
     CACHE_SALT = "cache_salt", "The engine has another cache salt."
     PROCESSOR_ARGUMENT = (

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from mmroute.parity.cases import Oracle, Outcome
 from mmroute.parity.causes import text_of
 from mmroute.parity.comparison import Finding, Verdict
@@ -206,6 +208,9 @@ def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
     if finding.diagnosis is None or finding.theirs is None:
         return
     yield f"  {finding.diagnosis.explanation}"
+    ours, theirs = finding.ours.token_ids, finding.theirs.token_ids
+    if ours is not None and theirs is not None and np.array_equal(ours, theirs):
+        return
     at = finding.diagnosis.first_difference
     for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
         if answer.token_ids is None:

@@ -20,7 +20,7 @@ from scripted_server import ScriptedServer
 from mmroute import EngineSettings, Normalizer
 from mmroute.errors import EventsError
 from mmroute.hashing import event_extra_keys
-from mmroute.kv_events import decode_events
+from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
 from mmroute.parity.cases import Case
 from mmroute.parity.comparison import Finding, Verdict
@@ -143,6 +143,38 @@ def test_another_salt_is_found_and_named(small_model: Callable[[str], Path]) -> 
     (found,) = compare_announced(model, [Announced(case, one.batches)])
     assert found.diagnosis is not None
     assert found.diagnosis.cause.value == "cache_salt"
+
+
+@pytest.mark.parametrize(
+    ("setting", "causes", "wrong"),
+    [
+        ("defaults", set(), set()),
+        ("seed", {"seed"}, {"text", "salted text", "image", "two images"}),
+        ("model string", {"hashes_only"}, {"image", "two images"}),
+    ],
+)
+def test_events_without_extra_keys(
+    setting: str, causes: set[str], wrong: set[str], small_model: Callable[[str], Path]
+) -> None:
+    """What the hashes cover beside the tokens is predicted then."""
+    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+    untold = [
+        Announced(one.case, tuple(map(without_extra_keys, one.batches)), one.refused)
+        for one in recorded(setting)
+        if one.batches
+    ]
+    found = list(compare_announced(model, untold))
+    assert {f.diagnosis.cause.value for f in found if f.diagnosis} == causes
+    assert {f.case.id.split(": ")[1] for f in found if f.verdict is Verdict.SILENT} == wrong
+
+
+def without_extra_keys(batch: EventBatch) -> EventBatch:
+    events = [
+        msgspec.structs.replace(event, extra_keys=None) if isinstance(event, BlockStored) else event
+        for event in batch.events
+    ]
+    return msgspec.structs.replace(batch, events=tuple(events))
 
 
 def test_watching_tells_how_blocks_are_hashed(small_model: Callable[[str], Path]) -> None:

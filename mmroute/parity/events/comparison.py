@@ -7,13 +7,13 @@ setting hides no other: token IDs, extra keys, hashes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from mmroute.errors import InexactError
-from mmroute.hashing import Hashing, KeyForm
+from mmroute.hashing import Hashing, KeyForm, event_extra_keys
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome, UndecidedError
@@ -31,6 +31,16 @@ from mmroute.routing import Routing
 __all__ = ["Announced", "compare_announced", "compare_watched", "proposal"]
 
 _TAGGED_SINCE: Final = "0.31"
+_UNEXPLAINED: Final = (
+    "No algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced hashes. Without "
+    "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it."
+)
+_UNTOLD: Final = (
+    "The events do not tell what a hash covers beside the tokens. With the identities, the adapter "
+    "and the salt that mmroute predicts, no algorithm, layout or PYTHONHASHSEED up to 1999 gives "
+    "the announced hashes. If only requests with images differ, the engine's model string is "
+    "another one: --engine URL asks for it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +149,13 @@ class _Comparison:
             remedies += token_remedies(self._model, request, routing, chain, self._arguments)
         if chain.keys is not None:
             remedies += key_remedies(self._model, request, routing, chain)
-        remedies += self._hash_remedies(routing.hashing, routing.lora, chain)
+            remedies += self._hash_remedies(routing.hashing, routing.lora, chain)
+        elif not remedies:
+            try:
+                predicted = _with_predicted_keys(chain, routing)
+            except InexactError as error:
+                return _undecided(case, ours, str(error))
+            remedies += self._hash_remedies(routing.hashing, routing.lora, predicted, _UNTOLD)
         if not remedies:
             try:
                 hashes = tuple(routing.block_hashes().event_ints())
@@ -152,7 +168,9 @@ class _Comparison:
         diagnosis = _diagnosis(remedies, first_difference(ids, chain.token_ids[:length]))
         return Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 
-    def _hash_remedies(self, hashing: Hashing, lora: Lora | None, chain: Chain) -> Iterator[Remedy]:
+    def _hash_remedies(
+        self, hashing: Hashing, lora: Lora | None, chain: Chain, unexplained: str = _UNEXPLAINED
+    ) -> Iterator[Remedy]:
         expected = HashedWith(
             hashing.algorithm,
             hashing.seed,
@@ -162,7 +180,7 @@ class _Comparison:
         paths = [path for path in (expected.lora_path, chain.lora_name) if path]
         found = hashed_with(chain, self._found or expected, paths)
         if found is None:
-            yield _unexplained(chain)
+            yield _unexplained(chain, unexplained)
             return
         self._found = found
         if found.algorithm != expected.algorithm:
@@ -245,15 +263,27 @@ def _block_size(size: int, hashing: Hashing) -> Remedy:
     )
 
 
-def _unexplained(chain: Chain) -> Remedy:
+def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
+    """The announced blocks of the prompt, with our extra keys, which the engine did not tell.
+
+    Raises:
+        InexactError: there are none.
+    """
+    keys = event_extra_keys(routing.extra_keys(block_size=chain.block_size)) or ()
+    length = len(keys) * chain.block_size
+    return replace(
+        chain,
+        token_ids=chain.token_ids[:length],
+        hashes=chain.hashes[: len(keys)],
+        keys=tuple(keys),
+    )
+
+
+def _unexplained(chain: Chain, otherwise: str) -> Remedy:
     if chain.lora_name is not None:
         return Remedy(
             Cause.LORA,
             f"The hashes cover the path of the adapter {chain.lora_name!r}, and are those of none "
             "that is known: which one is it (lora_path of the request, --lora-modules)?",
         )
-    return Remedy(
-        Cause.HASHES_ONLY,
-        "No algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced hashes. Without "
-        "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it.",
-    )
+    return Remedy(Cause.HASHES_ONLY, otherwise)
