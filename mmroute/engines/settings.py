@@ -99,6 +99,11 @@ class EngineSettings:
         )
         return f"EngineSettings({', '.join(told)})"
 
+    @property
+    def model_string(self) -> str | None:
+        """The engine's model string; None where the settings do not tell it."""
+        return None if self.offline else self.model
+
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             value = getattr(self, name)

@@ -75,7 +75,7 @@ def resolve_model(
     engine = find_engine(backend)
     files = find_model(model, revision=revision or settings.revision, token=token)
     family = match_family(files, engine.why_refused)
-    given = model_id or (None if settings.offline else settings.model)
+    given = model_id or settings.model_string
     return resolve_files(files, family, engine, given, fast_paths=fast_paths, settings=settings)
 
 
@@ -97,7 +97,7 @@ def with_same_prompts(
     same = engine.load_chat is model.engine.load_chat
     if not same or settings.of_prompts() != model.settings.of_prompts():
         return None
-    given = model_id or (None if settings.offline else settings.model)
+    given = model_id or settings.model_string
     return dataclasses.replace(
         model,
         engine=engine.under(settings),

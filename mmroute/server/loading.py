@@ -40,8 +40,8 @@ class ModelSource:
         model: as for `Normalizer.from_pretrained`; or ``grpc://WORKER:PORT``, several with commas:
             the files that all of these workers have (`mmroute.bundle`).
         names: by which requests ask for it; the first one is its own.
-        model_id: the engine's own model string; None if it is `model`, or of workers' files the
-            first name.
+        model_id: the engine's own model string; None if it is that of `engine_settings`, or else
+            `model`, or of workers' files the first name.
         revision: hub branch, tag or commit.
         backend: the engine that is matched.
         engine_settings: what it was started with.
@@ -63,7 +63,8 @@ class ModelSource:
     @property
     def model_string(self) -> str:
         """The engine's own."""
-        return self.model_id or (self.names[0] if self.workers else self.model)
+        given = self.model_id or self.engine_settings.model_string
+        return given or (self.names[0] if self.workers else self.model)
 
     @property
     def served(self) -> tuple[str, ...]:

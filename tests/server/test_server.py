@@ -299,14 +299,14 @@ def test_an_answer_of_mistrals_own_tokenizer_becomes_text(client: TestClient) ->
 def test_what_the_engine_was_started_with(small_model: Callable[[str], Path]) -> None:
     """Adapters have names of their own; answers that the engine parses are refused."""
     directory = str(small_model(DIRECTORIES[0]))
-    given = "--lora-modules adapter=/adapters/one --reasoning-parser qwen3"
+    given = "vllm serve org/name --lora-modules adapter=/adapters/one --reasoning-parser qwen3"
     settings = EngineSettings.from_args(given)
     expected = Normalizer.from_pretrained(directory).normalize(
         messages=HI, lora=Lora("adapter", "/adapters/one")
     )
     hashes = [key.hex() for key in expected.block_hashes("sha256_cbor", block_size=2)]
     prompt = expected.token_ids.tolist()
-    source = ModelSource(directory, ("base",), "org/name", engine_settings=settings)
+    source = ModelSource(directory, ("base",), engine_settings=settings)
     with serving([source]) as client:
         for path, body in ((CHAT, {"messages": HI}), (COMPLETION, {"prompt": prompt})):
             query = "?block_size=2&algorithm=sha256_cbor"
