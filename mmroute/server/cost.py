@@ -7,7 +7,7 @@ to do, in characters of text: they are what takes time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,6 +20,7 @@ from mmroute.server.derender_protocol import (
     GenerateTokensResponse,
 )
 from mmroute.server.errors import ApiError
+from mmroute.server.messages_protocol import AnthropicMessagesRequest
 from mmroute.server.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -27,6 +28,7 @@ from mmroute.server.protocol import (
     TokenizeChatRequest,
     TokenizeCompletionRequest,
 )
+from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.settings import ServerSettings
 
 __all__ = ["Cost", "check_body", "cost_of"]
@@ -36,6 +38,7 @@ _PICTURES_PER_CHARACTER: Final = 64
 _CHARACTERS_PER_PICTURE: Final = 512
 _CHARACTERS_PER_PROMPT: Final = 256
 _SLICE: Final = 1 << 20
+_LINKS: Final = ("http:", "https")
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
 _NONE: Final[frozenset[str]] = frozenset()
 _DATA: Final = b";base64,"
@@ -100,6 +103,10 @@ def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
     match request:
         case ChatCompletionRequest() | TokenizeChatRequest():
             cost = _of_chat(request)
+        case AnthropicMessagesRequest():
+            cost = _of_messages(request)
+        case ResponsesRequest():
+            cost = _of_responses(request)
         case CompletionRequest():
             cost = _of_prompts(request.prompt)
         case TokenizeCompletionRequest():
@@ -145,6 +152,68 @@ def _url(link: object) -> str:
     """Of a picture, video or sound, in any of the forms that are read."""
     url = link.get("url") if isinstance(link, dict) else link
     return url if isinstance(url, str) else ""
+
+
+def _of_messages(request: AnthropicMessagesRequest) -> Cost:
+    urls = list[str]()
+    for message in request.messages:
+        for block in message.content if isinstance(message.content, list) else ():
+            if block.type == "image":
+                urls.append(_source(block.source))
+            if block.type == "tool_result" and message.role == "user":
+                urls += [_source(item.get("source")) for item in _typed(block.content, "image")]
+    return _with_pictures(request, urls)
+
+
+def _of_responses(request: ResponsesRequest) -> Cost:
+    urls = list[str]()
+    for item in request.input if isinstance(request.input, list) else ():
+        parts = _typed(item.get("content", item.get("output")), "input_image")
+        urls += [_url(part.get("image_url")) for part in parts]
+    return _with_pictures(request, urls)
+
+
+def _typed(parts: object, kind: str) -> Iterator[dict[str, Any]]:
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and part.get("type") == kind:
+            yield part
+
+
+def _source(source: object) -> str:
+    """The URL of a picture, or a data URL of it, whose head costs nothing."""
+    if not isinstance(source, dict):
+        return ""
+    if source.get("type") == "url":
+        return _url(source)
+    data = source.get("data")
+    return data if isinstance(data, str) else ""
+
+
+def _with_pictures(request: BaseModel, urls: Iterable[str]) -> Cost:
+    """Of all texts within, some of which are pictures."""
+    given = [url for url in urls if url and url.isascii()]
+    links = sum(url[:5].lower() in _LINKS for url in given)
+    pictures = sum(map(len, given))
+    text = _all_characters(request) - pictures
+    return Cost(text, pictures, _CHARACTERS_PER_PICTURE * len(given), links)
+
+
+def _all_characters(request: BaseModel) -> int:
+    """Of all strings within, and one for each value."""
+    total, pending = 0, list[object]([request])
+    while pending:
+        value = pending.pop()
+        total += 1
+        match value:
+            case str():
+                total += len(value)
+            case list():
+                pending += value
+            case dict():
+                pending += (*value, *value.values())
+            case BaseModel():
+                pending += vars(value).values()
+    return total
 
 
 def _of_prompts(prompt: str | list[Any] | None) -> Cost:

@@ -19,6 +19,7 @@ from mmroute.model_directory import find_model
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request import Lora
+from mmroute.server.messages_chat import MessagesRules, messages_rules
 from mmroute.server.output_text import OutputRules, output_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info
@@ -83,6 +84,7 @@ class LoadedModel:
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: of sampling parameters.
         outputs: rules of its answers.
+        messages: rules of its chats of the Anthropic Messages API.
         loras: path of each LoRA adapter, by its name.
         tokenizer_info: what ``/tokenizer_info`` answers.
     """
@@ -93,6 +95,7 @@ class LoadedModel:
     unlimited: Normalizer
     defaults: SamplingDefaults
     outputs: OutputRules
+    messages: MessagesRules
     loras: Mapping[str, str]
     tokenizer_info: Mapping[str, Any]
 
@@ -183,6 +186,7 @@ def _load(
         generation_config,
         source.engine_settings.without_effect,
     )
+    messages = messages_rules(normalizer, source.engine_settings.without_effect)
     normalizer = replace(normalizer, watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
     fields = {
@@ -200,6 +204,7 @@ def _load(
         unlimited,
         sampling_defaults(generation_config),
         outputs,
+        messages,
         source.engine_settings.loras,
         tokenizer_info(tokenizer_config),
     )

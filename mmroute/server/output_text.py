@@ -16,6 +16,7 @@ from mmroute.server.protocol import RenderRequest
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
+    "HARMONY",
     "LONGEST_SEED",
     "OutputRules",
     "first_state",
@@ -25,6 +26,8 @@ __all__ = [
     "without_stop_token",
 ]
 
+HARMONY: Final = "Harmony"
+"""The parser of gpt-oss, whose chats have the form that it reads."""
 LONGEST_SEED: Final = 7
 """So many IDs of a prompt are looked at."""
 _WINDOW: Final = 5
@@ -69,7 +72,7 @@ def output_rules(
     return OutputRules(
         tokenizer.token_id(token) if isinstance(token, str) else None,
         frozenset(ends if isinstance(ends, list) else () if ends is None else (ends,)),
-        "Harmony" if config.get("model_type") == "gpt_oss"
+        HARMONY if config.get("model_type") == "gpt_oss"
         else ", ".join(sorted(_PARSERS.intersection(without_effect))),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal, Required, TypeAlias, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -31,29 +32,42 @@ from mmroute.server.errors import bad_request
 from mmroute.server.request_checks import check_chat, check_completion, check_generation_prompt
 
 __all__ = [
+    "ChatCompletionNamedFunction",
+    "ChatCompletionNamedToolChoiceParam",
     "ChatCompletionRequest",
+    "ChatCompletionToolsParam",
     "CompletionRequest",
     "DetokenizeRequest",
+    "Effort",
+    "ExtraArgs",
+    "Int64",
+    "Integers",
+    "JsonSchemaResponseFormat",
+    "MmPayload",
     "RenderRequest",
     "ResponseFormat",
+    "Stop",
+    "StreamOptions",
     "StructuredOutputsParams",
     "TokenizeChatRequest",
     "TokenizeCompletionRequest",
     "TokenizeRequest",
-    "UncoveredRequest",
+    "TopLogprobs",
 ]
 
 _FEWEST_REPETITIONS: Final = 2
 _FIRST_MESSAGE: Final = "ChatCompletionDeveloperMessageParam"  # whose errors vLLM reports
 _MAX_INT64: Final = 2**63 - 1
-_Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), le=_MAX_INT64)]
-_Integers: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
+Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), le=_MAX_INT64)]
+Integers: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
 _Texts: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
 TokenIdList: TypeAlias = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
-_Stop: TypeAlias = str | Annotated[list[str], Field(max_length=4)] | None
+Stop: TypeAlias = str | Annotated[list[str], Field(max_length=4)] | None
 _Truncation: TypeAlias = Annotated[int, Field(ge=-1, le=_MAX_INT64)] | None
 _ExtraArg: TypeAlias = str | int | float | Annotated[list[str | int | float], Field(fail_fast=True)]
-_Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ExtraArgs: TypeAlias = dict[str, _ExtraArg] | None
+MmPayload: TypeAlias = Literal["tensors", "none"]
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 def _check_messages(messages: object) -> object:
@@ -79,7 +93,7 @@ def _thinking_budget(value: object) -> object:
 
 _Messages: TypeAlias = Annotated[list[Any], BeforeValidator(_check_messages)]
 _ThinkingBudget: TypeAlias = Annotated[int | None, BeforeValidator(_thinking_budget)]
-_TopLogprobs: TypeAlias = Annotated[
+TopLogprobs: TypeAlias = Annotated[
     int,
     BeforeValidator(lambda value: 0 if value is None else value, json_schema_input_type=int | None),
 ]
@@ -225,8 +239,8 @@ class _GenerationRequest(BaseModel):
     logit_bias: dict[str, float] | None = None
     presence_penalty: float | None = None
     response_format: _ResponseFormat | None = None
-    seed: _Int64 | None = None
-    stop: _Stop = None
+    seed: Int64 | None = None
+    stop: Stop = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     temperature: float | None = None
@@ -239,7 +253,7 @@ class _GenerationRequest(BaseModel):
     repetition_penalty: float | None = None
     watermarking: bool | None = None
     length_penalty: float = 1.0
-    stop_token_ids: _Integers | None = None
+    stop_token_ids: Integers | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     min_tokens: int = 0
@@ -248,11 +262,11 @@ class _GenerationRequest(BaseModel):
     truncate_prompt_tokens: _Truncation = None
     truncation_side: Literal["left", "right"] | None = None
     prompt_logprobs: int | None = None
-    logprob_token_ids: _Integers | None = None
-    allowed_token_ids: _Integers | None = None
+    logprob_token_ids: Integers | None = None
+    allowed_token_ids: Integers | None = None
     bad_words: _Texts = Field(default_factory=list)
     structured_outputs: StructuredOutputsParams | None = None
-    priority: _Int64 = 0
+    priority: Int64 = 0
     request_id: str = ""
     session_id: str | None = None
     return_tokens_as_token_ids: bool | None = None
@@ -260,12 +274,12 @@ class _GenerationRequest(BaseModel):
     return_weight_versions: bool = False
     routed_experts_prompt_start: int = Field(default=0, ge=0)
     return_token_offsets: bool | None = False
-    mm_payload: Literal["tensors", "none"] = "tensors"
+    mm_payload: MmPayload = "tensors"
     return_mm_kwargs: bool | None = None
     cache_salt: str | None = Field(default=None, min_length=1, max_length=128)
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
-    vllm_xargs: dict[str, _ExtraArg] | None = None
+    vllm_xargs: Annotated[ExtraArgs, AfterValidator(lambda given: given or None)] = None
     repetition_detection: RepetitionDetectionParams | None = None
     stream_interval: Annotated[int, Field(ge=1)] | None = None
     output_mode: OutputMode = "tokens"
@@ -276,7 +290,7 @@ class ChatCompletionRequest(_GenerationRequest):
 
     messages: _Messages
     logprobs: bool | None = False
-    top_logprobs: _TopLogprobs = 0
+    top_logprobs: TopLogprobs = 0
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = 1
@@ -284,7 +298,7 @@ class ChatCompletionRequest(_GenerationRequest):
     tool_choice: Literal["none", "auto", "required"] | ChatCompletionNamedToolChoiceParam | None = (
         "none"
     )
-    reasoning_effort: _Effort | None = None
+    reasoning_effort: Effort | None = None
     include_reasoning: bool = True
     parallel_tool_calls: bool | None = True
     echo: bool = False
@@ -365,12 +379,6 @@ class TokenizeChatRequest(_Open):
         if isinstance(body, dict):
             check_generation_prompt(body)
         return body
-
-
-class UncoveredRequest(_Open):
-    """Body of a route of which every request is refused."""
-
-    model: str | None = None
 
 
 class DetokenizeRequest(BaseModel):

@@ -1,4 +1,4 @@
-"""``/v1/chat/completions/render`` and ``/v1/completions/render``.
+"""The render routes: of chats, completions, Anthropic's messages and OpenAI's responses.
 
 Source: vLLM 0.33.0 ``entrypoints/scale_out/render/serving.py``, ``renderers/params.py``
 (`TokenizeParams`), and its answers as observed.
@@ -6,7 +6,7 @@ Source: vLLM 0.33.0 ``entrypoints/scale_out/render/serving.py``, ``renderers/par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mmroute.engines.vllm.defaults import own_template_kwargs
@@ -20,12 +20,16 @@ from mmroute.server.chats import exact, exact_chat
 from mmroute.server.errors import ApiError, bad_request, of_reason
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
 from mmroute.server.loading import LoadedModel
+from mmroute.server.messages_chat import chat_of_messages
+from mmroute.server.messages_protocol import AnthropicMessagesRequest
+from mmroute.server.output_text import HARMONY
 from mmroute.server.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
     RenderRequest,
-    UncoveredRequest,
 )
+from mmroute.server.responses_chat import chat_of_responses
+from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.routings import (
     Prompt,
     chat_offsets,
@@ -39,7 +43,10 @@ from mmroute.server.settings import InexactPolicy
 from mmroute.server.truncation import truncation_of
 from mmroute.stages import Stage
 
-__all__ = ["refuse_route", "render_chat", "render_completion", "route_chat_request"]
+__all__ = [
+    "render_chat", "render_completion", "render_messages", "render_responses",
+    "route_chat_request",
+]  # fmt: skip
 
 _UNSET: Final = (None, "auto")
 # Why a chat may have no exact answer while the tokens before its first image are known.
@@ -69,8 +76,56 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
             answer["token_offsets"] = chat_offsets(loaded, request)
         return answer
 
+    _check_parser(request, context)
+    return _rendered(request, context, loaded, answer_of)
+
+
+def render_messages(request: AnthropicMessagesRequest, context: HandlerContext) -> HandlerResult:
+    """The prompt of a request of the Anthropic Messages API.
+
+    Raises:
+        ApiError: as `render_chat`.
+    """
+    loaded = context.models.find(request.model)
+    return render_chat(chat_of_messages(request, loaded.messages), context)
+
+
+def render_responses(request: ResponsesRequest, context: HandlerContext) -> HandlerResult:
+    """The prompt of a request of the OpenAI Responses API.
+
+    Raises:
+        ApiError: as `render_chat`; 422 `unsupported_route` for models of Harmony.
+    """
+    loaded = context.models.find(request.model)
+    if loaded.outputs.parser == HARMONY:
+        raise of_reason(
+            Reason.UNSUPPORTED_ROUTE,
+            f"{context.path}: vLLM makes Harmony's messages of such a request by rules of its own "
+            "for this model, which are not covered; send the chat to "
+            "/v1/chat/completions/render, or set --fallback-url",
+            model=loaded.name,
+        )
+    chat = chat_of_responses(request)
+    check_output_budget(request, loaded.max_model_len)
+    request_id = request.request_id
+    if "request_id" not in request.model_fields_set:
+        request_id = f"resp_{context.own_id}"
+    return _rendered(
+        chat,
+        context,
+        loaded,
+        lambda routing: _answer(chat, routing, context, loaded, request_id),
+    )
+
+
+def _rendered(
+    request: ChatCompletionRequest,
+    context: HandlerContext,
+    loaded: LoadedModel,
+    answer_of: Callable[[Routing], GenerateRequest],
+) -> HandlerResult:
     try:
-        routing = route_chat_request(request, context, loaded)
+        routing = _route(request, context, loaded)
         answer = answer_of(routing)
     except ApiError as error:
         wanted = context.settings.inexact is InexactPolicy.TEXT_PREFIX
@@ -95,7 +150,12 @@ def route_chat_request(
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    _check_chat(request, context, loaded)
+    _check_parser(request, context)
+    return _route(request, context, loaded)
+
+
+def _route(request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel) -> Routing:
+    _check_chat(request, loaded)
     truncation = truncation_of(request)
     routing = exact_chat(
         loaded, request, context.settings, request.cache_salt, limited=truncation is None
@@ -134,20 +194,6 @@ def render_completion(request: CompletionRequest, context: HandlerContext) -> Ha
         answers.append(answer)
         routings.append(routing)
     return result_of(loaded, answers, routings)
-
-
-def refuse_route(request: UncoveredRequest, context: HandlerContext) -> HandlerResult:
-    """No request of these routes is answered here.
-
-    Raises:
-        ApiError: 404, 422 `unsupported_route`.
-    """
-    raise of_reason(
-        Reason.UNSUPPORTED_ROUTE,
-        f"{context.path}: vLLM turns such a request into a chat by rules of its own, which are not "
-        "covered; send the chat to /v1/chat/completions/render, or set --fallback-url",
-        model=context.models.find(request.model).name,
-    )
 
 
 def _model_of(request: RenderRequest, context: HandlerContext) -> LoadedModel:
@@ -223,15 +269,17 @@ def _prompts(request: CompletionRequest) -> list[Prompt]:
     return [given] if isinstance(given[0], int) else given  # type: ignore[return-value]  # all of one kind
 
 
-def _check_chat(
-    request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel
-) -> None:
-    choice = request.tool_choice if request.tools else None
+def _check_parser(request: ChatCompletionRequest, context: HandlerContext) -> None:
+    choice = request.tool_choice
     if context.settings.strict and choice not in (None, "none"):
         raise bad_request(
             f"tool_choice={quoted(choice)} requires --enable-auto-tool-choice and "
             "--tool-call-parser to be set (--strict)"
         )
+
+
+def _check_chat(request: ChatCompletionRequest, loaded: LoadedModel) -> None:
+    choice = request.tool_choice if request.tools else None
     templated = request.chat_template is not None or request.chat_template_kwargs is not None
     if templated and not has_template(loaded):
         raise bad_request("chat_template is not supported for Mistral tokenizers.", "chat_template")
@@ -283,7 +331,7 @@ def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
     choice = request.tool_choice
     calls = [m.get("tool_calls") for m in request.messages if m["role"] == "assistant"]
     return {
-        "tools": normalize_tools(request.tools),
+        "tools": normalize_tools(request.tools) if request.tools else request.tools,
         "tool_choice": choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         "parallel_tool_calls": request.parallel_tool_calls,
         "include_reasoning": request.include_reasoning,

@@ -15,7 +15,10 @@ from mmroute.errors import InexactError, quoted
 from mmroute.request import check_cache_salt
 from mmroute.server.errors import bad_request, require
 
-__all__ = ["check_chat", "check_completion", "check_generation_prompt"]
+__all__ = [
+    "check_chat", "check_completion", "check_generation_prompt", "check_responses",
+    "use_mm_kwargs_alias",
+]  # fmt: skip
 
 _CONSTRAINTS: Final = ("json", "regex", "choice")
 _TOOL_CHOICES: Final = ("auto", "required")
@@ -88,6 +91,48 @@ def check_completion(body: dict[str, Any]) -> dict[str, Any]:
     return _check_rest(body)
 
 
+def check_responses(body: dict[str, Any]) -> dict[str, Any]:
+    """Check a request of the Responses API, and fill in what depends on other fields.
+
+    Raises:
+        ApiError: 400.
+    """
+    tools, choice = body.get("tools"), body.get("tool_choice", "auto")
+    require(isinstance(tools, list | dict | str | None), "`tools` must be a list.")
+    named = isinstance(choice, dict) and choice.get("type") in ("function", "custom")
+    if tools and named:
+        _check_named_of_responses(choice.get("name"), tools)
+    elif not tools:
+        require(choice != "required" and not named, "`tool_choice` needs `tools`.", "tool_choice")
+        if choice == "auto":
+            body["tool_choice"] = "none"
+    for tool in tools if isinstance(tools, list) else ():
+        shape = tool.get("format") if isinstance(tool, dict) else None
+        of_grammar = isinstance(shape, dict) and shape.get("type") == "grammar"
+        require(
+            not of_grammar or tool.get("type") != "custom",
+            "Custom tools with a grammar format are not supported.",
+            "tools",
+        )
+    require(body.get("prompt") is None, "prompt template is not supported", "prompt")
+    require(
+        not body.get("background") or body.get("store", True),
+        "background can only be used when `store` is true",
+        "background",
+    )
+    _check_cache_salt(body)
+    if body.get("input") == {}:  # vLLM makes a list of whatever has items
+        body["input"] = []
+    return use_mm_kwargs_alias(body)
+
+
+def use_mm_kwargs_alias(body: dict[str, Any]) -> dict[str, Any]:
+    """Read the older name of a field."""
+    if body.get("return_mm_kwargs") is False:
+        body.setdefault("mm_payload", "none")
+    return body
+
+
 def check_generation_prompt(body: dict[str, Any]) -> None:
     """Refuse two options of a chat that exclude each other.
 
@@ -102,13 +147,15 @@ def check_generation_prompt(body: dict[str, Any]) -> None:
 
 def _check_rest(body: dict[str, Any]) -> dict[str, Any]:
     _check_response_format(body.get("response_format"))
+    _check_cache_salt(body)
+    return use_mm_kwargs_alias(body)
+
+
+def _check_cache_salt(body: dict[str, Any]) -> None:
     try:
         check_cache_salt(body.get("cache_salt"))
     except InexactError as inexact:
         raise bad_request(str(inexact), "cache_salt") from None
-    if body.get("return_mm_kwargs") is False:
-        body.setdefault("mm_payload", "none")
-    return body
 
 
 def _check_tools(body: dict[str, Any]) -> None:
@@ -155,6 +202,28 @@ def _check_named_tool(function: object, tools: object) -> None:
     require(
         name in known,
         "The tool specified in `tool_choice` does not match any of the specified `tools`",
+        "tool_choice",
+    )
+
+
+def _check_named_of_responses(name: object, tools: object) -> None:
+    """A tool is named by its name, or in a namespace by its own one if no other has that."""
+    known, inner = list[object](), list[object]()
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict) and tool.get("type") == "namespace":
+            listed = tool.get("tools")
+            names = (
+                [t.get("name") for t in listed if isinstance(t, dict)]
+                if isinstance(listed, list)
+                else []
+            )
+            inner += names
+            known += [f"{tool.get('name')}__{one}" for one in names]
+        elif isinstance(tool, dict):
+            known.append(tool.get("name"))
+    require(
+        name and (name in known or inner.count(name) == 1),
+        "The tool of `tool_choice` is not in `tools`, or in several namespaces.",
         "tool_choice",
     )
 

@@ -10,14 +10,20 @@ from mmroute.server.answers import DetokenizeResponse, GenerateRequest, Tokenize
 from mmroute.server.derender import derender_chat, derender_completion
 from mmroute.server.derender_protocol import DerenderChat, DerenderCompletion
 from mmroute.server.endpoints import Handler
+from mmroute.server.messages_protocol import AnthropicMessagesRequest
 from mmroute.server.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
     DetokenizeRequest,
     TokenizeRequest,
-    UncoveredRequest,
 )
-from mmroute.server.render import refuse_route, render_chat, render_completion
+from mmroute.server.render import (
+    render_chat,
+    render_completion,
+    render_messages,
+    render_responses,
+)
+from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.tokenization import detokenize, tokenize
 
 __all__ = ["POSTED", "Posted"]
@@ -40,9 +46,6 @@ class Posted:
     handler: Handler[Any]
 
 
-_REFUSED: Final = Posted(
-    "Not answered: 422, or the fallback's", UncoveredRequest, dict[str, Any], refuse_route
-)
 POSTED: Final[Mapping[str, Posted]] = {
     "/tokenize": Posted(
         "Token IDs of a text or a chat", TokenizeRequest, TokenizeResponse, tokenize
@@ -56,8 +59,14 @@ POSTED: Final[Mapping[str, Posted]] = {
     "/v1/completions/render": Posted(
         "The prompts of a completion", CompletionRequest, list[GenerateRequest], render_completion
     ),
-    "/v1/messages/render": _REFUSED,
-    "/v1/responses/render": _REFUSED,
+    "/v1/messages/render": Posted(
+        "The prompt of a request of the Anthropic Messages API", AnthropicMessagesRequest,
+        GenerateRequest, render_messages,
+    ),
+    "/v1/responses/render": Posted(
+        "The prompt of a request of the OpenAI Responses API", ResponsesRequest,
+        GenerateRequest, render_responses,
+    ),
     "/v1/chat/completions/derender": Posted(
         "The answers to a chat", DerenderChat, dict[str, Any], derender_chat
     ),

@@ -24,6 +24,7 @@ from mmroute.server.protocol import (
     ResponseFormat,
     StructuredOutputsParams,
 )
+from mmroute.server.responses_protocol import ResponsesRequest
 
 __all__ = ["SamplingDefaults", "check_output_budget", "sampling_defaults", "sampling_params"]
 
@@ -79,7 +80,7 @@ def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
     return SamplingDefaults(values, most if type(most) is int else None)
 
 
-def check_output_budget(request: RenderRequest, max_model_len: int) -> None:
+def check_output_budget(request: RenderRequest | ResponsesRequest, max_model_len: int) -> None:
     """Refuse more tokens of answer than the context has, before the prompt is looked at.
 
     Raises:
@@ -180,7 +181,7 @@ def _sampling_params(
         ("structured_outputs", structured, None),
         ("logit_bias", biases, None),
         ("allowed_token_ids", request.allowed_token_ids, None),
-        ("extra_args", request.vllm_xargs or None, None),
+        ("extra_args", request.vllm_xargs, None),
         ("bad_words", list(dict.fromkeys(request.bad_words)), None),
         ("skip_reading_prefix_cache", prompt_logprobs is not None, None),
         ("thinking_token_budget", request.thinking_token_budget, None),
@@ -190,7 +191,9 @@ def _sampling_params(
     return {name: value for name, value, left_out in optional if value != left_out}
 
 
-def _max_tokens(request: RenderRequest) -> tuple[int | None, str]:
+def _max_tokens(request: RenderRequest | ResponsesRequest) -> tuple[int | None, str]:
+    if isinstance(request, ResponsesRequest):
+        return request.max_output_tokens, "max_output_tokens"
     if isinstance(request, ChatCompletionRequest) and request.max_completion_tokens is not None:
         return request.max_completion_tokens, "max_completion_tokens"
     return request.max_tokens, "max_tokens"

@@ -16,7 +16,7 @@ from replayed import Posted
 from server_cases import png_url
 from server_helpers import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
-__all__ = ["odd_requests"]
+__all__ = ["ODD_VALUES", "label", "odd_requests"]
 
 _Base: TypeAlias = tuple[str, Mapping[str, Any], tuple[str, ...]]
 """A route, a body that is all right, and its fields."""
@@ -28,7 +28,7 @@ _CALL: Final = {"id": "abcdef123", "type": "function", "function": {"name": "f",
 _TOOL: Final = {"type": "function", "function": {"name": "f"}}
 _SCHEMA: Final = {"name": "s", "schema": {"type": "object"}}
 
-_VALUES: Final[tuple[Any, ...]] = (
+ODD_VALUES: Final[tuple[Any, ...]] = (
     None, True, False, 0, 1, -1, 2, 16, 1.0, 1.5, -0.5, 2**31, 2**63 - 1, 2**63, 2**64, 10**30,
     1e300, float("inf"), float("nan"), "", " ", "a", "1", " 2 ", "1.0", "0.5", "1_0", "+3", "yes",
     "None", "\ud800", "e\u0301", [], [[]], [None], [1], ["a"], ["1"], [1.5], [{}], {}, {"a": 1},
@@ -226,24 +226,22 @@ def _fields() -> Iterator[Posted]:
     )
     for path, base, names in bases:
         for name in names:
-            for value in (*_OWN.get(name, ()), *_VALUES):
-                yield Posted(f"{name}={_label(value)}", path, {**base, name: value})
+            for value in (*_OWN.get(name, ()), *ODD_VALUES):
+                yield Posted(f"{name}={label(value)}", path, {**base, name: value})
 
 
 def _messages() -> Iterator[Posted]:
     for role, name in itertools.product(_ROLES, _MESSAGE_FIELDS):
-        for value in (*_OWN_OF_MESSAGE.get(name, ()), *_VALUES):
+        for value in (*_OWN_OF_MESSAGE.get(name, ()), *ODD_VALUES):
             message = {"role": role, "content": "a", name: value}
-            yield _chat(f"{role}.{name}={_label(value)}", [*_HI, message, *_HI])
+            yield _chat(f"{role}.{name}={label(value)}", [*_HI, message, *_HI])
 
 
 def _parts() -> Iterator[Posted]:
     for kind, name in itertools.product(_PART_TYPES, _PART_FIELDS):
-        for value in _VALUES:
+        for value in ODD_VALUES:
             part = {"type": kind, "text": "b", name: value}
-            yield _chat(
-                f"part {kind}.{name}={_label(value)}", [{"role": "user", "content": [part]}]
-            )
+            yield _chat(f"part {kind}.{name}={label(value)}", [{"role": "user", "content": [part]}])
 
 
 def _raw() -> Iterator[Posted]:
@@ -261,7 +259,7 @@ def _random(draw: random.Random) -> Posted:
     path, base, names = draw.choice(bases)
     body: dict[str, Any] = dict(base)
     for name in draw.sample(names, draw.randint(1, 3)):
-        body[name] = draw.choice([*_OWN.get(name, ()), *_VALUES] if draw.random() < 0.5 else
+        body[name] = draw.choice([*_OWN.get(name, ()), *ODD_VALUES] if draw.random() < 0.5 else
                                  [*_OWN.get(name, (1,))] or [1])  # fmt: skip
     if "messages" in base and draw.random() < 0.7:
         body["messages"] = [_random_message(draw) for _ in range(draw.randint(1, 5))]
@@ -279,7 +277,7 @@ def _random_message(draw: random.Random) -> dict[str, Any]:
         message["tool_calls"] = draw.choice(_OWN_OF_MESSAGE["tool_calls"])
     if draw.random() < 0.2:
         name = draw.choice(_MESSAGE_FIELDS[2:])
-        message[name] = draw.choice((*_OWN_OF_MESSAGE.get(name, ()), *_VALUES))
+        message[name] = draw.choice((*_OWN_OF_MESSAGE.get(name, ()), *ODD_VALUES))
     return message
 
 
@@ -287,5 +285,6 @@ def _chat(name: str, messages: Sequence[Any]) -> Posted:
     return Posted(name, CHAT, {"messages": messages, "mm_payload": "none"})
 
 
-def _label(value: Any) -> str:
+def label(value: Any) -> str:
+    """A value as the name of a request has it."""
     return json.dumps(value)[:60]

@@ -7,6 +7,7 @@ own, with one model string, and posts to both whatever the recorded requests can
                          "tool_choice": "none", which vLLM needs no parser for
   prompts, token IDs     /v1/completions/render, and for text /tokenize
   every answer's IDs     /detokenize
+  with --odd             also /v1/messages/render and /v1/responses/render
 
 Pictures of which only the size is recorded are made, flat and cheap; both get the same bytes.
 The differences that docs/server.md tells are data in server_differences.py, and counted by name.
@@ -32,6 +33,7 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
 
+from api_requests import api_requests
 from comparison import read_vectors
 from engine import add_phi3v_code
 from odd_requests import odd_requests
@@ -105,7 +107,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--odd", metavar="N", type=int, default=0,
-        help="post the odd requests of odd_requests.py as well, and N random ones",
+        help="post the requests of odd_requests.py and api_requests.py as well, and N random ones",
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=int, default=0, help="of the random ones (default: %(default)s)"
@@ -131,6 +133,8 @@ def _replay(model: str, paths: Sequence[Path], arguments: argparse.Namespace) ->
     logs = {name: arguments.logs / f"{model}.{name}.log" for name in ("vllm", "mmroute")}
     with tempfile.TemporaryDirectory() as place:
         run, options = _for_vllm(directory, Path(place) / model, arguments.phi3v_code)
+        if arguments.odd:
+            requests += api_requests(str(run), arguments.odd, arguments.seed)
         options += _backend_options(read_vectors(paths[0])[0])
         trust = "--trust-request-mm-kwargs"
         own = (trust, "--model-id", str(run), "--served-model-name", str(run))

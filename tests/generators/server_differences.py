@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from replayed import Posted
+from server_helpers import MESSAGES, RESPONSES
 
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
 from mmroute.parity.oracles.pictures import has_media
@@ -17,6 +18,10 @@ __all__ = ["DELIBERATE", "Deliberate"]
 Fields = Mapping[str, Any]
 
 _NO_TOOLS: Final = (None, "none")
+_ITEMS: Final = frozenset({
+    "message", "function_call", "function_call_output", "custom_tool_call",
+    "custom_tool_call_output", "reasoning",
+})  # fmt: skip
 _BEYOND_UINT32: Final = 2**32
 _OWN_ARGUMENTS: Final = frozenset({
     "chat_template", "conversation", "padding", "tokenize", "tools",
@@ -46,7 +51,8 @@ class Deliberate:
 
 def _calls_tools(request: Posted) -> bool:
     fields = request.fields
-    return bool(fields.get("tools")) and fields.get("tool_choice", "auto") not in _NO_TOOLS
+    given = bool(fields.get("tools")) or request.path == MESSAGES
+    return given and fields.get("tool_choice", "auto") not in _NO_TOOLS
 
 
 def _has_media(request: Posted) -> bool:
@@ -153,6 +159,17 @@ def _has_tag(request: Posted) -> bool:
     return any(_is_tag(request.fields.get(name), "structural_tag") for name in names)
 
 
+def _has_other_item(request: Posted) -> bool:
+    items = request.fields.get("input")
+    return (
+        request.path == RESPONSES
+        and isinstance(items, list)
+        and any(
+            isinstance(item, dict) and item.get("type", "message") not in _ITEMS for item in items
+        )
+    )
+
+
 DELIBERATE: Final = (
     Deliberate(
         "tools without a tool parser",
@@ -238,6 +255,10 @@ DELIBERATE: Final = (
         "template arguments that are no variables",
         _has_own_argument,
         theirs=200, ours=(400, "BadRequestError", None),
+    ),
+    Deliberate(
+        "an item of another type, malformed",
+        _has_other_item, theirs=400, ours=(400, "BadRequestError", "input"),
     ),
     Deliberate("not UTF-8", _is_no_text, theirs=400, ours=(400, "Bad Request", "body")),
     Deliberate(

@@ -87,6 +87,9 @@ def _comparable(body: Any) -> Any:
 
 
 def _without_random(request_id: str) -> str:
+    own = request_id.removeprefix("resp_")
+    if own != request_id and len(own) == _DRAWN_LENGTH:
+        return "resp_"
     prefix, _, rest = request_id.partition("-")
     drawn, dash, number = rest.partition("-")
     return f"{prefix}-{dash}{number}" if len(drawn) == _DRAWN_LENGTH else request_id

@@ -27,6 +27,8 @@ TOKENIZE: Final = "/tokenize"
 DETOKENIZE: Final = "/detokenize"
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
+MESSAGES: Final = "/v1/messages/render"
+RESPONSES: Final = "/v1/responses/render"
 HI: Final[list[dict[str, Any]]] = [{"role": "user", "content": "Hi"}]
 EMBEDDINGS: Final[list[dict[str, Any]]] = [
     {"role": "user", "content": [{"type": "image_embeds", "image_embeds": "x"}]}

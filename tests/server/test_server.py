@@ -237,12 +237,6 @@ def test_every_name_is_listed_and_answers(client: TestClient) -> None:
     assert other != first
 
 
-@pytest.mark.parametrize("route", ["messages", "responses"])
-def test_routes_that_are_not_answered_say_so(client: TestClient, route: str) -> None:
-    answer = client.post(f"/v1/{route}/render", json={"messages": HI})
-    assert error_of(answer) == (422, "InexactRouting", "unsupported_route")
-
-
 WORDS: Final[dict[str, Any]] = {"request_id": "r", "choices": [{"index": 0, "token_ids": [1500]}]}
 
 
