@@ -17,7 +17,7 @@ from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.answers import GenerateRequest, features_of
 from mmroute.server.chats import exact, exact_chat
-from mmroute.server.errors import ApiError, bad_request, of_reason
+from mmroute.server.errors import ApiError, bad_request, of_reason, require
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
 from mmroute.server.loading import LoadedModel
 from mmroute.server.messages_chat import chat_of_messages
@@ -76,7 +76,7 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
             answer["token_offsets"] = chat_offsets(loaded, request)
         return answer
 
-    _check_parser(request, context)
+    _check_as_chat(request, context, loaded)
     return _rendered(request, context, loaded, answer_of)
 
 
@@ -106,6 +106,11 @@ def render_responses(request: ResponsesRequest, context: HandlerContext) -> Hand
             model=loaded.name,
         )
     chat = chat_of_responses(request)
+    in_parts = any(isinstance(m.get("content"), list) and m["content"] for m in chat.messages)
+    require(
+        not in_parts or has_template(loaded),
+        "mistral-common takes no `input_text` and no `input_image`; send texts, or a chat.",
+    )
     check_output_budget(request, loaded.max_model_len)
     request_id = request.request_id
     if "request_id" not in request.model_fields_set:
@@ -150,12 +155,12 @@ def route_chat_request(
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    _check_parser(request, context)
+    _check_as_chat(request, context, loaded)
     return _route(request, context, loaded)
 
 
 def _route(request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel) -> Routing:
-    _check_chat(request, loaded)
+    _check_fields(request, loaded)
     truncation = truncation_of(request)
     routing = exact_chat(
         loaded, request, context.settings, request.cache_salt, limited=truncation is None
@@ -269,20 +274,23 @@ def _prompts(request: CompletionRequest) -> list[Prompt]:
     return [given] if isinstance(given[0], int) else given  # type: ignore[return-value]  # all of one kind
 
 
-def _check_parser(request: ChatCompletionRequest, context: HandlerContext) -> None:
+def _check_as_chat(
+    request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel
+) -> None:
+    """Refuse what vLLM refuses in chats alone."""
     choice = request.tool_choice
     if context.settings.strict and choice not in (None, "none"):
         raise bad_request(
             f"tool_choice={quoted(choice)} requires --enable-auto-tool-choice and "
             "--tool-call-parser to be set (--strict)"
         )
-
-
-def _check_chat(request: ChatCompletionRequest, loaded: LoadedModel) -> None:
-    choice = request.tool_choice if request.tools else None
     templated = request.chat_template is not None or request.chat_template_kwargs is not None
     if templated and not has_template(loaded):
         raise bad_request("chat_template is not supported for Mistral tokenizers.", "chat_template")
+
+
+def _check_fields(request: ChatCompletionRequest, loaded: LoadedModel) -> None:
+    choice = request.tool_choice if request.tools else None
     forwarded = (request.kv_transfer_params or {}).pop("prompt_token_ids", None)  # for the render
     if forwarded is not None and not _are_ids(forwarded):
         raise bad_request(

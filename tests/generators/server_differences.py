@@ -260,6 +260,11 @@ DELIBERATE: Final = (
         "an item of another type, malformed",
         _has_other_item, theirs=400, ours=(400, "BadRequestError", "input"),
     ),
+    Deliberate(
+        "an image without a URL, told before other mistakes",
+        lambda request: request.path in (MESSAGES, RESPONSES),
+        theirs=400, ours=(400, "BadRequestError", "multi_modal_uuids"),
+    ),
     Deliberate("not UTF-8", _is_no_text, theirs=400, ours=(400, "Bad Request", "body")),
     Deliberate(
         "what is wrong with a message",

@@ -184,6 +184,14 @@ def test_refusals_are_those_of_the_engine(
     assert error_of(client.post(path, json={**body, **changes})) == expected
 
 
+def test_mistral_s_own_tokenizers_take_texts_of_the_responses_api() -> None:
+    with serving([ModelSource("pixtral-12b-2409", ("a",))], ServerSettings()) as client:
+        text = answered(client, RESPONSES, {"input": "Hi", "chat_template_kwargs": {"a": 1}})
+        assert text["token_ids"] == answered(client, CHAT, {"messages": HI})["token_ids"]
+        parts = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]}
+        assert error_of(client.post(RESPONSES, json=parts)) == (400, "BadRequestError", None)
+
+
 def test_odd_requests_get_an_answer_or_an_error(client: TestClient) -> None:
     for request in api_requests("a", 40, 1)[::7]:
         raw = json.dumps(request.body).encode()
