@@ -20,16 +20,16 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, AnyStr, Final, Generic, TypeAlias, TypeVar
 
 import xxhash
 
 from mmroute.fast_paths import ReuseStats
 
-__all__ = ["PrefixCache", "PrefixHashes"]
+__all__ = ["PrefixCache", "PrefixHashes", "num_shared"]
 
 _FIRST: Final = 1024
 _GROWTH: Final = 2  # the next beginning is longer by half of this one
@@ -98,7 +98,8 @@ class PrefixCache(Generic[Entry]):
         with self._lock:
             latest = self._by_hash.get(hashes[0])
         if latest is not None and latest.text is not None and isinstance(data, str):
-            hashes = latest.hashes[: _num_shared(latest.hashes, latest.text, data)]
+            ends = _lengths()[: len(latest.hashes)]
+            hashes = latest.hashes[: num_shared(ends, latest.text, data)]
         hashes += tuple(_prefix_hashes(data, salt, known=hashes))
         with self._lock:
             for prefix_hash in reversed(hashes):
@@ -210,21 +211,31 @@ def _lengths() -> tuple[int, ...]:
     return tuple(lengths)
 
 
-def _num_shared(hashes: PrefixHashes, text: str, data: str) -> int:
-    """The number of a text's hashes that another text has too, given that it has the first.
+def num_shared(ends: Sequence[int], known: AnyStr, data: AnyStr, offset: int = 0) -> int:
+    """How many of the beginnings of a known text another text has as well.
 
     A conversation goes on, or has another end: comparing texts is cheaper than hashing them.
+
+    Args:
+        ends: of the beginnings of `known`, from the shortest to the longest.
+        known: text, or bytes.
+        data: the same.
+        offset: where that begins in `data`.
+
+    >>> num_shared((4, 8, 12), "abcdefghijkl", "abcdefghXYZW")
+    2
     """
-    if data.startswith(text):
-        return len(hashes)
-    lengths = _lengths()
-    low, high = 1, len(hashes)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if data.startswith(text[lengths[low - 1] : lengths[middle - 1]], lengths[low - 1]):
-            low = middle
+    count = len(ends)
+    if data.startswith(known, offset):
+        return count
+    low = done = 0
+    while low < count:
+        middle = (low + count + 1) // 2
+        end = ends[middle - 1]
+        if data.startswith(known[done:end], offset + done):
+            low, done = middle, end
         else:
-            high = middle - 1
+            count = middle - 1
     return low
 
 

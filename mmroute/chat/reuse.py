@@ -22,7 +22,7 @@ import numpy as np
 from mmroute.chat.conversation import MediaPart, Part
 from mmroute.chat.resumable import Place, ResumableTemplate, State
 from mmroute.errors import InexactError, Reason
-from mmroute.prefix_cache import PrefixCache, PrefixHashes
+from mmroute.prefix_cache import PrefixCache, PrefixHashes, num_shared
 
 if TYPE_CHECKING:
     from mmroute.chat.template import ChatTemplate
@@ -85,21 +85,6 @@ class _Known:
     cuts: Sequence[_Cut | None]
     ids: TokenIds
 
-    def shared_with(self, dumped: bytes) -> int:
-        """How many messages the list of another chat begins with as well."""
-        count = len(self.ends)
-        if dumped.startswith(self.messages, _HEADER):
-            return count
-        low = done = 0
-        while low < count:
-            middle = (low + count + 1) // 2
-            end = self.ends[middle - 1]
-            if dumped.startswith(self.messages[done:end], _HEADER + done):
-                low, done = middle, end
-            else:
-                count = middle - 1
-        return low
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
@@ -152,7 +137,7 @@ class ChatReuse:
         known = _Known(resumable, b"", b"", (), (), (), (None,), np.empty(0, np.uint32))
         if isinstance(found, _Known) and found.template is resumable:
             known = found if found.variables == settings else known
-        count = known.shared_with(dumped)
+        count = num_shared(known.ends, known.messages, dumped, _HEADER)
         self._cache.count(known.ends[count - 1] if count else 0)
         if not _goes_on(found, hashes, count / len(messages)):
             self._cache.put(_Seen(hashes), hashes, body, size=0)

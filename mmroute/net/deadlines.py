@@ -41,15 +41,12 @@ class DeadlineStream(httpcore.NetworkStream):
         self._left = left
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """See httpcore."""
         return self._stream.read(max_bytes, self._left())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """See httpcore."""
         self._stream.write(buffer, self._left())
 
     def close(self) -> None:
-        """See httpcore."""
         self._stream.close()
 
     def start_tls(
@@ -58,10 +55,8 @@ class DeadlineStream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        """See httpcore."""
         stream = self._stream.start_tls(ssl_context, server_hostname, self._left())
         return DeadlineStream(stream, self._left)
 
     def get_extra_info(self, info: str) -> Any:
-        """See httpcore."""
         return self._stream.get_extra_info(info)

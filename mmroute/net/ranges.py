@@ -29,15 +29,12 @@ class RangeFile(io.RawIOBase):
         self._at = 0
 
     def seekable(self) -> bool:
-        """It is."""
         return True
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See `io.IOBase`."""
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(begin + offset, 0)
         return self._at

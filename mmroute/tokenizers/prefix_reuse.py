@@ -24,7 +24,7 @@ import tokenizers
 
 from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
-from mmroute.prefix_cache import PrefixCache, PrefixHashes
+from mmroute.prefix_cache import PrefixCache, PrefixHashes, num_shared
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.probe_texts import probe_texts
 
@@ -51,21 +51,6 @@ class _Known:
     token_ids: TokenIds
     text_ends: tuple[int, ...]
     id_ends: tuple[int, ...]
-
-    def shared_with(self, text: str) -> int:
-        """How many of the boundaries lie in what another text begins with as well."""
-        count = len(self.text_ends)
-        if text.startswith(self.text) or not count:
-            return count
-        low = done = 0
-        while low < count:
-            middle = (low + count + 1) // 2
-            end = self.text_ends[middle - 1]
-            if text.startswith(self.text[done:end], done):
-                low, done = middle, end
-            else:
-                count = middle - 1
-        return low
 
 
 _NOTHING: Final = _Known("", np.empty(0, np.uint32), (), ())
@@ -102,7 +87,7 @@ class PrefixReuse:
         if add_special_tokens or len(text) < self._shortest:
             return self._encoder.encode(text, add_special_tokens=add_special_tokens)
         known, hashes = self._cache.find(text)
-        shared = known.shared_with(text) if known is not None else 0
+        shared = num_shared(known.text_ends, known.text, text) if known is not None else 0
         if known is None or not shared:
             self._cache.count(0)
             ids = self._encoder.encode(text, add_special_tokens=False)
