@@ -18,7 +18,7 @@ from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.request import Request
 from mmroute.routing import Routing
 
-__all__ = ["Probe", "probes", "run_probes", "token_ids_of_spec"]
+__all__ = ["Probe", "probes", "run_probes", "token_ids_of_spec", "written_image"]
 
 _QUESTION: Final = "What is in this picture?"
 # One of each orientation, and no multiple of any patch size.
@@ -75,10 +75,23 @@ def probes(model: ResolvedModel) -> Iterator[Probe]:
         name = f"{count} image{'s' * (count > 1)}"
         images = _SIZES[:count]
         yield Probe(f"chat with {name}", _chat(count), images)
-        # A tokenizer that renders images itself finds none in text.
-        if spec.chat_text is not None and not spec.only_in_chats:
-            placed = (spec.chat_text.replace("{n}", str(n)) for n in range(1, count + 1))
-            yield Probe(f"prompt with {name}", {"prompt": f"{''.join(placed)}{_QUESTION}"}, images)
+        placed = [written_image(model, number) for number in range(1, count + 1)]
+        if not spec.only_in_chats and None not in placed:
+            prompt = "".join(filter(None, placed)) + _QUESTION
+            yield Probe(f"prompt with {name}", {"prompt": prompt}, images)
+
+
+def written_image(model: ResolvedModel, number: int) -> str | None:
+    """What the engine writes for an image into a chat, if it takes that for one in a prompt, too.
+
+    A tokenizer that renders images itself finds none in text. For Pixtral the engine writes the
+    text of another family, which it does not search for.
+    """
+    spec, rules = model.family.image, model.media.get(Modality.IMAGE)
+    if spec is None or spec.chat_text is None or rules is None:
+        return None
+    text = spec.chat_text.replace("{n}", str(number))
+    return text if set(rules.target) <= set(model.encode_plain(text).tolist()) else None
 
 
 def run_probes(model: ResolvedModel) -> ProbeResults:

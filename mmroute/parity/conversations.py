@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason
+from mmroute.health.probes import written_image
 from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
@@ -199,13 +200,12 @@ def _texts(model: ResolvedModel) -> Iterator[Case]:
 
 def _placeholder(model: ResolvedModel, number: int) -> str | None:
     """What stands for an image in a prompt; what the family's users call it, if it is fixed."""
-    spec, rules = model.family.image, model.media.get(Modality.IMAGE)
-    if spec is None:
-        return None
-    if spec.chat_text is not None:
-        return spec.chat_text.replace("{n}", str(number))
+    rules = model.media.get(Modality.IMAGE)
     if rules is None:
         return None
+    written = written_image(model, number)
+    if written is not None:
+        return written
     (replacement,) = rules.geometry.replacements([ImageSize(*_SIZES[0])], model.context(0))
     return model.tokenizer.decode([int(replacement.token_ids[0])])
 

@@ -12,7 +12,7 @@ from command_line import run
 from small_families import FAMILY_MODELS
 from small_models import write_model
 
-from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
+from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason, Routing
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
 from mmroute.parity.oracles.pictures import data_url
 
@@ -224,3 +224,24 @@ def test_templates_of_texts_get_the_placeholder_of_minicpm(tmp_path: Path) -> No
     messages = [{"role": "user", "content": parts}]
     routing = model.normalize(messages=messages, images=[ImageSize(64, 48)])
     assert routing.exact, routing.message
+
+
+def test_templates_of_texts_get_the_placeholder_of_llava_even_for_pixtral(
+    small_model: Callable[[str], Path],
+) -> None:
+    """vLLM 0.33.0 puts ``<image>`` in front of a chat with images, and searches for ``[IMG]``."""
+    settings = EngineSettings(
+        content_format="string",
+        chat_template="{% for m in messages %}{{ m['content'] }}{% endfor %}",
+    )
+    model = Normalizer.from_pretrained(small_model("small-pixtral-hf"), engine_settings=settings)
+
+    def ask(text: str) -> Routing:
+        parts = [{"type": "image"}, {"type": "text", "text": text}]
+        return model.normalize(
+            messages=[{"role": "user", "content": parts}], images=[ImageSize(64, 48)]
+        )
+
+    as_prompt = model.normalize(prompt="<image>\nx [IMG] y", images=[ImageSize(64, 48)])
+    assert ask("x [IMG] y").token_ids.tolist() == as_prompt.token_ids.tolist()
+    assert ask("x").reason is Reason.PLACEHOLDER_COUNT_MISMATCH
