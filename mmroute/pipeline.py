@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from mmroute.chat import check_api_fields
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import AnyGeometry, TokenIds
 from mmroute.identities import identities_of
@@ -220,6 +221,7 @@ def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, s
     """
     request = model.engine.with_defaults(request, model.settings)
     chat = model.engine.parse_chat(request)
+    check_api_fields(model.chat, request)
     return chat, model.chat.render(chat, {}, request)
 
 
@@ -261,6 +263,8 @@ def _chat_ids(
     items = items_of_parts(chat.media, request, model.engine, links)
     if watch is not None:
         watch.lap(Stage.PARSE)
+    if request.api_fields:
+        check_api_fields(model.chat, request)
     rendered = model.chat.render(chat, items, request)
     if watch is not None:
         watch.lap(Stage.RENDER)

@@ -35,7 +35,7 @@ _NO_KWARGS: Final[Mapping[str, Any]] = {}  # shared, and never changed
 _FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
 _KWARGS: Final = ("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs")
 # Fields that a client may give as null instead of leaving them out.
-_NULLABLE: Final = frozenset({"images", "videos", "audios", *_KWARGS, "mm_hashes"})
+_NULLABLE: Final = frozenset({"images", "videos", "audios", *_KWARGS, "mm_hashes", "api_fields"})
 
 Message: TypeAlias = Mapping[str, Any]
 """One OpenAI chat message. Its values come from a client and are checked where they are used."""
@@ -79,6 +79,8 @@ class Request(NamedTuple):
             placeholders, by which its prefix cache tells them apart. No other engine reads it.
         cache_salt: keeps the caches of tenants apart; block hashes cover it.
         lora: the adapter that answers; block hashes cover it.
+        api_fields: ``response_format``, ``tool_choice`` and other fields of the engine's API that
+            only the prompts of a few models depend on, which have no exact answer then.
     """
 
     messages: Sequence[Message] | None = None
@@ -99,6 +101,7 @@ class Request(NamedTuple):
     mm_hashes: Sequence[Any] = _NO_ITEMS
     cache_salt: str | None = None
     lora: Lora | None = None
+    api_fields: Mapping[str, Any] = _NO_KWARGS
 
     def __repr__(self) -> str:
         given = zip(self._fields, self, self._field_defaults.values(), strict=True)
@@ -195,6 +198,7 @@ class RequestFields(TypedDict, total=False):
     mm_hashes: Sequence[Any] | None
     cache_salt: str | None
     lora: Lora | None
+    api_fields: Mapping[str, Any] | None
 
 
 def integers(name: str, values: object) -> list[int]:

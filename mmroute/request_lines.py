@@ -43,6 +43,8 @@ _UNSUPPORTED = (
     "suffix",
     "truncate_prompt_tokens",
 )
+# Those that only the prompts of a few models depend on.
+_OF_SOME_MODELS = ("response_format", "thinking", "tool_choice")
 _LORA_KEYS = frozenset({"lora_name", "lora_path"})
 # How like a known field's name an unknown one is that must be a mistake.
 _MISTYPED = 0.85
@@ -217,6 +219,9 @@ def request_of(value: Mapping[str, Any]) -> Request:
         if hint:
             raise invalid(f"there is no field {quoted(name)}{hint}")
     fields: dict[str, Any] = {name: value[name] for name in Request._fields if name in value}
+    of_some = {name: value[name] for name in _OF_SOME_MODELS if value.get(name) is not None}
+    if of_some:
+        fields["api_fields"] = of_some
     for name in _ITEMS:
         if fields.get(name) is not None:
             fields[name] = _items(name, fields[name])

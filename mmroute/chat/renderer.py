@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from mmroute.chat.conversation import ParsedChat
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.items import Items
 from mmroute.request import Request
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning, ChatReuse
     from mmroute.chat.template import ChatTemplate
 
-__all__ = ["Chat"]
+__all__ = ["Chat", "check_api_fields"]
 
 
 class Chat(Protocol):
@@ -44,7 +45,7 @@ class Chat(Protocol):
 
     @property
     def request_fields(self) -> frozenset[str]:
-        """Fields of the engine's API, beside those of a `Request`, that change its prompts."""
+        """Of the engine's API, beside those of a `Request`: what this model's prompts depend on."""
         return frozenset()
 
     def with_template(self, template: ChatTemplate) -> Chat:
@@ -79,3 +80,21 @@ class Chat(Protocol):
         Raises:
             InexactError: the engine would not accept it, or it cannot be rendered exactly.
         """
+
+
+def check_api_fields(chat: Chat, request: Request) -> None:
+    """Refuse fields that the model's renderer reads, and mmroute does not.
+
+    Raises:
+        InexactError: `unsupported_field`.
+    """
+    found = sorted(chat.request_fields & request.api_fields.keys())
+    if "tool_choice" in found and (
+        not request.tools or request.api_fields["tool_choice"] == "auto"
+    ):
+        found.remove("tool_choice")  # what the engine takes without the field
+    if found:
+        raise InexactError(
+            Reason.UNSUPPORTED_FIELD,
+            f"{', '.join(found)}: the engine's token IDs depend on it, and it is not covered",
+        )

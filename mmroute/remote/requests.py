@@ -70,7 +70,7 @@ def chat_request(model: str, request: Request) -> RenderRequest:
     }
     given = {name: getattr(request, name) for name in _OPTIONAL}
     body |= {name: value for name, value in given.items() if value not in (None, {})}
-    return RenderRequest(CHAT, _json(body), len(parts))
+    return RenderRequest(CHAT, _json({**request.api_fields, **body}), len(parts))
 
 
 def prompt_request(model: str, request: Request) -> RenderRequest:

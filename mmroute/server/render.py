@@ -290,7 +290,6 @@ def _check_as_chat(
 
 
 def _check_fields(request: ChatCompletionRequest, loaded: LoadedModel) -> None:
-    choice = request.tool_choice if request.tools else None
     forwarded = (request.kv_transfer_params or {}).pop("prompt_token_ids", None)  # for the render
     if forwarded is not None and not _are_ids(forwarded):
         raise bad_request(
@@ -298,19 +297,11 @@ def _check_fields(request: ChatCompletionRequest, loaded: LoadedModel) -> None:
             "integers.",
             "kv_transfer_params.prompt_token_ids",
         )
-    fields = {
-        "kv_transfer_params.prompt_token_ids": forwarded,
-    }
-    of_some_models = {
-        "response_format": request.response_format,
-        "tool_choice": None if choice == "auto" else choice,
-    }
-    fields |= {name: of_some_models[name] for name in loaded.model.chat.request_fields}
-    found = [name for name, value in fields.items() if value is not None]
-    if found:
+    if forwarded is not None:
         raise of_reason(
             Reason.UNSUPPORTED_FIELD,
-            f"{', '.join(found)}: the engine's token IDs depend on it, and it is not covered",
+            "kv_transfer_params.prompt_token_ids: the engine's token IDs depend on it, and it is "
+            "not covered",
             model=loaded.name,
         )
 

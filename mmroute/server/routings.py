@@ -148,6 +148,7 @@ def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) ->
         # None, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **kwargs}
     rendered = request if isinstance(request, ChatCompletionRequest) else None
+    names = ("response_format", "tool_choice") if rendered else ()
     return Request(
         messages=request.messages,
         tools=request.tools or None,
@@ -162,4 +163,7 @@ def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) ->
         media_io_kwargs=request.media_io_kwargs or {},
         cache_salt=cache_salt,
         lora=loaded.lora(request.model),
+        api_fields={
+            name: value for name in names if (value := getattr(rendered, name)) is not None
+        },
     )

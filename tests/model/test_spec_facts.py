@@ -17,6 +17,7 @@ from mmroute import InexactError, ModelError, Normalizer, Reason
 from mmroute.geometry import Overrides
 from mmroute.images import read_image
 from mmroute.items import IdentitySource, ImageSize
+from mmroute.request_lines import request_of
 from mmroute.server.loading import ModelSource
 
 _TOOL = {"type": "function", "function": {"name": "f"}}
@@ -255,15 +256,23 @@ def test_kimi_k3_writes_the_size_of_an_image(kimi_k3: Normalizer) -> None:
     assert [count for is_embed, count in placeholder.embed_runs if is_embed] == [6]
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"response_format": {"type": "json_object"}}, "unsupported_field"),
-        ({"tools": [_TOOL], "tool_choice": "none"}, "unsupported_field"),
-        ({"tools": [_TOOL], "tool_choice": "auto"}, None),
-        ({"tool_choice": "none"}, None),
-    ],
-)
+_OF_KIMI_K3: list[tuple[dict[str, Any], str | None]] = [
+    ({"response_format": {"type": "json_object"}}, "unsupported_field"),
+    ({"tools": [_TOOL], "tool_choice": "none"}, "unsupported_field"),
+    ({"tools": [_TOOL], "tool_choice": "auto"}, None),
+    ({"tool_choice": "none"}, None),
+]
+
+
+@pytest.mark.parametrize(("fields", "reason"), _OF_KIMI_K3)
+def test_lines_refuse_fields_that_change_prompts_of_kimi_k3(
+    kimi_k3: Normalizer, fields: dict[str, Any], reason: str | None
+) -> None:
+    request = request_of({"messages": [{"role": "user", "content": "x"}], **fields})
+    assert kimi_k3.answer(request).reason == reason
+
+
+@pytest.mark.parametrize(("fields", "reason"), _OF_KIMI_K3)
 def test_a_server_refuses_fields_that_change_prompts_of_kimi_k3(
     served_kimi_k3: TestClient, fields: dict[str, Any], reason: str | None
 ) -> None:
