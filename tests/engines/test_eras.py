@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def test_answers_are_those_of_the_version(path: Path, small_model: Callable[[str
     normalizer = Normalizer.from_pretrained(
         small_model(meta["model"]), backend=engine, model_id=meta["model_id"]
     )
-    requests = requests_of(path)
+    requests = requests_of(path.name)
     wrong = {}
     for line in lines:
         routing = normalizer.answer(request_of(requests[line["id"]]))
@@ -48,10 +49,12 @@ def test_answers_are_those_of_the_version(path: Path, small_model: Callable[[str
     assert wrong.keys() == (READ_SINCE_0_27 if path.parent.name in OLDER else set())
 
 
-def requests_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The requests of ``vectors/images``, by id."""
-    _, *cases = map(json.loads, (VECTORS / "images" / path.name).read_text().splitlines())
-    return {case["id"]: with_files(case, file_urls()) for case in cases}
+@functools.cache
+def requests_of(name: str) -> dict[str, dict[str, Any]]:
+    """The requests of a file of ``vectors/images``, by id."""
+    _, *cases = map(json.loads, (VECTORS / "images" / name).read_text().splitlines())
+    urls = file_urls()
+    return {case["id"]: with_files(case, urls) for case in cases}
 
 
 def answer_of(routing: Routing, *, hashed: bool) -> dict[str, Any]:

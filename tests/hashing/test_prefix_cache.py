@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -182,8 +183,9 @@ def requests(draw: st.DrawFn) -> list[dict[str, Any]]:
             name, length = draw(st.sampled_from("XY")), draw(st.sampled_from([1, 9, 40]))
             items = [*items, HashedItem(name, len(ids), length)]
             ids = ids + [9] * length
-        words: list[int] = draw(st.lists(st.integers(0, 2), max_size=20))
-        ids = ids + words
+        ids = ids + random.Random(draw(st.integers(0, 99))).choices(
+            range(3), k=draw(st.integers(0, 20))
+        )
         changes: bool = draw(st.booleans())
         if items and changes:  # the same tokens, another image
             at = draw(st.integers(0, len(items) - 1))

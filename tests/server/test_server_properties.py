@@ -57,8 +57,8 @@ _LIKELY: Final[dict[str, st.SearchStrategy[Any]]] = {
     "tokens": st.lists(st.integers(-1, 700), max_size=5) | _ANYTHING,
     "model": st.sampled_from(["", "a", None, 5, "nope"]),
 }
-_BODIES: Final = st.fixed_dictionaries(
-    {}, optional={name: _LIKELY.get(name, _ANYTHING) for name in _FIELDS}
+_BODIES: Final = st.lists(st.sampled_from(_FIELDS), max_size=6, unique=True).flatmap(
+    lambda names: st.fixed_dictionaries({name: _LIKELY.get(name, _ANYTHING) for name in names})
 )
 # Few fields beside those that decide which form a body has: else hardly any gets past the checks.
 _NEARLY_RIGHT: Final = st.builds(
