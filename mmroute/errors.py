@@ -160,6 +160,11 @@ class Reason(StrEnum):
     """A payload is no batch of the engine's KV events (`mmroute.kv_events`)."""
 
 
+def _unpickled(kind: type[Exception], arguments: tuple[object, ...]) -> Exception:
+    """An error as it was, not by its __init__: that has other arguments in each class."""
+    return kind.__new__(kind, *arguments)
+
+
 class MmrouteError(Exception):
     """Base of the errors that what comes from outside can cause.
 
@@ -173,8 +178,8 @@ class MmrouteError(Exception):
         super().__init__(message)
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[MmrouteError], tuple[object, ...]]:
-        return type(self), (self.reason, str(self))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.args), self.__dict__
 
 
 class ModelError(MmrouteError):
@@ -186,9 +191,6 @@ class SpecError(MmrouteError):
 
     def __init__(self, message: str) -> None:
         super().__init__(Reason.INVALID_SPEC, message)
-
-    def __reduce__(self) -> tuple[type[MmrouteError], tuple[object, ...]]:
-        return type(self), (str(self),)
 
 
 class InexactError(MmrouteError):

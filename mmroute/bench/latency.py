@@ -42,9 +42,6 @@ class WrongAnswerError(MmrouteError):
     def __init__(self, message: str) -> None:
         super().__init__(Reason.SELF_CHECK_FAILED, message)
 
-    def __reduce__(self) -> tuple[type[MmrouteError], tuple[object, ...]]:
-        return type(self), (str(self),)
-
 
 @dataclass(frozen=True, slots=True)
 class Hashing:

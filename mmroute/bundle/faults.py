@@ -131,6 +131,3 @@ class BundleError(MmrouteError):
             Reason.BUNDLE_UNAVAILABLE if unavailable else Reason.BUNDLE_REFUSED, message
         )
         self.fault = fault
-
-    def __reduce__(self) -> tuple[type[BundleError], tuple[object, ...]]:
-        return type(self), (self.fault, str(self))

@@ -30,9 +30,6 @@ class FleetError(MmrouteError):
         super().__init__(Reason.FLEET_DISAGREES, message)
         self.files = tuple(files)
 
-    def __reduce__(self) -> tuple[type[FleetError], tuple[object, ...]]:
-        return type(self), (str(self), self.files)
-
 
 @dataclass(frozen=True, slots=True)
 class Fleet:

@@ -16,11 +16,14 @@ from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason, SpecError
+from mmroute.bundle.fleet import FleetError
 from mmroute.engines.known import engine_names
+from mmroute.errors import NoTokenIdsError
 from mmroute.model.families import known_families, match_family
 from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import load_spec
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
+from mmroute.parity.oracles.common import OracleError
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 if (MODELS := real_models()) is not None:
@@ -274,9 +277,14 @@ def test_specs_are_checked_as_a_whole(right: str, wrong: str, words: str) -> Non
 
 
 def test_errors_survive_a_process_boundary() -> None:
-    for error in (ModelError(Reason.MISSING_FILE, "gone"), SpecError("bad")):
+    errors = (
+        ModelError(Reason.MISSING_FILE, "gone"), SpecError("bad"),
+        NoTokenIdsError(Reason.EMPTY_PROMPT, "none"), FleetError("differ", ["a.json"]),
+        OracleError("gone", Reason.MISSING_FILE),
+    )  # fmt: skip
+    for error in errors:
         copy = pickle.loads(pickle.dumps(error))
-        assert (copy.reason, str(copy)) == (error.reason, str(error))
+        assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
 def test_no_two_families_match_one_model() -> None:

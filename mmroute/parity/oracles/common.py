@@ -31,9 +31,6 @@ class OracleError(MmrouteError):
     def __init__(self, message: str, reason: Reason = Reason.ORACLE_UNAVAILABLE) -> None:
         super().__init__(reason, message)
 
-    def __reduce__(self) -> tuple[type[MmrouteError], tuple[object, ...]]:
-        return type(self), (str(self), self.reason)
-
 
 def answered(token_ids: Iterable[int], ranges: Iterable[Range] | None) -> Outcome:
     """An answer with token IDs; the ranges by position, None where they are not told.
