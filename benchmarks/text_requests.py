@@ -100,7 +100,7 @@ def _measured(
 def _rendered(normalizer: Normalizer, fields: Any) -> object:
     model, request = normalizer.model, Request.of(fields)
     chat: Chat = model.chat
-    return chat.render(model.engine.parse_chat(request), {}, request)
+    return chat.render(model.engine.parse_chat(request, None), {}, request)
 
 
 def _encoders(

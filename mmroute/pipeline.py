@@ -220,7 +220,7 @@ def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, s
         InexactError: the engine refuses the chat, or it is not covered.
     """
     request = model.engine.with_defaults(request, model.settings)
-    chat = model.engine.parse_chat(request)
+    chat = model.engine.parse_chat(request, None)
     check_api_fields(model.chat, request)
     return chat, model.chat.render(chat, {}, request)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mmroute.request import Request
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["AddsSpecialTokens", "EngineProfile", "Identify", "LoadChat", "LongestContext"]
+__all__ = ["EngineProfile", "Identify", "LongestContext"]
 
 
 class Identify(Protocol):
@@ -54,25 +54,6 @@ class Identify(Protocol):
         """
 
 
-class LoadChat(Protocol):
-    """How the engine renders the chats of a model."""
-
-    def __call__(
-        self,
-        files: ModelFiles,
-        family: FamilySpec,
-        tokenizer: Tokenizer,
-        media: Mapping[Modality, MediaRules],
-        settings: EngineSettings,
-        /,
-    ) -> Chat:
-        """The renderer of one model.
-
-        Raises:
-            ModelError: its chat template cannot be loaded.
-        """
-
-
 class LongestContext(Protocol):
     """How the engine finds the longest context of a model."""
 
@@ -89,33 +70,18 @@ class LongestContext(Protocol):
         """
 
 
-class AddsSpecialTokens(Protocol):
-    """Whether the engine puts special tokens around the text of a prompt."""
+LoadChat: TypeAlias = (
+    "Callable[[ModelFiles, FamilySpec, Tokenizer, Mapping[Modality, MediaRules], EngineSettings],"
+    " Chat]"
+)
+"""Makes the chat renderer of a model. Raises `ModelError`: its chat template cannot be loaded."""
 
-    def __call__(self, tokenizer: Tokenizer, request: Request, with_items: bool, /) -> bool:
-        """Whether it does.
+AddsSpecialTokens: TypeAlias = "Callable[[Tokenizer, Request, bool], bool]"
+"""Whether special tokens are put around the text of a prompt, which may have items beside it."""
 
-        Args:
-            tokenizer: of the model.
-            request: with the prompt.
-            with_items: whether there are items beside it.
-        """
-
-
-class ParseChat(Protocol):
-    """Checks the messages of a request as the engine's API does, and takes them apart."""
-
-    def __call__(self, request: Request, beginning: Beginning | None = None, /) -> ParsedChat:
-        """The chat.
-
-        Args:
-            request: of a client.
-            beginning: what the model's renderer knows of its messages.
-
-        Raises:
-            InexactError: the engine would not accept it.
-        """
-
+ParseChat: TypeAlias = "Callable[[Request, Beginning | None], ParsedChat]"
+"""Checks the messages of a request as the engine's API does, and takes those apart that are not
+known. Raises `InexactError`: the engine would not accept it."""
 
 WithDefaults: TypeAlias = "Callable[[Request, EngineSettings], Request]"
 """Puts what the engine was started with into a request that does not say otherwise."""

@@ -306,7 +306,7 @@ def _prompt(
     sizes = [ImageSize(image["width"], image["height"]) for image in images]
     try:
         rendered = model.chat.render(
-            model.engine.parse_chat(request), {Modality.IMAGE: sizes}, request
+            model.engine.parse_chat(request, None), {Modality.IMAGE: sizes}, request
         )
     except InexactError:
         rendered = f"{_placeholder(model, 1) or ''} What is this?"

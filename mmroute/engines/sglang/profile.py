@@ -26,7 +26,7 @@ __all__ = ["SGLANG"]
 _NO_LIMIT: Final = 1 << 62
 
 
-def _parse_chat(request: Request, _beginning: Beginning | None = None) -> ParsedChat:
+def _parse_chat(request: Request, _beginning: Beginning | None) -> ParsedChat:
     from mmroute.engines.sglang.messages import parse_messages  # pydantic
 
     return parse_messages(request)
