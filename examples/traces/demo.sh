@@ -1,6 +1,7 @@
 #!/bin/sh
-# From nothing to the report: makes a synthetic trace, and a page about it.
+# From nothing to the report: makes a synthetic trace, trace.jsonl, and a page about it, report.html.
 #
+#   . .venv/bin/activate
 #   sh examples/traces/demo.sh
 #
 # No model is downloaded: the embedded one's tokenizer is in mistral-common.

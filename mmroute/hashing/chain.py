@@ -26,7 +26,7 @@ try:
 except ImportError:
     _chain = None  # type: ignore[assignment]  # it is optional
 
-__all__ = ["compiled", "hash_chain", "hash_pages", "hash_words", "link_words"]
+__all__ = ["compiled", "has_extension", "hash_chain", "hash_pages", "hash_words", "link_words"]
 
 _SHA256_SIZE: Final = 32
 _PROBE_BLOCKS: Final = 24
@@ -51,6 +51,11 @@ def hash_chain(
     """
     found = _by_extension(algorithm, token_ids, keys, parent) if compiled(algorithm) else None
     return _by_python(algorithm, token_ids, keys, parent) if found is None else found
+
+
+def has_extension() -> bool:
+    """Whether this package was installed with its compiled part."""
+    return _chain is not None
 
 
 @cache

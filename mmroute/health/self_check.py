@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.hashing import Algorithm
-from mmroute.hashing.chain import compiled
+from mmroute.hashing.chain import compiled, has_extension
 from mmroute.health.probes import run_probes, token_ids_of_spec
 from mmroute.health.tested_versions import deciding_versions, untested, version_of
 from mmroute.model.resolve import resolve_model
@@ -218,7 +218,11 @@ def _hasher() -> str:
     by_extension = [algorithm for algorithm in Algorithm if compiled(algorithm)]
     by_python = [algorithm for algorithm in Algorithm if not compiled(algorithm)]
     parts = [(by_extension, "compiled"), (by_python, "Python")]
-    return "; ".join([f"{name}: {', '.join(found)}" for found, name in parts if found])
+    told = "; ".join([f"{name}: {', '.join(found)}" for found, name in parts if found])
+    if has_extension():
+        return told
+    # A checkout in the working directory comes before the installed package.
+    return f"{told}; {Path(__file__).parents[1]} has no compiled extension"
 
 
 def _split_tokens(model: ResolvedModel) -> list[str]:

@@ -66,11 +66,11 @@ class Cause(StrEnum):
     RANGES_ONLY = "ranges_only", "The same IDs; the images are said to stand elsewhere in them."
     IDENTITIES_ONLY = (
         "identities_only",
-        "The same IDs and ranges; the items have other names, and so all blocks other hashes.",
+        "The same IDs and ranges; items have other identities, and so their blocks other hashes.",
     )
     MODEL_STRING = (
         "model_string",
-        "Items have the names that they have under another model string of the engine.",
+        "Items have the identities that another model string of the engine gives them.",
     )
     BLOCK_SIZE = "block_size", "The engine's blocks have another size."
     ALGORITHM = "algorithm", "The hashes are those of another algorithm."

@@ -58,14 +58,14 @@ def identities(
         remedy = f"They are equal with {found} in --engine-args, in the place of any --model-id."
     else:
         remedy = (
-            f"None of the strings that were tried gives the engine's names: {', '.join(strings)}. "
-            f"The server tells {repr(told) if told else 'no string'}. Which string stands behind "
-            "`vllm serve` there, and which version is it?"
+            "None of the strings that were tried gives the engine's identities: "
+            f"{', '.join(strings)}. The server tells {repr(told) if told else 'no string'}. Which "
+            "string stands behind `vllm serve` there, and which version is it?"
         )
     return Diagnosis(
         Cause.MODEL_STRING if found.startswith(_MODEL) else Cause.IDENTITIES_ONLY,
         0 if ours.token_ids is None else len(ours.token_ids),
-        f"All IDs and ranges are equal, but items have other names, and so all blocks with or "
+        f"All IDs and ranges are equal, but items have other identities, and so all blocks with or "
         f"behind them other hashes. mmroute took the engine's model string to be "
         f"{model.model_id!r}. {remedy}",
         (found,) if found else (),

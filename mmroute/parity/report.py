@@ -141,7 +141,7 @@ def as_lines(report: Report) -> Iterator[str]:
             yield f"  {meaning}"
         shared = shared_alternatives(findings)
         if shared:
-            yield f"  the oracle's answers in all of them with: {', '.join(shared)}"
+            yield f"  all of them would be equal with: {', '.join(shared)}"
         for finding in findings[:_SHOWN_CASES]:
             yield from (f"  {line}" for line in _finding_lines(finding, report.tokenizer))
         if len(findings) > _SHOWN_CASES:

@@ -98,8 +98,9 @@ class Proposal:
             )
         sizes = ", ".join(f"{w}x{h}: {n}" for (w, h), n in self.lengths.items())
         return (
-            "no known geometry, with the values that a known family reads, counts the items as the "
-            f"engine does. The missing one gives these lengths: {sizes or 'unknown'}"
+            "no known family that fits counts the items as the engine does. Its geometry is "
+            "another one, or is read from other fields. The engine's lengths are "
+            f"{sizes or 'unknown'}"
         )
 
 

@@ -38,11 +38,12 @@ STAND_FOR: Final = {
 NOT_RUN: Final = {  # words of a command, and what it needs
     "vllm": "vLLM",
     "--engine": "a running engine",
-    "--events": "a running engine",
+    "tcp://127.0.0.1:5557": "a running engine",
+    "recording.jsonl": "a recording of one",
     "http://127.0.0.1:8001": "a running engine",
     "bundle": "a port that others know",
 }
-FOUND: Final = 3  # of `mmroute explain`, where it found a cause
+FOUND: Final = {"explain": 3, "--events": 1}  # exit status of what finds a cause on the page
 BLOCK: Final = re.compile(
     r"(?P<skip><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL
 )
@@ -104,7 +105,8 @@ def test_commands_run(
         elif words[0] == "trace":
             called[1] = str(example_trace(tmp_path))
         finished = run(*called, stdin='{"prompt": "Hello"}')
-        assert finished.status == (FOUND if words[0] == "explain" else 0), (words, finished.stderr)
+        expected = next((FOUND[word] for word in words if word in FOUND), 0)
+        assert finished.status == expected, (words, finished.stderr)
         stdout = finished.stdout.replace(f"{tmp_path}/", "")
         assert shown is None or stdout == shown, words
 

@@ -115,14 +115,14 @@ def key_remedies(
             is_string = setting.startswith("--model ")
             yield Remedy(
                 Cause.MODEL_STRING if is_string else Cause.IDENTITIES_ONLY,
-                "Images have other names. The engine's model string was taken to be "
+                "Items have other identities. The engine's model string was taken to be "
                 f"{model.model_id!r}; they are equal with {setting}.",
                 setting,
             )
             return
     yield Remedy(
         Cause.MODEL_STRING,
-        "Images have other names, which no spelling of the model that was tried gives. The "
+        "Items have other identities, which no spelling of the model that was tried gives. The "
         f"engine's model string was taken to be {model.model_id!r}: which one stands behind "
         "`vllm serve`? --engine URL asks it.",
     )

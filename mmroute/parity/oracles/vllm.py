@@ -123,9 +123,10 @@ class VllmEngine:
         except MmrouteError:
             raise
         except Exception as error:  # vLLM has no one exception for what it cannot load
-            raise OracleError(
-                f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}"
-            ) from error
+            what = f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}"
+            if "trust_remote_code" in what:
+                what += "\n--trust-remote-code lets code run that comes with the model."
+            raise OracleError(what) from error
         self.input_processor._validate_lora = _accept  # noqa: SLF001 - adapters are only named here
 
     def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
