@@ -21,6 +21,7 @@ from mmroute.geometry.known_kwargs import (
     is_count,
     is_switch,
 )
+from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
 from mmroute.geometry.replacement import Overrides
 
 __all__ = [
@@ -195,6 +196,7 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
     for name, value in kwargs.items():
         if name in ("images", "text"):
             raise refused(name, value, "absent")
+        _check_loading(name, value)
         if name in _OBJECTS and not isinstance(value, Mapping):
             raise refused(name, value, "an object")
         if name != "images_kwargs":
@@ -286,6 +288,7 @@ def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
 
 
 def _check_flat(name: str, value: object) -> None:
+    _check_loading(name, value)
     if name in HARMFUL or name.endswith("_token"):  # texts that the processor searches for
         raise refused(name, value, "absent for this model")
     if name.endswith(_IDS) and not (type(value) is int and value >= 0):
@@ -295,6 +298,13 @@ def _check_flat(name: str, value: object) -> None:
         _check_nesting(name, value)
     elif not HARMLESS_WHEN_FLAT[name](value):
         raise refused(name, value, "of a kind the image processor accepts")
+
+
+def _check_loading(name: str, value: object) -> None:
+    if name in OF_LOADERS or name.startswith("_"):
+        raise refused(name, value, "absent: a loader of the processor takes it for its own")
+    if name in CONFIG_FIELDS and not CONFIG_FIELDS[name](value):
+        raise refused(name, value, "of the type that the model's configuration may have")
 
 
 def _check_nesting(name: str, value: object) -> None:

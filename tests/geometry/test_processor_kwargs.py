@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import Overrides
@@ -23,6 +24,7 @@ from mmroute.geometry.video_resize import VideoResize
         {"videos_kwargs": {"size": {"shortest_edge": 3136, "longest_edge": 50176}}},
         {"max_frames": 8},
         {"made_up": [1]},
+        {"downsample_ratio": 0.5},
     ],
 )
 def test_what_videos_are_told_changes_no_image(kwargs: dict[str, Any]) -> None:
@@ -39,10 +41,19 @@ def test_what_videos_are_told_changes_no_image(kwargs: dict[str, Any]) -> None:
         {"max_frames": "many"},
         {"temporal_patch_size": "x"},
         {"image_token": 7},
+        {"downsample_ratio": [1]},
+        {"vision_config": 1},
+        {"tokenizer_file": True},
+        {"__class__": 1},
     ],
 )
 def test_a_processor_checks_what_it_would_need_for_videos(kwargs: dict[str, Any]) -> None:
     assert _refused(read_kwargs, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_no_name_that_a_configuration_or_tokenizer_has_passes() -> None:
+    for name in {*dir(PreTrainedConfig), *dir(PreTrainedTokenizerFast)}:
+        assert _refused(read_kwargs, {name: [1]}) is Reason.UNSUPPORTED_PROCESSOR_KWARGS, name
 
 
 def test_a_geometry_says_what_its_video_processor_knows_beside_that() -> None:
