@@ -7,6 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +34,10 @@ hypothesis.settings.load_profile("mmroute")
 
 
 def pytest_collection_finish() -> None:
-    """Leave the modules and the tests themselves out of every later search for garbage."""
+    """Search for garbage less often, and not among the modules and the tests themselves."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5_000, 20, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,8 +59,8 @@ def the_embedded_model_is_read_once() -> Iterator[None]:
     values: dict[Path, JsonValue] = {}
 
     def from_file(path: str | Path) -> Tekkenizer:
-        embedded = Path(path).is_relative_to(Loader._data_path())
-        return parsed(path) if embedded else parse(path)
+        found = Path(path).resolve()
+        return parsed(found) if found.is_relative_to(Loader._data_path()) else parse(path)
 
     def json(files: ModelFiles, file: str) -> JsonValue:
         if files.name != EMBEDDED_MODEL:
@@ -158,7 +160,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "socket.bind"})
+STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "socket.bind", "multiprocessing.start"})
 running: list[pytest.Item] = []
 
 
@@ -166,6 +168,20 @@ def refuse_processes(event: str, _arguments: object) -> None:
     """Keep the tests without the mark what they say they are."""
     if event in STARTS and running and running[-1].get_closest_marker("process") is None:
         pytest.fail(f"{event} in a test that is not marked with pytest.mark.process")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spawning_is_an_event() -> Iterator[None]:
+    """It is none of Python's own."""
+    started = BaseProcess.start
+
+    def start(process: BaseProcess) -> None:
+        sys.audit("multiprocessing.start")
+        started(process)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseProcess, "start", start)
+        yield
 
 
 sys.addaudithook(refuse_processes)

@@ -294,6 +294,7 @@ def test_a_wrong_answer_is_no_result(normalizer: Callable[[str], Normalizer]) ->
         measure_latency(right, other, mix, repeat=1, hashing=Hashing())
 
 
+@pytest.mark.process
 def test_a_wrong_answer_of_another_process_is_no_result(
     small_model: Callable[[str], Path],
 ) -> None:

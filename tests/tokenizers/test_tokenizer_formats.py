@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import random
 import re
@@ -52,7 +53,9 @@ Encode = Callable[[str], Iterable[int]]
 
 
 def same_ids(ours: LoadedTokenizer, reference: Encode, *, special: bool = False) -> None:
-    for text in hostile_texts(list(ours.special_tokens)):
+    """Of all texts; what is put around them is the same around each, so some of them will do."""
+    texts = hostile_texts(list(ours.special_tokens))
+    for text in itertools.islice(texts, None, None, 10 if special else 1):
         shown = text[:LONGEST]
         ids = ours.encode(shown, add_special_tokens=special)
         assert ids.dtype == np.uint32
@@ -600,8 +603,8 @@ def test_content_decides_and_not_the_name(tmp_path: Path) -> None:
     shutil.copy(SPM, tmp_path / "tokenizer.model")
     assert load_tokenizer(tmp_path).format == "sentencepiece"
     assert load_tokenizer(shutil.copy(SPM, tmp_path / "x.bin")).format == "sentencepiece"
-    tekken = shutil.copy(MISTRAL / "tekken_240911.json", tmp_path / "some.json")
-    assert load_tokenizer(tekken).format == "tekken"
+    (tmp_path / "some.json").symlink_to(MISTRAL / "tekken_240911.json")
+    assert load_tokenizer(tmp_path / "some.json").format == "tekken"
     (tmp_path / "y").write_text("just text", encoding="utf-8")
     with pytest.raises(ModelError, match="none of these") as caught:
         load_tokenizer(tmp_path / "y")
