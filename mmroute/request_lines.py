@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, quoted
 from mmroute.hash_forms import BlockForm
-from mmroute.items import (
-    AudioLength,
-    ImageSize,
-    Item,
-    Modality,
-    VideoSize,
-    audio_length,
-    image_size,
-    video_size,
-)
+from mmroute.items import Item, Modality, audio_length, image_size, video_size
 from mmroute.request import Lora, Request, RequestFields
 from mmroute.routing import Routing
 
@@ -48,24 +39,11 @@ _OF_SOME_MODELS = ("response_format", "thinking", "tool_choice")
 _LORA_KEYS = frozenset({"lora_name", "lora_path"})
 # How like a known field's name an unknown one is that must be a mistake.
 _MISTYPED = 0.85
-
-
-def _image(value: Mapping[str, Any]) -> ImageSize:
-    return image_size(value.get("width"), value.get("height"), value.get("uuid"))
-
-
-def _video(value: Mapping[str, Any]) -> VideoSize:
-    return video_size(*map(value.get, ("width", "height", "num_frames", "fps", "uuid")))
-
-
-def _audio(value: Mapping[str, Any]) -> AudioLength:
-    return audio_length(value.get("num_samples"), value.get("sampling_rate"), value.get("uuid"))
-
-
-_ITEMS: Final[Mapping[str, Callable[[Mapping[str, Any]], Item]]] = {
-    "images": _image,
-    "videos": _video,
-    "audios": _audio,
+# How items are made, and of which of their fields.
+_ITEMS: Final[Mapping[str, tuple[Callable[..., Item], tuple[str, ...]]]] = {
+    "images": (image_size, ("width", "height", "uuid")),
+    "videos": (video_size, ("width", "height", "num_frames", "fps", "uuid")),
+    "audios": (audio_length, ("num_samples", "sampling_rate", "uuid")),
 }
 
 
@@ -75,7 +53,8 @@ def _items(name: str, values: object) -> list[Item]:
     for index, value in enumerate(values):
         if not isinstance(value, Mapping):
             raise invalid(f"{name}[{index}] must be an object, found {quoted(value)}")
-    return [_ITEMS[name](value) for value in values]
+    make, fields = _ITEMS[name]
+    return [make(*map(value.get, fields)) for value in values]
 
 
 def _lora(value: object) -> Lora:

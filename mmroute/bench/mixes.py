@@ -35,10 +35,6 @@ class Inexact:
     message: str
 
 
-def _nothing() -> Sequence[Mapping[str, Any]]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Mix:
     """Requests of one kind. Can be sent to another process.
@@ -55,7 +51,7 @@ class Mix:
     name: str
     says: str
     request: Callable[[int], Mapping[str, Any]]
-    before: Callable[[], Sequence[Mapping[str, Any]]] = _nothing
+    before: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     distinct: int | None = None
     inexact: tuple[Inexact, ...] = ()
 

@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -270,7 +271,7 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
         {text: token_id for text, token_id in specials.items() if text not in ordinary},
         tuple(bos),
         tuple(eos),
-        _nfc if rule.nfc else None,
+        partial(unicodedata.normalize, "NFC") if rule.nfc else None,
         rule.in_runs,
     )
     return _loaded(codec, notes)
@@ -279,10 +280,6 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
 def _loaded(codec: TiktokenCodec, notes: Sequence[str]) -> Loaded:
     pieces = Pieces(codec.decode, codec.vocab_size - 1)  # it joins bytes
     return Loaded("tiktoken", codec, tuple(notes), pieces=pieces)
-
-
-def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def _in_runs(text: str) -> Iterator[str]:
