@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from mmroute.items import VideoSize
@@ -69,21 +68,6 @@ _TIME_AND_FLAGS: Final = struct.Struct(">hB")
 _Elements: TypeAlias = dict[int, list[memoryview]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Frames:
-    """The blocks of the video track.
-
-    Attributes:
-        count: how many there are.
-        first: the earliest time, in the segment's units.
-        last: the latest.
-    """
-
-    count: int
-    first: int
-    last: int
-
-
 def read_matroska(data: bytes) -> VideoSize:
     """The header of the one video track.
 
@@ -107,15 +91,15 @@ def read_matroska(data: bytes) -> VideoSize:
         raise not_predictable(f"a picture of {width}x{height}, projected or turned")
     scale = _unsigned(information, _TIME_SCALE) if _TIME_SCALE in information else _MICROSECONDS
     claimed, fps = _timing(information, track, scale)
-    frames = _frames(segment.get(_CLUSTER, []), _unsigned(track, _TRACK_NUMBER), codec == b"V_VP8")
-    at_end = int((frames.last - frames.first) * scale / _NANOSECONDS * fps + 0.5) + 1
+    times = _times(segment.get(_CLUSTER, []), _unsigned(track, _TRACK_NUMBER), codec == b"V_VP8")
+    count = len(times)
+    at_end = int((max(times) - times[0]) * scale / _NANOSECONDS * fps + 0.5) + 1
     # The engine believes the position at the end if the header claims two frames more or yet more.
-    if frames.count != at_end or not (claimed == frames.count or claimed > frames.count + 1):
+    if count != at_end or not (claimed == count or claimed > count + 1):
         raise not_predictable(
-            f"{frames.count} frames, where its durations make {claimed} and the last one's time "
-            f"{at_end}"
+            f"{count} frames, where its durations make {claimed} and the last one's time {at_end}"
         )
-    return VideoSize(width, height, frames.count, fps)
+    return VideoSize(width, height, count, fps)
 
 
 def _video_track(tracks: _Elements) -> _Elements:
@@ -157,8 +141,11 @@ def _segment(data: bytes) -> _Elements:
     return _children(view[start:])
 
 
-def _frames(clusters: list[memoryview], track: int, is_vp8: bool) -> _Frames:
-    """Go over all blocks, and look at the heads of those of the video track."""
+def _times(clusters: list[memoryview], track: int, is_vp8: bool) -> list[int]:
+    """When the video track's frames are shown, in the segment's units; the first is the earliest.
+
+    Goes over all blocks, and looks at the heads of those of the track.
+    """
     times: list[int] = []
     others = 0
     for time, flags, content in _blocks(clusters):
@@ -178,7 +165,7 @@ def _frames(clusters: list[memoryview], track: int, is_vp8: bool) -> _Frames:
         raise not_predictable(f"{len(times)} frames, and {others} other packets behind them")
     if times[0] != min(times):
         raise not_predictable("frames are shown before its first key frame")
-    return _Frames(len(times), times[0], max(times))
+    return times
 
 
 def _blocks(clusters: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:
