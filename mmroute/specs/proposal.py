@@ -7,13 +7,13 @@ agreement on sizes proves neither the tokenizer nor the template.
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mmroute.engines.known import find_engine
-from mmroute.engines.profile import EngineProfile
 from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.items import Modality
@@ -104,45 +104,31 @@ class Proposal:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """What every known spec is tried on.
-
-    Attributes:
-        files: of the new model.
-        profile: of the engine to match.
-        cases: the requests that the oracle has an answer to.
-        expected: the oracle's answers, by the case's ID.
-    """
-
-    files: ModelFiles
-    profile: EngineProfile
-    cases: Sequence[Case]
-    expected: Mapping[str, Outcome]
-
-    def run(self, family: str, text: str) -> Candidate:
-        """Resolve the model by a spec, and compare the answers."""
-        spec = load_spec(text, family)
-        geometry = next((media.geometry for media in spec.media.values()), None)
-        seen = spec.media.keys() & {Modality.IMAGE, Modality.VIDEO}
-        unread = not seen and _named(self.files, _VISION_WORDS)
-        unread = unread or (not spec.media and _named(self.files, _AUDIO_WORDS))
-        if unread:
-            taken = ", ".join(spec.media) or "text"
-            problem = f"takes {taken} only, and the model more ({unread})"
-            return Candidate(family, geometry, text, problem=problem)
-        try:
-            model = resolve_files(
-                self.files, spec, self.profile, self.files.name, fast_paths=REFERENCE_ONLY
-            )
-        except MmrouteError as error:
-            return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
-        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            return Candidate(family, geometry, text, problem=quoted(error))
-        pairs = [(our_outcome(model, case), self.expected[case.id]) for case in self.cases]
-        equal = sum(ours.same(theirs) for ours, theirs in pairs)
-        counted = sum(_lengths(ours) == _lengths(theirs) for ours, theirs in pairs)
-        return Candidate(family, geometry, text, equal, len(pairs), counted)
+def _tried(
+    family: str, text: str, files: ModelFiles, decided: Sequence[tuple[Case, Outcome]]
+) -> Candidate:
+    """Resolve a model by a family's spec, and compare the answers with the oracle's."""
+    spec = load_spec(text, family)
+    geometry = next((media.geometry for media in spec.media.values()), None)
+    seen = spec.media.keys() & {Modality.IMAGE, Modality.VIDEO}
+    unread = not seen and _named(files, _VISION_WORDS)
+    unread = unread or (not spec.media and _named(files, _AUDIO_WORDS))
+    if unread:
+        taken = ", ".join(spec.media) or "text"
+        problem = f"takes {taken} only, and the model more ({unread})"
+        return Candidate(family, geometry, text, problem=problem)
+    try:
+        model = resolve_files(
+            files, spec, find_engine("vllm"), files.name, fast_paths=REFERENCE_ONLY
+        )
+    except MmrouteError as error:
+        return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        return Candidate(family, geometry, text, problem=quoted(error))
+    pairs = [(our_outcome(model, case), theirs) for case, theirs in decided]
+    equal = sum(ours.same(theirs) for ours, theirs in pairs)
+    counted = sum(_lengths(ours) == _lengths(theirs) for ours, theirs in pairs)
+    return Candidate(family, geometry, text, equal, len(pairs), counted)
 
 
 def _lengths(outcome: Outcome) -> list[int] | None:
@@ -170,31 +156,27 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
     Raises:
         SpecError: a known spec is malformed.
     """
-    expected = _answers(oracle, cases)
-    decided = [case for case in cases if case.id in expected]
-    trial = _Trial(files, find_engine("vllm"), decided, expected)
+    decided = _decided(oracle, cases)
     candidates = []
     for _, file in spec_files():
         known = file.read_text(encoding="utf-8")
         family = load_spec(known, file.name).family
         spec = _renamed(tomllib.loads(known), files)
-        candidate = trial.run(family, toml_text(spec))
+        candidate = _tried(family, toml_text(spec), files, decided)
         if candidate.problem.startswith(Reason.TOKENIZER_UNVERIFIED):
             # The family was not checked with this class. Sizes can be compared all the same.
             spec.setdefault("tokenizer", {})["pipelines"] = {"*": "file"}
-            candidate = trial.run(family, _UNDECIDED + toml_text(spec))
+            candidate = _tried(family, _UNDECIDED + toml_text(spec), files, decided)
         candidates.append(candidate)
     candidates.sort(key=lambda c: (bool(c.problem), -c.equal, -c.counted, c.family))
-    return Proposal(candidates, _item_lengths(decided, expected))
+    return Proposal(candidates, _item_lengths(decided))
 
 
-def _item_lengths(
-    cases: Sequence[Case], expected: Mapping[str, Outcome]
-) -> dict[tuple[int, int], int]:
+def _item_lengths(decided: Sequence[tuple[Case, Outcome]]) -> dict[tuple[int, int], int]:
     """Of the requests of one image."""
     found = {}
-    for case in cases:
-        images, lengths = case.request.get("images", ()), _lengths(expected[case.id])
+    for case, outcome in decided:
+        images, lengths = case.request.get("images", ()), _lengths(outcome)
         if len(images) == 1 and lengths and "mm_processor_kwargs" not in case.request:
             found[images[0]["width"], images[0]["height"]] = lengths[0]
     return dict(list(found.items())[:_SHOWN_LENGTHS])
@@ -223,11 +205,10 @@ def _named(files: ModelFiles, words: Sequence[str]) -> str:
     return ""
 
 
-def _answers(oracle: Oracle, cases: Sequence[Case]) -> dict[str, Outcome]:
-    answers = {}
+def _decided(oracle: Oracle, cases: Sequence[Case]) -> list[tuple[Case, Outcome]]:
+    """The requests that the oracle has an answer to, and the answers."""
+    decided = []
     for case in cases:
-        try:
-            answers[case.id] = oracle.answer(case)
-        except UndecidedError:
-            continue
-    return answers
+        with contextlib.suppress(UndecidedError):
+            decided.append((case, oracle.answer(case)))
+    return decided
