@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections import deque
 from email.utils import formatdate
-from enum import Enum, auto
+from enum import IntEnum
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
@@ -26,6 +26,7 @@ from mmroute.server.service import Service
 
 __all__ = ["Connection", "Front"]
 
+_READ: Final = 1 << 18  # bytes of one connection at a time
 _TICK: Final = 0.25
 _LINGER: Final = 5.0
 _PUBLISHED_EVERY: Final = 1.0
@@ -39,16 +40,16 @@ _STATUS: Final = {
 }
 
 
-class _Phase(Enum):
+class _Phase(IntEnum):
     """What a connection waits for."""
 
-    IDLE = auto()
-    HEAD = auto()
-    BODY = auto()
-    ANSWER = auto()
-    WRITE = auto()
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    ANSWER = 3
+    WRITE = 4
     """That the client takes the answer."""
-    LINGER = auto()
+    LINGER = 5
     """That the client closes: one that still sends would lose its answer to a reset."""
 
 
@@ -64,6 +65,7 @@ class Front:
         empty: set while there is none.
         date: of the responses.
         share: of all connections, where there are several processes; else None.
+        buffer: what arrives for any of them; it is taken apart before anything else is read.
     """
 
     def __init__(self, service: Service, limits: ConnectionLimits) -> None:
@@ -72,14 +74,15 @@ class Front:
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self.share: Share | None = None
-        self.seconds: Final = {
-            _Phase.IDLE: limits.idle_seconds,
-            _Phase.HEAD: limits.head_seconds,
-            _Phase.BODY: service.settings.request_timeout,
-            _Phase.ANSWER: math.inf,
-            _Phase.WRITE: limits.write_seconds,
-            _Phase.LINGER: _LINGER,
-        }
+        self.seconds: Final = (  # for each phase
+            limits.idle_seconds,
+            limits.head_seconds,
+            service.settings.request_timeout,
+            math.inf,
+            limits.write_seconds,
+            _LINGER,
+        )
+        self.buffer: Final = memoryview(bytearray(_READ))
         service.metrics.connections.set_function(lambda: len(self.connections))
         self.empty = asyncio.Event()
         self.empty.set()
@@ -124,7 +127,7 @@ class Front:
         self._ticking = self.loop.call_at(self._due, self._tick)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection within its limits.
 
     Args:
@@ -178,14 +181,17 @@ class Connection(asyncio.Protocol):
             if exchange is not None:
                 self._service.end(exchange, CLIENT_HAS_GONE)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._front.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._deaf:
             return
         if self._phase is _Phase.IDLE:
             self._wait_for(_Phase.HEAD)
-        self._beside += len(data)
+        self._beside += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._front.buffer[:nbytes])
         except httptools.HttpParserUpgrade:  # no other protocol is spoken
             self._deaf = True
         except httptools.HttpParserError:
@@ -271,11 +277,11 @@ class Connection(asyncio.Protocol):
     def _answer_next(self) -> None:
         exchange, early = self._waiting.popleft()
         self._current = exchange
-        self._wait_for(_Phase.ANSWER)
         answer = early or self._service.answer(exchange)
         if isinstance(answer, Response):
             self._send(exchange, answer)
         else:
+            self._wait_for(_Phase.ANSWER)
             self._task = self._front.loop.create_task(self._send_later(exchange, answer))
 
     async def _send_later(self, exchange: Exchange, answer: Deferred) -> None:

@@ -219,7 +219,7 @@ class Listener:
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        protocol: Callable[[], asyncio.Protocol],
+        protocol: Callable[[], asyncio.BufferedProtocol],
         has_more: Callable[[int], bool] | None = None,
     ) -> None:
         self._sockets = tuple(sockets)
