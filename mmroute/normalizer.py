@@ -237,7 +237,7 @@ class Normalizer:
             links=self.links,
             hash_reuse=self.hash_reuse,
             chat_reuse=self.chat_reuse,
-            watch=self.watch,
+            watch=self.watch if self.watch is not None and self.watch.runs else None,
         )
 
     def normalize_many(

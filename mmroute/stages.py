@@ -32,14 +32,20 @@ class Stage(StrEnum):
 
 
 class Stopwatch(threading.local):
-    """Adds up what each stage of one request takes, in nanoseconds; each thread has its own."""
+    """Adds up what each stage of one request takes, in nanoseconds; each thread has its own.
+
+    Attributes:
+        runs: whether the request is timed.
+    """
 
     def __init__(self) -> None:
+        self.runs = True
         self._spent: dict[Stage, int] = {}
         self._last = 0
 
-    def start(self) -> None:
-        """Begin with a new request."""
+    def start(self, *, runs: bool = True) -> None:
+        """Begin with a new request, which is timed or not."""
+        self.runs = runs
         self._spent = {}
         self.resume()
 

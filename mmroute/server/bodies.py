@@ -6,15 +6,20 @@ Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling/handlers/validation.p
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
+import pybase64
 from pydantic import TypeAdapter, ValidationError
 
+from mmroute.chat.reuse import ChatReuse
+from mmroute.images.data_url import DecodedUrl
 from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.protocol import UNION_BRANCHES
 
-__all__ = ["parse_body", "validated"]
+__all__ = ["Body", "parse_body", "validated"]
 
 T = TypeVar("T")
 
@@ -26,20 +31,60 @@ _BRANCHES: Final = frozenset({
     "str", "int", "float", "bool", "bytes", "list", "dict", "none", "nullable",
 })  # fmt: skip
 _BRACKETS: Final = frozenset("[](){}")
+_BASE64: Final = b";base64,"
+_DATA_URL: Final = b'"data:'
+_LONGEST_TYPE: Final = 128
+_MOST_PICTURES: Final = 1 << 13
+_WORTH_DECODING: Final = 1 << 12  # bytes of a picture; smaller ones are parsed as they are
+_LARGE: Final = 1 << 20
 
 
-def parse_body(raw: bytes) -> Any:
+class Body:
+    """The bytes of a body, and the contents of data URLs among them.
+
+    Args:
+        raw: all of it.
+
+    Attributes:
+        raw: all of it.
+        contents: where the contents are that become objects no larger than they are.
+        rest: what is left without them.
+        text_size: bytes of that.
+    """
+
+    __slots__ = ("contents", "raw", "rest", "text_size")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.contents = list(_contents(raw)) if len(raw) >= _WORTH_DECODING else []
+        ends = [0, *(content.stop for content in self.contents)]
+        starts = [*(content.start for content in self.contents), len(raw)]
+        self.rest = [raw[end:start] for end, start in zip(ends, starts, strict=True)]
+        self.text_size = sum(map(len, self.rest))
+
+    @property
+    def is_worth_decoding(self) -> bool:
+        """Whether there are pictures, and not only small ones."""
+        pictures = len(self.raw) - self.text_size
+        return pictures >= _WORTH_DECODING * max(1, len(self.contents))
+
+
+def parse_body(body: Body) -> Any:
     """The JSON value of a body; None where there is none.
+
+    Links to images that are data URLs are decoded already, where that can be; see `DecodedUrl`.
 
     Raises:
         ApiError: 400: it is no JSON.
     """
-    if not raw:
+    if not body.raw:
         return None
     try:
-        return msgspec.json.decode(raw)
+        if body.is_worth_decoding and (value := _with_decoded_urls(body)) is not None:
+            return value
+        return msgspec.json.decode(body.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _parse_leniently(raw)
+        return _parse_leniently(body.raw)
 
 
 def validated(kind: TypeAdapter[T], body: object) -> T:
@@ -54,6 +99,58 @@ def validated(kind: TypeAdapter[T], body: object) -> T:
         return kind.validate_python(body, from_attributes=True)  # as FastAPI does
     except ValidationError as error:
         raise _invalid(error.errors(include_url=False)) from None
+
+
+def _contents(raw: bytes) -> Iterator[slice]:
+    """The contents of data URLs, each to the next quotation mark: it is all within one string."""
+    at = 0
+    for _ in range(_MOST_PICTURES):
+        found = raw.find(_BASE64, at)
+        at = raw.find(b'"', found)
+        if found < 0 or at < 0:
+            return
+        start = found + len(_BASE64)
+        # Other characters take four times their bytes, and no more.
+        small = at - start <= _LARGE or (raw[start:at].isascii() and raw.find(b"\\", start, at) < 0)
+        if small and raw.rfind(_DATA_URL, max(0, found - _LONGEST_TYPE), found) >= 0:
+            yield slice(start, at)
+
+
+def _with_decoded_urls(body: Body) -> Any:
+    """The value of a body whose data URLs are all links to images; else None.
+
+    What is left without their contents is parsed, with a mark in the place of each. Base64 has no
+    character that JSON spells otherwise, and no body has the marks, which are random.
+    """
+    view, mark = memoryview(body.raw), random.getrandbits(64)
+    try:
+        contents = {
+            f"{mark:x}-{number}": pybase64.b64decode(view[content], validate=True)
+            for number, content in enumerate(body.contents)
+        }
+    except ValueError:
+        return None
+    pieces = [body.rest[0]]
+    for name, piece in zip(contents, body.rest[1:], strict=True):
+        pieces += name.encode(), piece
+    value = msgspec.json.decode(b"".join(pieces))
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if ChatReuse.is_worth(messages):  # which compares all of a long chat with earlier ones
+        return None
+    for link in _image_links(messages):
+        head, _, name = link["url"].partition(",")
+        if name in contents and head.startswith("data:") and head.endswith(";base64"):
+            link["url"] = DecodedUrl.of(head, contents.pop(name))
+    return None if contents else value
+
+
+def _image_links(messages: object) -> Iterator[dict[str, Any]]:
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            link = part.get("image_url") if isinstance(part, dict) else None
+            if isinstance(link, dict) and isinstance(link.get("url"), str):
+                yield link
 
 
 def _parse_leniently(raw: bytes) -> object:

@@ -8,12 +8,13 @@ to do, in characters of text: they are what takes time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
+from mmroute.images.data_url import DecodedUrl
+from mmroute.server.bodies import Body
 from mmroute.server.derender_protocol import (
     DerenderChatRequest,
     DerenderCompletionRequest,
@@ -41,16 +42,11 @@ _SLICE: Final = 1 << 20
 _LINKS: Final = ("http:", "https")
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
 _NONE: Final[frozenset[str]] = frozenset()
-_DATA: Final = b";base64,"
-_DATA_URL: Final = b'"data:'
-_LONGEST_TYPE: Final = 128
-_MOST_PICTURES: Final = 1 << 13
 _LONG_STRUCTURE: Final = 1 << 14
 _ROLE_AND_CONTENT: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """What a request costs.
 
     Attributes:
@@ -71,7 +67,7 @@ class Cost:
         return self.text + self.items + self.pictures // _PICTURES_PER_CHARACTER
 
 
-def check_body(raw: bytes, settings: ServerSettings) -> bool:
+def check_body(body: Body, settings: ServerSettings) -> bool:
     """Refuse too much text or structure before it becomes objects.
 
     Returns:
@@ -81,17 +77,13 @@ def check_body(raw: bytes, settings: ServerSettings) -> bool:
         ApiError: 413.
     """
     few = min(_LONG_STRUCTURE, settings.max_structure, settings.max_text_bytes)
-    if len(raw) <= few:
-        return False
-    rest = _without_pictures(raw)
-    size = sum(map(len, rest))
-    if size <= few:  # and so is its structure
-        return len(raw) > _SLICE
-    _check_text(size, settings)
-    structure = _structure(rest, settings.max_structure)
+    if body.text_size <= few:  # and so is its structure
+        return len(body.raw) > _SLICE
+    _check_text(body.text_size, settings)
+    structure = _structure(body.rest, settings.max_structure)
     if structure > settings.max_structure:
         raise _too_large("structure", f"{settings.max_structure} commas, colons and brackets")
-    return len(raw) > _SLICE or structure > _LONG_STRUCTURE
+    return len(body.raw) > _SLICE or structure > _LONG_STRUCTURE
 
 
 def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
@@ -141,7 +133,7 @@ def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
                 if url[:5].lower() != "data:":
                     links += bool(url)
                 elif url.isascii():
-                    pictures += len(url)
+                    pictures += _data_length(url)
                     items += _CHARACTERS_PER_PICTURE
                 else:
                     text += len(url)
@@ -152,6 +144,11 @@ def _url(link: object) -> str:
     """Of a picture, video or sound, in any of the forms that are read."""
     url = link.get("url") if isinstance(link, dict) else link
     return url if isinstance(url, str) else ""
+
+
+def _data_length(url: str) -> int:
+    """Of a data URL, in characters of base64."""
+    return len(url.content) * 4 // 3 if isinstance(url, DecodedUrl) else len(url)
 
 
 def _of_messages(request: AnthropicMessagesRequest) -> Cost:
@@ -255,27 +252,6 @@ def _structure(parts: Iterable[bytes], limit: int) -> int:
             if total > limit:
                 return total
     return total
-
-
-def _without_pictures(raw: bytes) -> list[bytes]:
-    """What is left without the data of data URLs, which become objects no larger than they are.
-
-    To the next quotation mark it is all within one string: nothing is escaped in it.
-    """
-    rest, kept, at = list[bytes](), 0, 0
-    for _ in range(_MOST_PICTURES):
-        start = raw.find(_DATA, at)
-        at = raw.find(b'"', start)
-        if start < 0 or at < 0:
-            break
-        is_url = raw.rfind(_DATA_URL, max(0, start - _LONGEST_TYPE), start) >= 0
-        # A short one may have other characters: they take four times its bytes, and no more.
-        plain = at - start <= _SLICE or raw[start:at].isascii()
-        if is_url and plain and raw.find(b"\\", start, at) < 0:
-            rest.append(raw[kept:start])
-            kept = at
-    rest.append(raw[kept:])
-    return rest
 
 
 def _check_text(size: int, settings: ServerSettings) -> None:

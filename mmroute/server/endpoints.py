@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter
 from mmroute.errors import Reason, quoted
 from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
-from mmroute.server.bodies import parse_body, validated
+from mmroute.server.bodies import Body, parse_body, validated
 from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
 from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request, query_parameters
@@ -78,7 +78,7 @@ class Endpoints:
         self._link_pool = ThreadPoolExecutor(
             settings.link_workers, thread_name_prefix="mmroute-links"
         )
-        self._answers = itertools.count()  # the stages of one of so many are told
+        self._requests = itertools.count()  # the stages of one of so many are timed
 
     def of(self, kind: TypeAdapter[R], handler: Handler[R]) -> Callable[[Exchange], Answer]:
         """What answers a route.
@@ -128,13 +128,14 @@ class Endpoints:
             raw = exchange.body()
             exchange.reservation.enter()
             context = self._context(exchange.head, exchange.entry.request_id)
-            if check_body(raw, self._settings):
-                parse = functools.partial(_parse, kind, raw, self._settings)
+            body = Body(raw)
+            if check_body(body, self._settings):
+                parse = functools.partial(_parse, kind, body, self._settings)
                 in_turn = functools.partial(self._in_turn, parse, handler, context, exchange)
                 return functools.partial(self._in_time, in_turn, exchange, raw)
-            request, cost = _parse(kind, raw, self._settings)
+            request, cost = _parse(kind, body, self._settings)
             pool = self._pool_for(cost, context)
-            run = functools.partial(_handle, handler, request, context)
+            run = functools.partial(self._handle, handler, request, context)
             if pool is None:
                 return self._answered(exchange, *run())
             in_thread = functools.partial(self._run, pool, run, exchange)
@@ -162,7 +163,7 @@ class Endpoints:
     ) -> Response:
         """Parse a body in a thread, because that takes long; then answer it."""
         request, cost = await self._in(self._pool, parse, exchange)
-        run = functools.partial(_handle, handler, request, context)
+        run = functools.partial(self._handle, handler, request, context)
         pool = self._pool_for(cost, context)
         if pool is None:
             return self._answered(exchange, *run())
@@ -188,6 +189,14 @@ class Endpoints:
         future = pool.submit(begin)
         exchange.reservation.runs(future)
         return await asyncio.wrap_future(future)
+
+    def _handle(
+        self, handler: Handler[R], request: R, context: HandlerContext
+    ) -> tuple[HandlerResult, Timings]:
+        watch = context.models.watch
+        watch.start(runs=next(self._requests) % _ONE_OF == 0)
+        result = handler(request, context)
+        return result, watch.spent() if watch.runs else {}
 
     def _pool_for(self, cost: Cost, context: HandlerContext) -> ThreadPoolExecutor | None:
         """The threads that answer a request; None for the event loop."""
@@ -218,8 +227,7 @@ class Endpoints:
         entry.outcome = "exact"
         headers = {**result.headers, "x-mmroute-outcome": entry.outcome}
         if result.inexact is None:
-            sampled = next(self._answers) % _ONE_OF == 0
-            self._metrics.answered(result, timings if sampled else {})
+            self._metrics.answered(result, timings)
         else:
             entry.outcome, entry.reason = "text_prefix", result.inexact.value
             headers |= {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
@@ -264,18 +272,9 @@ class Endpoints:
         return Response(upstream.status, upstream.body, {**upstream.headers, **said})
 
 
-def _parse(kind: TypeAdapter[R], raw: bytes, settings: ServerSettings) -> tuple[R, Cost]:
-    request = validated(kind, parse_body(raw))
+def _parse(kind: TypeAdapter[R], body: Body, settings: ServerSettings) -> tuple[R, Cost]:
+    request = validated(kind, parse_body(body))
     return request, cost_of(request, settings)
-
-
-def _handle(
-    handler: Handler[R], request: R, context: HandlerContext
-) -> tuple[HandlerResult, Timings]:
-    watch = context.models.watch
-    watch.start()
-    result = handler(request, context)
-    return result, watch.spent()
 
 
 def _check_content_type(head: Head) -> None:

@@ -33,6 +33,7 @@ from server_helpers import (
 from mmroute.net.links import ImageLinks
 from mmroute.pipeline import prepare
 from mmroute.server.app import create_app
+from mmroute.server.bodies import Body
 from mmroute.server.cost import check_body
 from mmroute.server.errors import ApiError
 from mmroute.server.loading import ModelSource
@@ -109,7 +110,7 @@ def test_many_small_pieces_of_data_urls_are_found_in_time() -> None:
     raw = b'{"prompt": ["' + b'data:;base64,", "' * 500_000 + b'"]}'
     began = time.thread_time()
     with pytest.raises(ApiError, match="commas"):
-        check_body(raw, ServerSettings())
+        check_body(Body(raw), ServerSettings())
     assert time.thread_time() - began < 2  # of the processor
 
 
@@ -326,7 +327,10 @@ def test_a_request_counts_until_its_last_byte_is_taken(server_port: int) -> None
     held = sample(server_port, "mmroute_held_bytes")
     with reading_nothing(server_port):
         wait_for(server_port, "mmroute_requests_in_flight", 1)
-        assert sample(server_port, "mmroute_held_bytes") > held + len(LONG)
+        deadline = time.monotonic() + 15  # until there is an answer, which is held as well
+        while sample(server_port, "mmroute_held_bytes") <= held + len(LONG):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
     wait_for(server_port, "mmroute_requests_in_flight", 0)
     wait_for(server_port, "mmroute_held_bytes", held)
 
@@ -389,3 +393,38 @@ def test_connections_are_bounded_and_the_server_is_reachable_after_them(server_p
     while not healthy(server_port):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("size", [100, 17_000, 260_000, 270_000])
+@pytest.mark.parametrize("step", [1000, 1 << 20])
+def test_a_body_is_one_however_it_arrives(server_port: int, size: int, step: int) -> None:
+    """Two requests, the second one right behind the first; in pieces, and in chunks."""
+    bodies = [json.dumps({"prompt": letter * size}).encode() for letter in "ab"]
+    whole = b"".join(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
+    for body in bodies:
+        whole += HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+        for at in range(0, len(body), 5000):
+            whole += b"%x\r\n%b\r\n" % (len(body[at : at + 5000]), body[at : at + 5000])
+        whole += b"0\r\n\r\n"
+    with connected(server_port) as connection:
+        for at in range(0, len(whole), step):
+            connection.sendall(whole[at : at + step])
+        with connection.makefile("rb") as answers:
+            found = []
+            for _ in range(4):
+                length = 0
+                while (line := answers.readline()) != b"\r\n":
+                    name, _, value = line.partition(b":")
+                    length = int(value) if name.lower() == b"content-length" else length
+                found.append(json.loads(answers.read(length))["tokens"])
+    own = [
+        httpx.post(
+            f"http://127.0.0.1:{server_port}{TOKENIZE}",
+            content=body,
+            headers={"content-type": "application/json"},
+        ).json()["tokens"]
+        for body in bodies
+    ]
+    assert found == own * 2
+    assert own[0] != own[1]

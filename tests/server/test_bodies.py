@@ -1,0 +1,123 @@
+"""Pictures are decoded out of a body before it is parsed; nothing else may tell."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from PIL import Image
+from server_helpers import CHAT, TOKENIZE, serving
+
+from mmroute import Normalizer
+from mmroute.images.data_url import DecodedUrl
+from mmroute.server.bodies import Body, parse_body
+from mmroute.server.errors import ApiError
+from mmroute.server.loading import ModelSource
+
+_BYTES: Final = random.Random(5).randbytes(9001)
+_DATA: Final = base64.b64encode(_BYTES).decode()
+_URL: Final = f"data:image/png;base64,{_DATA}"
+
+
+def link(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def chat(*parts: Any, role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": list(parts)}]}
+
+
+def whole(value: Any) -> Any:
+    """A value with the text of each URL that was decoded."""
+    if isinstance(value, DecodedUrl):
+        return str(value).replace("...", base64.b64encode(value.content).decode())
+    if isinstance(value, dict):
+        return {key: whole(each) for key, each in value.items()}
+    return [whole(each) for each in value] if isinstance(value, list) else value
+
+
+def urls_of(value: Any) -> list[type[str]]:
+    return [type(p["image_url"]["url"]) for m in value["messages"] for p in m["content"]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        chat(link(_URL)),
+        chat(link(_URL), link(_URL.replace("png", "jpeg;x=y"))),
+        {**chat(link(_URL)), "model": "a", "data": ";base64,"},
+    ],
+)
+def test_links_to_images_are_decoded(body: dict[str, Any]) -> None:
+    for separators in ((",", ":"), (", ", " : ")):
+        raw = json.dumps(body, separators=separators).encode()
+        parsed = parse_body(Body(raw))
+        assert whole(parsed) == body
+        assert set(urls_of(parsed)) == {DecodedUrl}
+        assert parsed["messages"][0]["content"][0]["image_url"]["url"].content == _BYTES
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        json.dumps(body).encode()
+        for body in (
+            chat({"type": "text", "text": _URL}),
+            chat(link(_URL), {"type": "text", "text": _URL}),
+            chat({"type": "image_url", "image_url": _URL}),
+            chat({"type": "video_url", "video_url": {"url": _URL}}),
+            chat(link(f"DATA:image/png;base64,{_DATA}")),
+            chat(link(f"data:a,b;base64,{_DATA}")),
+            chat(link(f"data:image/png;base64,{_DATA}A")),
+            chat(link(f"data:image/png;base64,{_DATA[:-4]}=A==")),
+            chat(link(f"data:image/png;base64,{_DATA}\n")),
+            chat(link(f"data:image/png;base64,{_DATA}é")),
+            chat(*[link("data:image/png;base64,AAAA")] * 2000),
+            {"messages": [chat(link(_URL))["messages"][0]] * 24},
+            {**chat(link(_URL)), "data": "data:;base64,"},
+            {"prompt": _URL},
+            [_URL],
+            {_URL: 1, "messages": [5, {"content": [None, {"image_url": 5}]}]},
+        )
+    ]
+    + [
+        json.dumps(chat(link(_URL))).replace("/", "\\/").encode(),
+        b'{"messages":[{"content":[{"image_url":{"url":"%b","url":"%b"}}]}]}'
+        % ((_URL.encode(),) * 2),
+    ],
+)
+def test_everything_else_is_parsed_as_it_is(raw: bytes) -> None:
+    assert parse_body(Body(raw)) == json.loads(raw)
+
+
+@pytest.mark.parametrize("end", [b"", b"}", b'"', b"\xff"])
+def test_an_error_is_told_as_of_the_whole_body(end: bytes) -> None:
+    raw = json.dumps(chat(link(_URL))).encode()[:-1] + end
+    if end == b"}":
+        assert whole(parse_body(Body(raw))) == json.loads(raw)
+        return
+    with pytest.raises(ApiError) as found:
+        parse_body(Body(raw))
+    if end == b"":
+        assert str(len(raw)) in found.value.message
+
+
+def test_an_answer_has_the_identity_of_the_picture(small_model: Callable[[str], Path]) -> None:
+    directory = small_model("small-qwen3-vl")
+    file = io.BytesIO()
+    Image.effect_noise((320, 200), 50).convert("RGB").save(file, "JPEG")
+    url = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+    assert urls_of(parse_body(Body(json.dumps(chat(link(url))).encode()))) == [DecodedUrl]
+    body = {**chat(link(url), {"type": "text", "text": "What is it?"}), "mm_payload": "none"}
+    own = Normalizer.from_pretrained(str(directory)).normalize(messages=body["messages"])
+    with serving([ModelSource(str(directory), ("a",))]) as client:
+        found = client.post(CHAT, json=body).json()
+        tokens = client.post(TOKENIZE, json={"messages": body["messages"]}).json()
+    assert found["token_ids"] == tokens["tokens"] == own.token_ids.tolist()
+    assert found["features"]["mm_hashes"]["image"] == [str(own.image_identities[0])]
