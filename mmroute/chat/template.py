@@ -199,6 +199,7 @@ class ChatTemplate:
         try:
             tree = environment().parse(source)
             compiled = environment().from_string(source)
+            compiled.globals = {}  # `pieces_of` gives them, and a context goes through all of these
         except jinja2.TemplateSyntaxError as error:
             raise ModelError(
                 Reason.MALFORMED_FILE,

@@ -25,6 +25,7 @@ _JFIF: Final = b"\xff\xe0\0\x10JFIF\0"  # without a thumbnail
 _ONE_TABLE: Final = (b"\xff\xdb\0\x43\0", b"\xff\xdb\0\x43\x01")  # for quantization, of eight bits
 _SCAN: Final = b"\xff\xda"
 _SKIPPED: Final = (b"\xff\xc4", b"\xff\xdd", b"\xff\xfe")  # Huffman tables, restarts, a comment
+_PLAIN: Final = (_JFIF, *_ONE_TABLE, *_SKIPPED)
 _THREE: Final = 3
 _PNG: Final = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _IHDR: Final = struct.Struct(">IIBBBBBI")
@@ -71,7 +72,7 @@ def plain_jpeg(beginning: bytes) -> PlainHeader | None:
             if components != _THREE or not 0 < width * height <= _MAX_PIXELS:
                 break
             frame = (width, height)
-        elif not beginning.startswith((_JFIF, *_ONE_TABLE, *_SKIPPED), start):
+        elif not beginning.startswith(_PLAIN, start):
             break
     return None
 

@@ -53,8 +53,10 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
     else:
         data = decode_data_url(_checked_url(source))
     header = _header(io.BytesIO(data), complete=True)
+    stored = unturned = ImageSize(*header.stored)
+    if header.unturned != header.stored:
+        unturned = ImageSize(*header.unturned)
     size = ImageSize(*(header.upright if upright else header.unturned), uuid)
-    stored, unturned = ImageSize(*header.stored), ImageSize(*header.unturned)
     return ImageFile(size, stored, unturned, header.converted, header.mode, data)
 
 

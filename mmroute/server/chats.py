@@ -58,7 +58,8 @@ def exact_chat(
         ApiError: what vLLM refuses, and what has no exact answer.
     """
     _check_trust(request, settings)
-    request.messages = _with_part_types(request.messages)
+    if (typed := _with_part_types(request.messages)) is not request.messages:
+        request.messages = typed
     routing = route_chat(loaded, request, cache_salt, limited=limited)
     if routing.reason is not None:
         special = _named_otherwise(loaded, request.messages, routing.reason)

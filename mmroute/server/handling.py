@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from mmroute.errors import Reason
 from mmroute.hash_forms import BlockForm
 from mmroute.items import Modality
 from mmroute.routing import Routing
+from mmroute.server.http import NO_HEADERS
 from mmroute.server.loading import LoadedModel
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
 __all__ = ["HandlerContext", "HandlerResult", "result_of"]
 
+_NO_ITEMS: Final[Mapping[Modality, tuple[int, int]]] = {}
 
-@dataclass(frozen=True, slots=True)
-class HandlerContext:
+
+class HandlerContext(NamedTuple):
     """What a handler needs beside the request.
 
     Attributes:
@@ -38,8 +39,7 @@ class HandlerContext:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerResult:
+class HandlerResult(NamedTuple):
     """What a handler found.
 
     Attributes:
@@ -55,8 +55,8 @@ class HandlerResult:
     body: Any
     model: str | None = None
     tokens: int = 0
-    items: Mapping[Modality, tuple[int, int]] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    items: Mapping[Modality, tuple[int, int]] = _NO_ITEMS
+    headers: Mapping[str, str] = NO_HEADERS
     status: int = 200
     inexact: Reason | None = None
 
@@ -79,6 +79,6 @@ def result_of(
         model=loaded.name,
         tokens=sum([len(routing.token_ids) for routing in routings]),
         items=items,
-        headers=headers or {},
+        headers=headers or NO_HEADERS,
         inexact=inexact,
     )

@@ -12,9 +12,9 @@ import orjson
 
 from mmroute.server.errors import ApiError
 
-__all__ = ["Head", "Response", "error_response", "json_response"]
+__all__ = ["NO_HEADERS", "Head", "Response", "error_response", "json_response"]
 
-_NO_HEADERS: Final[Mapping[str, str]] = {}
+NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Response:
 
 
 def json_response(
-    value: object, status: int = 200, headers: Mapping[str, str] = _NO_HEADERS
+    value: object, status: int = 200, headers: Mapping[str, str] = NO_HEADERS
 ) -> Response:
     """A JSON response; arrays of numpy are lists there."""
     try:
@@ -66,6 +66,6 @@ def json_response(
     return Response(status, raw, headers, "application/json")
 
 
-def error_response(error: ApiError, headers: Mapping[str, str] = _NO_HEADERS) -> Response:
+def error_response(error: ApiError, headers: Mapping[str, str] = NO_HEADERS) -> Response:
     """The response to a request that is answered with an error."""
     return json_response(error.body(), error.status, {**error.headers, **headers})

@@ -6,7 +6,8 @@ Source: vLLM 0.33.0 ``multimodal/hasher.py`` and ``multimodal/processing/inputs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -89,9 +90,9 @@ def item_identity(
     content = _content(item, frames, form) if uuid is None else _value(uuid)
     if content is None:
         return None
-    factors = {
-        "vision_chunk" if in_chunk else modality.value: content,
-        "model_id": _value(model_id),
+    factors: dict[str, Iterable[bytes]] = {
+        "vision_chunk" if in_chunk else modality: content,
+        "model_id": (_model(model_id),),
     }
     if kwargs:
         factors["mm_processor_kwargs"] = _value(kwargs)
@@ -99,15 +100,15 @@ def item_identity(
         media_io = overrides.media_io
         factors["media_io_kwargs"] = _value(media_io if in_chunk else {modality.value: media_io})
     hasher = HASHERS[algorithm]()
-    for name in sorted(factors):
+    for name, chunks in sorted(factors.items()):
         hasher.update(_framed(name.encode()))
-        for chunk in factors[name]:
+        for chunk in chunks:
             hasher.update(chunk)
     source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
     return Identity(hasher.hexdigest(), source)
 
 
-def _content(item: Item, frames: Frames | None, form: IdentityForm) -> Iterator[bytes] | None:
+def _content(item: Item, frames: Frames | None, form: IdentityForm) -> Iterable[bytes] | None:
     """What the engine hashes of a file; None if it is not the file's own bytes."""
     if form is IdentityForm.VISION_CHUNK:
         return None
@@ -120,15 +121,11 @@ def _content(item: Item, frames: Frames | None, form: IdentityForm) -> Iterator[
     return None
 
 
-def _image(image: ImageFile, form: IdentityForm) -> Iterator[bytes]:
+def _image(image: ImageFile, form: IdentityForm) -> tuple[bytes, bytes]:
     """A file, with what it was converted to if it was not RGB."""
-    yield _LEAF + _framed(b"image")
-    if image.converted and form is IdentityForm.FILE:
-        yield _MAPPING + _length(2) + _framed(b"io_config")
-        yield from _value(_CONVERSION)
-        yield _framed(b"data")
-    yield _LEAF + _length(len(image.data))
-    yield image.data
+    converted = image.converted and form is IdentityForm.FILE
+    start = _CONVERTED_IMAGE if converted else _IMAGE
+    return start + _LEAF + _length(len(image.data)), image.data
 
 
 def _video(video: VideoFile, frames: Frames) -> Iterator[bytes]:
@@ -189,3 +186,14 @@ def _framed(chunk: bytes) -> bytes:
 
 def _length(value: int) -> bytes:
     return value.to_bytes(_LENGTH_BYTES, "little")
+
+
+@lru_cache(maxsize=256)
+def _model(model_id: str) -> bytes:
+    return b"".join(_value(model_id))
+
+
+_IMAGE: Final = _LEAF + _framed(b"image")
+_CONVERTED_IMAGE: Final = b"".join((
+    _IMAGE, _MAPPING, _length(2), _framed(b"io_config"), *_value(_CONVERSION), _framed(b"data"),
+))  # fmt: skip
