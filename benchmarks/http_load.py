@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Load", "Plan", "run_load"]
+__all__ = ["Connection", "Load", "Plan", "connect", "run_load", "send"]
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 _OK = b"HTTP/1.1 200 "
@@ -68,7 +68,7 @@ class Load:
         return statistics.quantiles(self.latencies, n=100)[percent - 1]
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One kept connection, with at most one request on its way."""
 
     def __init__(self) -> None:
@@ -114,16 +114,31 @@ def run_load(ports: Sequence[int], plan: Plan) -> Load:
 
 
 async def _run(ports: Sequence[int], plan: Plan) -> Load:
+    connections = await connect(ports, plan.connections)
+    load = await send(connections, plan)
+    for connection in connections:
+        assert connection.transport is not None
+        connection.transport.close()
+    return load
+
+
+async def connect(ports: Sequence[int], count: int) -> list[Connection]:
+    """So many connections, shared out among the servers of this machine that listen there."""
     loop = asyncio.get_running_loop()
     made = [
-        await loop.create_connection(_Connection, "127.0.0.1", ports[number % len(ports)])
-        for number in range(plan.connections)
+        await loop.create_connection(Connection, "127.0.0.1", ports[number % len(ports)])
+        for number in range(count)
     ]
+    return [connection for _, connection in made]
+
+
+async def send(connections: Sequence[Connection], plan: Plan) -> Load:
+    """Send the requests of a plan over connections that are kept."""
     load, numbers = Load(), iter(range(plan.requests))
     kept: list[tuple[int, bytes]] = []
     began = time.perf_counter()
 
-    async def ask_in_turn(connection: _Connection) -> None:
+    async def ask_in_turn(connection: Connection) -> None:
         for number in numbers:
             due = time.perf_counter()
             if plan.per_second is not None:
@@ -138,10 +153,8 @@ async def _run(ports: Sequence[int], plan: Plan) -> Load:
             if number % 100 == 0:
                 kept.append((plan.first + number, answer.partition(b"\r\n\r\n")[2]))
 
-    await asyncio.gather(*[ask_in_turn(connection) for _, connection in made])
+    await asyncio.gather(*map(ask_in_turn, connections))
     load.seconds = time.perf_counter() - began
-    for transport, _ in made:
-        transport.close()
     if plan.check is not None:
         for number, body in kept:
             plan.check(number, body)

@@ -1,15 +1,20 @@
 """Load `mmroute serve`, and vLLM's render server beside it.
 
     python benchmarks/serving.py MODEL_DIR [--vllm-python PATH] [--soak 200000]
+    python benchmarks/serving.py MODEL_DIR --beside TREE [--rounds 300]
 
 Each request has 1,000 words that are its own, and one 1280x720 JPEG as a data URL of about 100 kB.
 Client and server run on this machine and share its cores. Every hundredth answer is compared with
 the one of a `Normalizer`. MODEL_DIR is a directory of any family with images.
+
+With `--beside` the server of another source tree gets the same requests, in short turns over kept
+connections. What is told then is the processor time of each server process for a request.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -24,21 +29,25 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.http_load import Load, Plan, run_load
+from benchmarks.http_load import Load, Plan, connect, run_load, send
 from benchmarks.photographs import photograph_url
 from benchmarks.render_server import UnavailableError, render_server
 from mmroute import Normalizer
+from mmroute.bench.builds import ratio_of
 from mmroute.bench.machine import machine
 from mmroute.bench.words import english
 
+_TREE = Path(__file__).parents[1]
+_Server: TypeAlias = "tuple[int, subprocess.Popen[bytes]]"  # its port, and its process
 _CONNECTIONS = 8
 _QUALITY = 22  # about 100 kB
 _PICTURES = 64
 _TEXTS = 4096
 _RATE = 500
+_IN_A_ROW = 24  # requests to one server before the other's turn
 _HEAD = (
     b"POST /v1/chat/completions/render HTTP/1.1\r\nHost: localhost\r\n"
     b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -60,8 +69,15 @@ def main() -> None:
     parser.add_argument(
         "--soak", metavar="N", type=int, default=0, help="as many more, to see the memory"
     )
+    parser.add_argument(
+        "--beside", metavar="TREE", type=Path, help="a source tree whose server is compared"
+    )
+    parser.add_argument("--rounds", metavar="N", type=int, default=300, help="of a comparison")
     arguments = parser.parse_args()
     model = str(arguments.model.resolve())
+    if arguments.beside is not None:
+        _print_beside(model, arguments.beside.resolve(), arguments.rounds)
+        return
     normalizer = Normalizer.from_pretrained(model)
 
     def check(number: int, answer: bytes) -> None:
@@ -96,6 +112,45 @@ def main() -> None:
         print("{:40}{:>12}{:>12}{:>12}{:>22}".format(*row))
     print(*memory, sep="\n")
     print(f"mmroute's processor time: {spent * 1e3:.2f} ms a request")
+
+
+def _print_beside(model: str, tree: Path, rounds: int) -> None:
+    with _mmroute(model, tree) as first, _mmroute(model) as second:
+        servers = (first, second)
+        for port, _ in servers:
+            run_load([port], Plan(_request, 300, _CONNECTIONS))
+        pairs = asyncio.run(_in_turns(servers, rounds))
+    ratio = ratio_of(pairs)
+    print(machine())
+    for name, least, median in zip((tree, "this one"), ratio.least, ratio.medians, strict=True):
+        print(f"{name}: least {least:.0f} us a request, median {median:.0f} us")
+    print(
+        f"ratio of pairs {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), of the least "
+        f"{ratio.least[1] / ratio.least[0]:.3f}, {rounds} rounds of {_IN_A_ROW}"
+    )
+
+
+async def _in_turns(servers: Sequence[_Server], rounds: int) -> list[tuple[int, int]]:
+    """Nanoseconds of each server for a request, round by round."""
+    lines = [await connect([port], _CONNECTIONS) for port, _ in servers]
+    pairs = []
+    for number in range(rounds):
+        plan = Plan(_request, _IN_A_ROW, _CONNECTIONS, first=1_000_000 + number * _IN_A_ROW)
+        spent = [0, 0]
+        for at in (0, 1) if number % 2 else (1, 0):
+            pid = servers[at][1].pid
+            before = _cpu_nanoseconds(pid)
+            load = await send(lines[at], plan)
+            assert not load.refused, load.refused
+            spent[at] = (_cpu_nanoseconds(pid) - before) // _IN_A_ROW
+        pairs.append((spent[0], spent[1]))
+    return pairs
+
+
+def _cpu_nanoseconds(pid: int) -> int:
+    """Of all threads there are, by the scheduler's clock: exact while they sleep."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text(encoding="ascii").split()[0]) for task in tasks)
 
 
 def _soak(port: int, pid: int, requests: int) -> list[str]:
@@ -158,10 +213,12 @@ def _request(number: int) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _mmroute(model: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    command = [sys.executable, "-m", "mmroute", "serve", model, "--port", "0"]
+def _mmroute(model: str, tree: Path = _TREE) -> Iterator[_Server]:
+    # -P: the working directory must not come before the tree.
+    command = [sys.executable, "-P", "-m", "mmroute", "serve", model, "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stderr=log)
+        process = subprocess.Popen(command, stderr=log, env=environment)
         try:
             yield _port(process, log), process
         finally:
