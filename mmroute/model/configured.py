@@ -13,6 +13,7 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.geometry import AnyGeometry, Overrides
+from mmroute.geometry.refused_items import RefusedItems
 from mmroute.geometry.smart_resize import with_pixel_limits
 from mmroute.hashing import Hashing
 from mmroute.items import Modality
@@ -163,13 +164,15 @@ def configured_geometry(
 ) -> AnyGeometry:
     """The geometry of requests without overrides of their own.
 
+    Settings that were not observed with videos or audio leave a model that answers without them.
+
     Args:
         overridden: the geometry under the overrides of requests.
         modality: of its items.
         settings: what the engine was started with.
 
     Raises:
-        ModelError: `unsupported_engine_setting`: what they change was not observed.
+        ModelError: `unsupported_engine_setting`: what they change of images was not observed.
     """
     media_io = settings.media_io_kwargs.get(modality, {})
     if modality is Modality.IMAGE and media_io:
@@ -178,7 +181,10 @@ def configured_geometry(
         overridden(Overrides({}, media_io))  # chats have these, and prompts have not
         return overridden(Overrides({}, {}))
     except InexactError as inexact:
-        raise _unsupported("--mm-processor-kwargs or --media-io-kwargs", str(inexact)) from inexact
+        options = "--mm-processor-kwargs or --media-io-kwargs"
+        if modality is Modality.IMAGE:
+            raise _unsupported(options, str(inexact)) from inexact
+        return RefusedItems(f"{options}: {inexact}")
 
 
 def configured_hashing(

@@ -12,7 +12,15 @@ from command_line import run
 from small_families import FAMILY_MODELS
 from small_models import write_model
 
-from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason, Routing
+from mmroute import (
+    EngineSettings,
+    ImageSize,
+    ModelError,
+    Normalizer,
+    Reason,
+    Routing,
+    VideoSize,
+)
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
 from mmroute.parity.oracles.pictures import data_url
 
@@ -245,3 +253,22 @@ def test_templates_of_texts_get_the_placeholder_of_llava_even_for_pixtral(
     as_prompt = model.normalize(prompt="<image>\nx [IMG] y", images=[ImageSize(64, 48)])
     assert ask("x [IMG] y").token_ids.tolist() == as_prompt.token_ids.tolist()
     assert ask("x").reason is Reason.PLACEHOLDER_COUNT_MISMATCH
+
+
+def test_processor_settings_not_observed_with_videos_leave_images(tmp_path: Path) -> None:
+    """vLLM 0.33.0 counts images by such an engine's settings as by those of a request."""
+    directory = write_model(FAMILY_MODELS["small-internvl"](), tmp_path / "model")
+    kwargs = {"max_patches": 2}
+    model = Normalizer.from_pretrained(
+        directory, engine_settings=EngineSettings(mm_processor_kwargs=kwargs)
+    )
+    plain = Normalizer.from_pretrained(directory)
+    image: dict[str, Any] = {
+        "messages": [{"role": "user", "content": [{"type": "image"}]}],
+        "images": [ImageSize(640, 200)],
+    }
+    by_request = plain.normalize(**image, mm_processor_kwargs=kwargs)
+    assert model.normalize(**image).token_ids.tolist() == by_request.token_ids.tolist()
+    video: list[Any] = [{"role": "user", "content": [{"type": "video"}]}]
+    refused = model.normalize(messages=video, videos=[VideoSize(64, 48, 8, 4.0)])
+    assert refused.reason is Reason.UNSUPPORTED_ENGINE_SETTING

@@ -10,11 +10,20 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import Overrides
+from mmroute.geometry.anyres import AnyRes
+from mmroute.geometry.canvas_tiles import CanvasTiles
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.navit import Navit
 from mmroute.geometry.processor_kwargs import read_kwargs
 from mmroute.geometry.smart_resize import SmartResize
+from mmroute.geometry.thumbnail_tiles import ThumbnailTiles
 from mmroute.geometry.video_resize import VideoResize
+
+LFM2 = ThumbnailTiles(
+    1, tile_size=512, patch_size=16, downsample_factor=2, min_tiles=2, max_tiles=10,
+    min_image_tokens=64, max_image_tokens=256, max_pixels_tolerance=2.0, thumbnail=True, split=True,
+    image="<image>", start="<start>", end="<end>", thumbnail_tag="<small>", tile="<{row}_{col}>",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -80,6 +89,55 @@ def test_frames_that_are_not_taken_again_must_be_a_number() -> None:
     assert geometry.with_overrides(flat) == geometry.with_overrides(Overrides(inside, {}))
     assert omni.with_overrides(Overrides(inside, {})).max_pixels == 50176
     assert _refused(omni.with_overrides, flat) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_llama_4_reads_a_flat_switch_alone_and_fails_on_what_it_checks() -> None:
+    """vLLM 0.33.0 counts by the flat switch. A nested one reaches the processor only."""
+    geometry = CanvasTiles(
+        1, 2, 3, 4, 5, 6, tile_size=336, patch_size=14, pixel_shuffle_ratio=0.5, max_tiles=16
+    )
+    flat, nested = (
+        {"resize_to_max_canvas": True},
+        {"images_kwargs": {"resize_to_max_canvas": True}},
+    )
+    assert geometry.with_overrides(Overrides(flat, {})).to_max_canvas
+    assert geometry.with_overrides(Overrides(nested, {})) == geometry
+    for kwargs in ({"size": {"height": 40, "width": 50}}, {"do_rescale": False}):
+        refused = _refused(geometry.with_overrides, Overrides(kwargs, {}))
+        assert refused is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"return_row_col_info": False},  # the engine fails: it needs the rows and columns
+        {"do_pad": False},  # the processor cannot stack tiles of several lengths
+        {"use_thumbnail": False},  # the engine still counts one
+        {"tile_size": 100},  # no multiple of the patches
+        {"images_kwargs": {"max_tiles": 2}},  # the engine counts by flat ones alone
+    ],
+)
+def test_lfm2_fails_or_counts_otherwise(kwargs: dict[str, Any]) -> None:
+    refused = _refused(LFM2.with_overrides, Overrides(kwargs, {}))
+    assert refused is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_lfm2_counts_by_flat_limits() -> None:
+    given = Overrides({"max_tiles": 2, "return_row_col_info": True}, {})
+    assert LFM2.with_overrides(given) == replace(LFM2, max_tiles=2)
+
+
+def test_granite_fails_on_a_rate_in_a_scope_and_on_one_edge() -> None:
+    """vLLM 0.33.0 counts by the model's own configuration, whatever a request says."""
+    geometry = AnyRes(
+        1, vision_encoder="siglip_vision_model", image_size=384, patch_size=14,
+        select_strategy="full", pinpoints=((384, 768), (768, 384)),
+        ignored_size="shortest_edge", downsample_rate="4/8",
+    )  # fmt: skip
+    assert geometry.with_overrides(Overrides({"size": {"shortest_edge": 50}}, {})) == geometry
+    for kwargs in ({"images_kwargs": {"downsample_rate": "1/2"}}, {"size": {"longest_edge": 50}}):
+        refused = _refused(geometry.with_overrides, Overrides(kwargs, {}))
+        assert refused is Reason.UNSUPPORTED_PROCESSOR_KWARGS
 
 
 def _refused(call: Any, *arguments: Any) -> Reason:

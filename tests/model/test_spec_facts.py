@@ -246,6 +246,21 @@ def test_kimi_k3_reads_effort_by_other_names(
         assert text == f"[user]x{end}"
 
 
+def test_identities_of_kimi_k2_5_cover_the_media_kwargs_of_all_modalities(
+    kimi_k2_5: Normalizer,
+) -> None:
+    """What vLLM 0.33.0 names an image with a uuid, started as ``org/m``."""
+    model = Normalizer.from_pretrained(kimi_k2_5.model.name, model_id="org/m")
+    routing = model.normalize(
+        messages=[{"role": "user", "content": [{"type": "image"}]}],
+        images=[ImageSize(60, 40, "u")],
+        media_io_kwargs={"video": {"num_frames": 4}},
+    )
+    (identity,) = routing.identities
+    assert identity is not None
+    assert identity.value == "07328eb627052033d4f78b25728864324aa4aedb88a42f9c699fadf66e1a1076"
+
+
 def test_kimi_k3_writes_the_size_of_an_image(kimi_k3: Normalizer) -> None:
     routing = kimi_k3.normalize(prompt="<|kimi_image_placeholder|>!", images=[ImageSize(60, 30)])
     text = kimi_k3.model.tokenizer.decode(routing.token_ids.tolist())
