@@ -1,0 +1,250 @@
+"""Items and tools of the OpenAI Responses API.
+
+vLLM takes them for the types of the package openai, of which there are some hundred. Here are those
+that change a prompt, and of the others the names. Fields of them that change no prompt are not
+looked at.
+
+Source: vLLM 0.33.0 ``entrypoints/openai/responses/protocol.py`` and openai 3.52
+``types/responses``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
+
+from pydantic import ConfigDict, Discriminator, Field, Tag, with_config
+from typing_extensions import TypedDict
+
+__all__ = ["OPEN", "Item", "Tool"]
+
+OPEN: Final = ConfigDict(extra="allow")
+"""Keeps fields it does not know."""
+_Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+
+
+@with_config(OPEN)
+class InputText(TypedDict):
+    """Text of a message or of a tool's result."""
+
+    type: Literal["input_text"]
+    text: str
+
+
+@with_config(OPEN)
+class InputImage(TypedDict):
+    """An image, by its URL."""
+
+    type: Literal["input_image"]
+    detail: NotRequired[Literal["low", "high", "auto", "original"]]
+    image_url: NotRequired[str | None]
+    file_id: NotRequired[str | None]
+
+
+@with_config(OPEN)
+class InputFile(TypedDict):
+    """A file, which no chat takes."""
+
+    type: Literal["input_file"]
+
+
+_Parts: TypeAlias = list[Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]]
+
+
+@with_config(OPEN)
+class InputMessage(TypedDict):
+    """A message of anybody."""
+
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | _Parts
+    type: NotRequired[Literal["message"]]
+
+
+@with_config(OPEN)
+class OutputText(TypedDict):
+    """Text that the model wrote."""
+
+    type: Literal["output_text"]
+    text: str
+
+
+@with_config(OPEN)
+class OutputRefusal(TypedDict):
+    """A refusal that the model wrote."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+@with_config(OPEN)
+class OutputMessage(TypedDict):
+    """A message of the model, as the API returned it."""
+
+    type: Literal["message"]
+    role: Literal["assistant"]
+    content: list[Annotated[OutputText | OutputRefusal, Field(discriminator="type")]]
+    status: NotRequired[_Status]
+
+
+@with_config(OPEN)
+class FunctionCall(TypedDict):
+    """A call of a tool."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    namespace: NotRequired[str | None]
+    status: NotRequired[_Status | None]
+
+
+@with_config(OPEN)
+class FunctionCallOutput(TypedDict):
+    """The result of a tool."""
+
+    type: Literal["function_call_output"]
+    output: str | _Parts
+    call_id: NotRequired[str | None]
+
+
+@with_config(OPEN)
+class CustomToolCall(TypedDict):
+    """A call of a tool that takes text."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+
+
+@with_config(OPEN)
+class CustomToolCallOutput(TypedDict):
+    """The result of such a tool."""
+
+    type: Literal["custom_tool_call_output"]
+    call_id: str
+    output: str | _Parts
+
+
+@with_config(OPEN)
+class SummaryText(TypedDict):
+    """What the model thought, in short."""
+
+    type: Literal["summary_text"]
+    text: str
+
+
+@with_config(OPEN)
+class ReasoningText(TypedDict):
+    """What the model thought."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+@with_config(OPEN)
+class ReasoningItem(TypedDict):
+    """What the model thought, as the API returned it."""
+
+    type: Literal["reasoning"]
+    summary: list[SummaryText]
+    content: NotRequired[list[ReasoningText] | None]
+    encrypted_content: NotRequired[str | None]
+    status: NotRequired[_Status | None]
+
+
+@with_config(OPEN)
+class OtherItem(TypedDict):
+    """An item of a tool that the API itself runs, or of its storage: refused."""
+
+    type: Literal[
+        "additional_tools", "apply_patch_call", "apply_patch_call_output", "code_interpreter_call",
+        "compaction", "compaction_trigger", "computer_call", "computer_call_output",
+        "configuration_update", "file_search_call", "image_generation_call", "item_reference",
+        "local_shell_call", "local_shell_call_output", "mcp_approval_request",
+        "mcp_approval_response", "mcp_call", "mcp_list_tools", "program", "program_output",
+        "shell_call", "shell_call_output", "tool_search_call", "tool_search_output",
+        "web_search_call",
+    ]  # fmt: skip
+
+
+def _kind_of(item: object) -> str | None:
+    """Which type an item is checked as."""
+    if not isinstance(item, Mapping):
+        return None
+    kind = item.get("type", "message")
+    if kind == "message":
+        parts = item.get("content")
+        written = isinstance(parts, list) and all(map(_is_written, parts))
+        of_model = written and item.get("role") == "assistant" and "type" in item
+        return "output_message" if of_model else kind
+    return kind if isinstance(kind, str) and kind in _ITEMS else "other"
+
+
+def _is_written(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in ("output_text", "refusal")
+
+
+_ITEMS: Final = frozenset({
+    "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+    "reasoning",
+})  # fmt: skip
+Item: TypeAlias = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[OutputMessage, Tag("output_message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[CustomToolCall, Tag("custom_tool_call")]
+    | Annotated[CustomToolCallOutput, Tag("custom_tool_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[OtherItem, Tag("other")],
+    Discriminator(_kind_of),
+]
+"""What a request has in its input."""
+
+
+@with_config(OPEN)
+class FunctionTool(TypedDict):
+    """A tool that a model may call."""
+
+    name: str
+    type: Literal["function"]
+    parameters: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
+    defer_loading: NotRequired[bool | None]
+    description: NotRequired[str | None]
+
+
+@with_config(OPEN)
+class CustomTool(TypedDict):
+    """A tool that takes text."""
+
+    name: str
+    type: Literal["custom"]
+    description: NotRequired[str | None]
+
+
+@with_config(OPEN)
+class NamespaceTool(TypedDict):
+    """Tools with a name before theirs."""
+
+    description: str
+    name: str
+    tools: list[Annotated[FunctionTool | CustomTool, Field(discriminator="type")]]
+    type: Literal["namespace"]
+
+
+@with_config(OPEN)
+class OtherTool(TypedDict):
+    """A tool that the API itself runs: no model of a chat template is shown it."""
+
+    type: Literal[
+        "apply_patch", "code_interpreter", "computer", "computer_use_preview", "file_search",
+        "image_generation", "local_shell", "mcp", "programmatic_tool_calling", "shell",
+        "tool_search", "web_search", "web_search_2025_08_26", "web_search_preview",
+        "web_search_preview_2025_03_11",
+    ]  # fmt: skip
+
+
+Tool: TypeAlias = FunctionTool | CustomTool | NamespaceTool | OtherTool
+"""What a request lets the model call."""
