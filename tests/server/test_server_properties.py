@@ -11,7 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from server_cases import png_url
-from server_helpers import CHAT, COMPLETION, DETOKENIZE, HI, TOKENIZE, error_of, serving
+from server_helpers import (
+    CHAT,
+    COMPLETION,
+    DETOKENIZE,
+    HI,
+    MESSAGES,
+    RESPONSES,
+    TOKENIZE,
+    error_of,
+    serving,
+)
 from starlette.testclient import TestClient
 
 from mmroute.server import ModelSource, ServerSettings
@@ -44,6 +54,20 @@ _MESSAGES: Final = st.lists(
     ),
     max_size=3,
 )
+_ITEMS: Final = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "function_call", "reasoning", "function_call_output"])},
+    optional={
+        "role": st.sampled_from(["user", "assistant", "system", "x"]),
+        "content": st.text(max_size=20) | st.lists(_ANYTHING, max_size=3),
+        "output": st.text(max_size=20) | _ANYTHING,
+        "tool_calls": _ANYTHING,
+        "call_id": _SCALARS,
+        "name": _SCALARS,
+        "arguments": _SCALARS,
+        "summary": st.just([]) | _ANYTHING,
+        "status": st.sampled_from(["completed", "incomplete", None]),
+    },
+)
 _FIELDS: Final = sorted(
     {
         name
@@ -56,6 +80,8 @@ _LIKELY: Final[dict[str, st.SearchStrategy[Any]]] = {
     "prompt": st.text(max_size=20) | st.lists(st.integers(-1, 700), max_size=5) | _ANYTHING,
     "tokens": st.lists(st.integers(-1, 700), max_size=5) | _ANYTHING,
     "model": st.sampled_from(["", "a", None, 5, "nope"]),
+    "max_tokens": st.just(5) | _ANYTHING,
+    "input": st.text(max_size=20) | st.lists(_ITEMS, max_size=3) | _ANYTHING,
 }
 _BODIES: Final = st.lists(st.sampled_from(_FIELDS), max_size=6, unique=True).flatmap(
     lambda names: st.fixed_dictionaries({name: _LIKELY.get(name, _ANYTHING) for name in names})
@@ -65,6 +91,7 @@ _NEARLY_RIGHT: Final = st.builds(
     lambda body, more: {**more, **body},
     st.fixed_dictionaries({
         "messages": _LIKELY["messages"], "prompt": _LIKELY["prompt"], "tokens": _LIKELY["tokens"],
+        "input": _LIKELY["input"], "max_tokens": _LIKELY["max_tokens"],
     }),
     st.dictionaries(st.sampled_from(_FIELDS), _ANYTHING, max_size=2),
 )  # fmt: skip
@@ -77,8 +104,8 @@ def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
         yield found
 
 
-@pytest.mark.parametrize("path", [TOKENIZE, DETOKENIZE, CHAT, COMPLETION])
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("path", [TOKENIZE, DETOKENIZE, CHAT, COMPLETION, MESSAGES, RESPONSES])
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(body=_BODIES | _NEARLY_RIGHT | _ANYTHING)
 def test_any_json(client: TestClient, path: str, body: Any) -> None:
     raw = json.dumps(body).encode()
