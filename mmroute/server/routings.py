@@ -6,11 +6,12 @@ and ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from mmroute.errors import Reason, quoted
+from mmroute.items import Modality
 from mmroute.pipeline import rendered_chat, text_prefix
 from mmroute.request import Request
 from mmroute.routing import Routing
@@ -142,6 +143,11 @@ def has_template(loaded: LoadedModel) -> bool:
     return loaded.model.chat.templates is not None
 
 
+def _by_modality(kwargs: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Without those of modalities that vLLM does not know, and leaves alone."""
+    return {name: kwargs[name] for name in Modality if name in kwargs} if kwargs else kwargs
+
+
 def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) -> Request:
     kwargs = request.chat_template_kwargs or {}
     if request.tools == [] and has_template(loaded):
@@ -160,7 +166,7 @@ def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) ->
         add_special_tokens=request.add_special_tokens,
         chat_template_kwargs=kwargs,
         mm_processor_kwargs=request.mm_processor_kwargs or {},
-        media_io_kwargs=request.media_io_kwargs or {},
+        media_io_kwargs=_by_modality(request.media_io_kwargs or {}),
         cache_salt=cache_salt,
         lora=loaded.lora(request.model),
         api_fields={

@@ -102,7 +102,7 @@ _ITEMS: Final[Sequence[Any]] = (
     {"role": "user", "content": [_INPUT_TEXT, _INPUT_IMAGE, {**_INPUT_TEXT, "zzz": 1}]},
     {"role": "user", "content": [{**_INPUT_IMAGE, "detail": "low"}, _INPUT_TEXT]},
     {"role": "user", "content": [{**_INPUT_IMAGE, "detail": "zzz"}]},
-    {"role": "user", "content": [{**_INPUT_IMAGE, "image_url": _OTHER_URL, "uuid": "u"}]},
+    {"role": "user", "content": [{**_INPUT_IMAGE, "image_url": _OTHER_URL, "uuid": "other"}]},
     {"role": "user", "content": [{**_INPUT_IMAGE, "image_url": None}]},
     {"role": "user", "content": [{"type": "input_image", "file_id": "f"}]},
     {"role": "user", "content": [{"type": "input_file", "file_id": "f"}]},

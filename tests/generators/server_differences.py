@@ -56,7 +56,7 @@ def _calls_tools(request: Posted) -> bool:
 
 
 def _has_media(request: Posted) -> bool:
-    return has_media(request.fields.get("messages"))
+    return request.path in (MESSAGES, RESPONSES) or has_media(request.fields.get("messages"))
 
 
 def _has(*names: str) -> Callable[[Posted], bool]:
@@ -231,10 +231,13 @@ DELIBERATE: Final = (
         "tool calls for /tokenize of Mistral's own tokenizers",
         _has("messages"), theirs=400, ours=(200,), says="got <class 'pydantic_core",
     ),
-    Deliberate(
-        "processor options that are not covered",
-        _has("mm_processor_kwargs"),
-        theirs=200, ours=(422, "InexactRouting", "unsupported_processor_kwargs"),
+    *(
+        Deliberate(
+            "processor options that are not covered",
+            _has("mm_processor_kwargs", "media_io_kwargs"),
+            theirs=theirs, ours=(422, "InexactRouting", "unsupported_processor_kwargs"),
+        )
+        for theirs in (200, 400)  # of what is not covered nobody knows whether a processor takes it
     ),
     Deliberate("half of a surrogate pair", _has_surrogate, theirs=400, ours=()),
     # Where it is put into the prompt by mistral-common, which makes another character of it.

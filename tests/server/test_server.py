@@ -344,7 +344,8 @@ def test_trusted_processor_kwargs(models: Models) -> None:
     with serving(models, ServerSettings(trust_request_mm_kwargs=True)) as client:
         small = client.post(TOKENIZE, json=body).json()["count"]
         assert small < client.post(TOKENIZE, json={"messages": body["messages"]}).json()["count"]
-        media = client.post(CHAT, json={"messages": HI, "media_io_kwargs": {"image": {"a": 1}}})
+        of_none = {"image": {"a": 1}, "nothing": {}}  # vLLM reads what it knows, where it needs it
+        media = client.post(CHAT, json={"messages": HI, "media_io_kwargs": of_none})
         assert media.status_code == 200  # there is no image that it could change
         with_image = {"messages": user(picture(64, 48)), "media_io_kwargs": {"image": {"a": 1}}}
         refused = client.post(CHAT, json=with_image)
