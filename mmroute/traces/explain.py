@@ -214,9 +214,8 @@ def _lost_tokens(change: Change, new: _Answer, mended: _Answer, shared: int, rea
     """The tokens of the blocks between `shared` and `reached` behind the part that was mended."""
     block_size = new.hashes.block_size
     start, end = shared * block_size, reached * block_size
-    if (
-        change.cause is not Cause.GENERATION_PROMPT
-    ):  # behind it is the rest of a longer conversation
+    # Behind a generation prompt is the rest of a longer conversation.
+    if change.cause is not Cause.GENERATION_PROMPT:
         sides = [
             each.ids if change.same_item else _identified_ids(each.routing)
             for each in (new, mended)
