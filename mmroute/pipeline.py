@@ -151,7 +151,7 @@ def prepare(
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
     if not items.keys() <= _IMAGES:  # images alone were added up when they were read
         check_decoded(items, model.engine, lambda video: len(frames_of(geometries, video).indices))
-    insertions = _insertions(model, geometries, items, len(ids))
+    insertions = _insertions(model, geometries, items)
     if watch is not None:
         watch.lap(Stage.COUNT)
     return Prepared(request, ids, items, geometries, insertions)
@@ -337,17 +337,14 @@ def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
     return np.array(ids, dtype=np.uint32)
 
 
-def _insertions(
-    model: ResolvedModel, geometries: _Geometries, items: Items, text_length: int
-) -> list[Insertion]:
+def _insertions(model: ResolvedModel, geometries: _Geometries, items: Items) -> list[Insertion]:
     """What takes each item's place, within the limits of the engine."""
     insertions: list[Insertion] = []
     total = 0
-    context = model.context(text_length)
     for modality, listed in items.items():
         target = model.media[modality].target
         numbers = [item.size for item in listed]
-        replacements = geometries[modality].replacements(numbers, context)
+        replacements = geometries[modality].replacements(numbers, model.context)
         for number, replacement in enumerate(replacements):
             num_embeds = replacement.num_embeds
             if num_embeds > model.encoder_cache:

@@ -53,7 +53,7 @@ def test_ranges_tile_the_prompt(name: str, normalizer: Callable[[str], Normalize
     assert routing.token_ids.flags["C_CONTIGUOUS"]
     offsets = [p.offset for p in routing.placeholders]
     assert offsets == sorted(offsets)
-    context = model.model.context(len(routing.unexpanded_token_ids))
+    context = model.model.context
     replacements = list(model.model.media[Modality.IMAGE].geometry.replacements(images, context))
     for place in routing.placeholders:
         assert place.modality == "image"

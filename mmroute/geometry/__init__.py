@@ -5,9 +5,9 @@ from mmroute.geometry.replacement import (
     CachePlan,
     EmbedRuns,
     Geometry,
+    ModelContext,
     Overrides,
     Replacement,
-    RequestContext,
     TokenIds,
 )
 
@@ -16,8 +16,8 @@ __all__ = [
     "CachePlan",
     "EmbedRuns",
     "Geometry",
+    "ModelContext",
     "Overrides",
     "Replacement",
-    "RequestContext",
     "TokenIds",
 ]

@@ -17,7 +17,7 @@ from mmroute.audios.header import resampled_length
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import AudioLength
 
 __all__ = ["AudioFrames", "Encoder", "FixedAudio"]
@@ -62,7 +62,7 @@ class FixedAudio:
         return self
 
     def replacements(
-        self, items: Sequence[AudioLength], context: RequestContext
+        self, items: Sequence[AudioLength], context: ModelContext
     ) -> Iterator[Replacement]:
         run = FramedRun(self.opening, self.tokens, self.closing)
         return repeat(framed_runs(self.audio_token_id, [run]), len(items))
@@ -102,7 +102,7 @@ class AudioFrames:
         return self
 
     def replacements(
-        self, items: Sequence[AudioLength], context: RequestContext
+        self, items: Sequence[AudioLength], context: ModelContext
     ) -> Iterator[Replacement]:
         return (self._replacement(audio) for audio in items)
 

@@ -25,9 +25,9 @@ from mmroute.geometry.processor_kwargs import (
 )
 from mmroute.geometry.replacement import (
     CachePlan,
+    ModelContext,
     Overrides,
     Replacement,
-    RequestContext,
     check_count,
     with_features,
 )
@@ -94,7 +94,7 @@ class CanvasTiles:
         return replace(self, to_max_canvas=flat.get("resize_to_max_canvas", self.to_max_canvas))
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         return (self._replacement(*self.grid(image)) for image in items)
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mmroute.geometry.replacement import Replacement, RequestContext, fill, framed
+from mmroute.geometry.replacement import ModelContext, Replacement, fill, framed
 from mmroute.items import ImageSize
 
 __all__ = ["FilledImages", "FramedImages"]
@@ -31,7 +31,7 @@ class FilledImages(ABC):
         """
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         """One run for each image, made when it is taken.
 
@@ -54,7 +54,7 @@ class FramedImages(FilledImages):
     end_token_id: int
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         return (
             framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)

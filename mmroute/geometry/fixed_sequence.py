@@ -12,7 +12,7 @@ from itertools import repeat
 
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import ImageSize
 
 __all__ = ["FixedSequence"]
@@ -49,7 +49,7 @@ class FixedSequence:
         return self
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         before = [*self.blank_line, self.start_token_id]
         after = [self.end_token_id, *self.blank_line]

@@ -13,7 +13,7 @@ from typing import Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import check_unread, positive_count, refused
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
 from mmroute.items import ImageSize
 
 __all__ = ["HdTransform", "padded_size"]
@@ -52,7 +52,7 @@ class HdTransform:
         return replace(self, num_crops=num_crops)
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         for number, image in enumerate(items, 1):
             target = context.encode(self.target.replace("{n}", str(number)))

@@ -14,7 +14,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.minimax_resize import grid_by_area
-from mmroute.geometry.replacement import CachePlan, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
@@ -51,7 +51,7 @@ class MiniMaxVideo(SampledVideos):
         """The engine plans with frames of the size of the largest image."""
         return plan.pairs_like_images(_MOST_PAIRS)
 
-    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
         if self.max_long_side is not None:
             raise InexactError(
                 Reason.VIDEO_NOT_PREDICTABLE,

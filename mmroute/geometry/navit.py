@@ -15,7 +15,7 @@ from typing import Final, Self
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import SCOPES, check_unread, refused
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import ImageSize
 
 __all__ = ["Navit", "NavitWithSize"]
@@ -101,11 +101,11 @@ class NavitWithSize(Navit):
         )
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         return (self._replacement(image, context) for image in items)
 
-    def _replacement(self, image: ImageSize, context: RequestContext) -> Replacement:
+    def _replacement(self, image: ImageSize, context: ModelContext) -> Replacement:
         opening = context.encode(self.opening.format(width=image.width, height=image.height))
         run = FramedRun(opening.tolist(), self.count(image), self.closing)
         return framed_runs(self.image_token_id, [run])

@@ -18,7 +18,7 @@ from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
 from mmroute.items import AudioLength
 
 __all__ = ["PaddedAudio"]
@@ -71,7 +71,7 @@ class PaddedAudio:
         return self
 
     def replacements(
-        self, items: Sequence[AudioLength], context: RequestContext
+        self, items: Sequence[AudioLength], context: ModelContext
     ) -> Iterator[Replacement]:
         return (self.replacement(audio) for audio in items)
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwargs
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, rows
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, rows
 from mmroute.items import ImageSize
 
 __all__ = ["PatchRows"]
@@ -59,7 +59,7 @@ class PatchRows:
         return replace(self, max_side=size["longest_edge"])
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         return (self.replacement(image) for image in items)
 

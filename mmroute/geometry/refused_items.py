@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import Item, VideoSize
 
 __all__ = ["RefusedItems"]
@@ -33,7 +33,7 @@ class RefusedItems:
     def frames(self, _: VideoSize) -> NoReturn:
         self._refuse()
 
-    def replacements(self, items: Sequence[Item], context: RequestContext) -> Iterator[Replacement]:
+    def replacements(self, items: Sequence[Item], context: ModelContext) -> Iterator[Replacement]:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

@@ -21,9 +21,9 @@ __all__ = [
     "CachePlan",
     "EmbedRuns",
     "Geometry",
+    "ModelContext",
     "Overrides",
     "Replacement",
-    "RequestContext",
     "TokenIds",
     "VideoGeometry",
     "check_count",
@@ -68,17 +68,15 @@ class Replacement(NamedTuple):
         return sum(count for is_embed, count in self.embed_runs if is_embed)
 
 
-class RequestContext(NamedTuple):
-    """What a geometry may know of a request beside its items.
+class ModelContext(NamedTuple):
+    """What a geometry may know beside a request's items.
 
     Attributes:
-        text_length: tokens of the prompt before expansion.
         max_model_len: tokens of the longest context.
         encode: the model's tokenizer, without special tokens, for replacements that are text.
         processor_cache_off: whether the engine keeps no processed items.
     """
 
-    text_length: int
     max_model_len: int
     encode: Callable[[str], TokenIds]
     processor_cache_off: bool = False
@@ -147,7 +145,7 @@ class Geometry(Protocol[ItemT_contra]):
         """
 
     def replacements(
-        self, items: Sequence[ItemT_contra], context: RequestContext
+        self, items: Sequence[ItemT_contra], context: ModelContext
     ) -> Iterator[Replacement]:
         """One replacement for each item, made when it is taken.
 

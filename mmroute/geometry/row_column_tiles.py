@@ -22,7 +22,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, repeated
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, repeated
 from mmroute.items import ImageSize
 
 __all__ = ["RowColumnTiles"]
@@ -86,7 +86,7 @@ class RowColumnTiles:
         return changed
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         for image in items:
             rows, columns = self.grid(image)

@@ -9,7 +9,7 @@ from typing import Self
 
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
 from mmroute.items import VideoSize
 
 __all__ = ["SampledVideos"]
@@ -28,7 +28,7 @@ class SampledVideos(ABC):
     sampling: Sampling = DEFAULT
 
     @abstractmethod
-    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
         """The replacement of one video.
 
         Raises:
@@ -53,7 +53,7 @@ class SampledVideos(ABC):
         return sample(self.sampler, video, self.sampling)
 
     def replacements(
-        self, items: Sequence[VideoSize], context: RequestContext
+        self, items: Sequence[VideoSize], context: ModelContext
     ) -> Iterator[Replacement]:
         """One replacement for each video, made when it is taken."""
         return (self.replacement(video, context) for video in items)

@@ -17,7 +17,7 @@ from typing import Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.closest_grid import max_num_tiles
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, framed
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, framed
 from mmroute.items import ImageSize
 
 __all__ = ["SharedBudget"]
@@ -56,7 +56,7 @@ class SharedBudget:
         return self
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         budget = (context.max_model_len - _RESERVED) * _MERGE**2
         share = max(min(budget, self.max_patches), self.min_patches)

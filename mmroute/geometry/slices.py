@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from mmroute.geometry.known_kwargs import COMMON_NAMES, is_count, is_switch
 from mmroute.geometry.processor_kwargs import check_known, positive_count, read_kwargs, refused
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, repeated
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, repeated
 from mmroute.items import ImageSize
 
 __all__ = ["Slices"]
@@ -98,7 +98,7 @@ class Slices:
         return replace(self, max_slices=most, downsample=mode)
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         for number, image in enumerate(items):
             text = context.encode(self._text(number, *self.grid(image)))

@@ -16,7 +16,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.known_kwargs import is_count, is_switch
 from mmroute.geometry.processor_kwargs import check_size, read_kwargs, refused
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import ImageSize
 
 __all__ = ["SoftTokens"]
@@ -86,7 +86,7 @@ class SoftTokens:
         return replace(self, **changes)
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         crops = [self.num_crops(image) for image in items]
         shapes = {(image.width, image.height) for image in items}

@@ -22,7 +22,7 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, repeated
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, repeated
 from mmroute.geometry.smart_resize import smart_resize
 from mmroute.items import ImageSize
 
@@ -123,7 +123,7 @@ class ThumbnailTiles:
         return changed
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         grids = [self.grid(image) for image in items]
         for image, grid in zip(items, grids, strict=True):

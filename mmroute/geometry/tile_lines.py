@@ -15,9 +15,9 @@ from mmroute.geometry.closest_grid import TILING, grids, tiling
 from mmroute.geometry.processor_kwargs import check_absent, check_size, read_flat, read_kwargs
 from mmroute.geometry.replacement import (
     CachePlan,
+    ModelContext,
     Overrides,
     Replacement,
-    RequestContext,
     check_count,
     with_features,
 )
@@ -71,7 +71,7 @@ class TileLines:
         return replace(self, **changes)
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         return (self._replacement(self.lines(image)) for image in items)
 

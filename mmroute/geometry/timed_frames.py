@@ -12,7 +12,7 @@ from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.patch_budget import soft_tokens
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
@@ -56,7 +56,7 @@ class TimedFrames(SampledVideos):
         read_scoped_kwargs(overrides.processor, "videos_kwargs", "max_soft_tokens")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
-    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
         count = soft_tokens(
             video.height,
             video.width,

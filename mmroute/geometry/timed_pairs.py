@@ -18,7 +18,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import Frames, Sampler, item_refused, sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import (
     enlarge_to_factor,
@@ -141,7 +141,7 @@ class TimedPairs(SampledVideos):
             raise refused("num_frames", given["num_frames"], "absent beside fps")
         return fps, positive_count(given, "num_frames", 0)
 
-    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
         frames = self.frames(video)
         times = self._times(video, frames)
         if len(times) < _PAIR:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.replacement import CachePlan, Replacement, RequestContext, fill, repeated
+from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement, fill, repeated
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
 
@@ -42,7 +42,7 @@ class PooledFrames(SampledVideos):
         frames = (plan.max_model_len - self.newline) // (self._count(1) - self.newline)
         return self._count(max(1, min(frames, self.planned_frames or frames)))
 
-    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
         return fill(self.video_token_id, self._count(len(self.frames(video).indices)))
 
     def _count(self, frames: int) -> int:
@@ -73,7 +73,7 @@ class NumberedFrames(SampledVideos):
         frames = plan.beside_an_image // self.tokens_per_frame
         return max(1, frames) * self.tokens_per_frame
 
-    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
         frames = len(self.frames(video).indices)
         texts = [self.frame.format(number=n + 1) + self.fill + self.end for n in range(frames)]
         fill_ids = context.encode(self.fill).tolist()

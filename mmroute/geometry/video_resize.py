@@ -12,7 +12,7 @@ from typing import Final, Self
 from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.known_kwargs import is_positive
 from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
-from mmroute.geometry.replacement import CachePlan, Overrides, Replacement, RequestContext, fill
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize
 from mmroute.items import VideoSize
@@ -71,7 +71,7 @@ class VideoResize(SampledVideos):
             sampling=sampling_of(self.sampler, overrides.media_io),
         )
 
-    def replacement(self, video: VideoSize, context: RequestContext) -> Replacement:
+    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
         factor = self.patch_size * self.merge_size
         pairs = -(-len(self.frames(video).indices) // 2)
         check_aspect(video.height, video.width)

@@ -17,9 +17,9 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.processor_kwargs import check_known, positive_count, refused, switch
 from mmroute.geometry.replacement import (
     CachePlan,
+    ModelContext,
     Overrides,
     Replacement,
-    RequestContext,
     check_count,
     with_features,
 )
@@ -90,7 +90,7 @@ class WindowCrops:
         )
 
     def replacements(
-        self, items: Sequence[ImageSize], context: RequestContext
+        self, items: Sequence[ImageSize], context: ModelContext
     ) -> Iterator[Replacement]:
         return map(self.replacement, items)
 

@@ -148,8 +148,7 @@ def _wrong(model: ResolvedModel, images: Sequence[ImageSize], routing: Routing) 
     counted: list[Replacement] = []
     if images:
         geometry = model.media[Modality.IMAGE].geometry
-        text_length = len(routing.unexpanded_token_ids)
-        counted += geometry.replacements(images, model.context(text_length))
+        counted += geometry.replacements(images, model.context)
     if [p.item for p in routing.placeholders] != list(range(len(counted))):
         return f"has {len(routing.placeholders)} ranges for {len(counted)} images"
     features = np.zeros(len(ids), dtype=np.bool_)

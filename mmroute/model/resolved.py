@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmroute.engines.settings import EngineSettings
-from mmroute.geometry import RequestContext, TokenIds
+from mmroute.geometry import ModelContext, TokenIds
 from mmroute.hashing import Hashing
 from mmroute.items import Modality
 
@@ -79,10 +79,10 @@ class ResolvedModel:
     def __repr__(self) -> str:
         return f"<ResolvedModel {self.name}: {self.family.family}, {self.engine.name}>"
 
-    def context(self, text_length: int) -> RequestContext:
-        """What a geometry may know of a request whose un-expanded prompt has that many tokens."""
-        off = self.engine.processor_cache_off
-        return RequestContext(text_length, self.max_model_len, self.encode_plain, off)
+    @property
+    def context(self) -> ModelContext:
+        """What a geometry may know beside a request's items."""
+        return ModelContext(self.max_model_len, self.encode_plain, self.engine.processor_cache_off)
 
     def encode_plain(self, text: str) -> TokenIds:
         """Token IDs of a text without special tokens around it, shape (n,)."""

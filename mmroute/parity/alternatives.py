@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, RequestContext
+from mmroute.geometry import AnyGeometry, ModelContext
 from mmroute.items import ImageSize
 
 __all__ = ["Alternative", "alternatives", "total"]
@@ -48,9 +48,7 @@ class Alternative:
     note: str = ""
 
 
-def total(
-    geometry: AnyGeometry, images: Sequence[ImageSize], context: RequestContext
-) -> int | None:
+def total(geometry: AnyGeometry, images: Sequence[ImageSize], context: ModelContext) -> int | None:
     """How many tokens all images have together; None if one is refused."""
     try:
         replacements = list(geometry.replacements(images, context))
@@ -60,7 +58,7 @@ def total(
 
 
 def alternatives(
-    geometry: AnyGeometry, images: tuple[ImageSize, ...], context: RequestContext, wanted: int
+    geometry: AnyGeometry, images: tuple[ImageSize, ...], context: ModelContext, wanted: int
 ) -> Iterator[Alternative]:
     """Other geometries that give all images together so many tokens; choices before numbers.
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, RequestContext
+from mmroute.geometry import AnyGeometry, ModelContext
 from mmroute.items import ImageSize
 
 __all__ = ["SizeCase", "boundary_sizes"]
@@ -77,7 +77,7 @@ class SizeCase:
     size: ImageSize
 
 
-def boundary_sizes(geometry: AnyGeometry, context: RequestContext) -> list[SizeCase]:
+def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[SizeCase]:
     """Sizes on both sides of a geometry's boundaries; each once, the first kind that finds it.
 
     ``limits``: growing in proportion, where the first and the last change is. ``rounding``:
@@ -94,7 +94,7 @@ def boundary_sizes(geometry: AnyGeometry, context: RequestContext) -> list[SizeC
 class _Probe:
     """A geometry with its counts cached."""
 
-    def __init__(self, geometry: AnyGeometry, context: RequestContext) -> None:
+    def __init__(self, geometry: AnyGeometry, context: ModelContext) -> None:
         @cache
         def outcome(size: _Size) -> _Outcome:
             try:

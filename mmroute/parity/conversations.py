@@ -206,7 +206,7 @@ def _placeholder(model: ResolvedModel, number: int) -> str | None:
     written = written_image(model, number)
     if written is not None:
         return written
-    (replacement,) = rules.geometry.replacements([ImageSize(*_SIZES[0])], model.context(0))
+    (replacement,) = rules.geometry.replacements([ImageSize(*_SIZES[0])], model.context)
     return model.tokenizer.decode([int(replacement.token_ids[0])])
 
 

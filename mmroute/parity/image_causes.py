@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, Replacement, RequestContext, TokenIds
+from mmroute.geometry import AnyGeometry, ModelContext, Replacement, TokenIds
 from mmroute.items import ImageSize, Modality
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.cases import Range
@@ -34,7 +34,7 @@ class _Images:
 
     geometry: AnyGeometry
     sizes: tuple[ImageSize, ...]
-    context: RequestContext
+    context: ModelContext
     replacements: tuple[Replacement, ...]
 
     def counted(
@@ -55,9 +55,8 @@ def _images(difference: Difference) -> _Images | None:
         if isinstance(found, ImageSize)
     )
     geometry = geometry_of(model, request, Modality.IMAGE)
-    context = model.context(len(prepared.ids))
     replacements = tuple(insertion.replacement for insertion in prepared.insertions)
-    return _Images(geometry, sizes, context, replacements)
+    return _Images(geometry, sizes, model.context, replacements)
 
 
 def _explains(difference: Difference, replacements: tuple[Replacement, ...]) -> bool:

@@ -64,7 +64,7 @@ def built_in_cases(model: ResolvedModel) -> list[Case]:
                 "images": [{"width": found.size.width, "height": found.size.height}],
             },
         )
-        for found in boundary_sizes(rules.geometry, model.context(0))
+        for found in boundary_sizes(rules.geometry, model.context)
     ]
     if takes_chats(model):
         return sizes + cases

@@ -20,7 +20,7 @@ from small_models import SMALL_MODELS
 
 from mmroute import ImageSize
 from mmroute.errors import InexactError
-from mmroute.geometry import RequestContext
+from mmroute.geometry import ModelContext
 from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.closest_grid import ClosestGrid
 from mmroute.geometry.glm_resize import GlmResize
@@ -71,7 +71,7 @@ with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 # None of these encodes text, nor asks how long the context is.
-CONTEXT = RequestContext(0, 0, lambda _text: np.array([], dtype=np.uint32))
+CONTEXT = ModelContext(0, lambda _text: np.array([], dtype=np.uint32))
 
 
 def for_many_sizes(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import RequestContext, TokenIds
+from mmroute.geometry import ModelContext, TokenIds
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.video_frames import NumberedFrames
 from mmroute.items import VideoSize
@@ -25,7 +25,7 @@ def test_a_feature_position_that_is_several_tokens_is_refused() -> None:
         tokens_per_frame=256,
         sampler=Sampler.OPENCV,
     )
-    context = RequestContext(text_length=1, max_model_len=4096, encode=_characters)
+    context = ModelContext(max_model_len=4096, encode=_characters)
     with pytest.raises(InexactError) as refused:
         list(geometry.replacements([VideoSize(64, 48, 8, 25.0)], context))
     assert refused.value.reason is Reason.SPECIAL_TOKEN_SPLIT

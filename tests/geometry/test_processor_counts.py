@@ -32,7 +32,7 @@ def test_features_of_random_sizes(recorded: dict[str, Any], tmp_path: Path) -> N
     wrong = []
     for width, height, expected in counts:
         try:
-            (replacement,) = geometry.replacements([ImageSize(width, height)], model.context(0))
+            (replacement,) = geometry.replacements([ImageSize(width, height)], model.context)
             found = replacement.num_embeds
         except InexactError:
             found = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmroute.geometry import RequestContext, TokenIds
+from mmroute.geometry import ModelContext, TokenIds
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.timed_pairs import TimedPairs
 from mmroute.items import VideoSize
@@ -24,6 +24,6 @@ def _nothing(_: str) -> TokenIds:
 @pytest.mark.parametrize(("frames", "tokens"), [(3, 2 * 6), (4, 2 * 6)])
 def test_an_odd_number_of_frames_is_made_even_before_the_resize(frames: int, tokens: int) -> None:
     """vLLM 0.33.0's answers for GLM-4.1V."""
-    context = RequestContext(text_length=1, max_model_len=4096, encode=_nothing)
+    context = ModelContext(max_model_len=4096, encode=_nothing)
     (replacement,) = GLM.replacements([VideoSize(64, 32, frames, 1.0)], context)
     assert len(replacement.token_ids) == tokens

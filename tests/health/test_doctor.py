@@ -20,7 +20,7 @@ from small_text_families import TEXT_FAMILIES
 
 from mmroute import Normalizer
 from mmroute.errors import MmrouteError
-from mmroute.geometry import CachePlan, Replacement, RequestContext, TokenIds
+from mmroute.geometry import CachePlan, ModelContext, Replacement, TokenIds
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
 from mmroute.items import ImageSize, Modality
@@ -287,7 +287,7 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
             return self
 
         def replacements(
-            self, items: Sequence[ImageSize], context: RequestContext
+            self, items: Sequence[ImageSize], context: ModelContext
         ) -> Iterator[Replacement]:
             more = next(turn)
             larger = [ImageSize(s.width + 28 * more, s.height) for s in items]

@@ -16,7 +16,7 @@ from small_models import SMALL_MODELS
 from mmroute import Normalizer
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
-from mmroute.geometry import CachePlan, Overrides, Replacement, RequestContext, TokenIds
+from mmroute.geometry import CachePlan, ModelContext, Overrides, Replacement, TokenIds
 from mmroute.items import ImageSize, Modality
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives, total
@@ -123,7 +123,7 @@ def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> N
     """A geometry with one choice made otherwise counts some size of the suite otherwise."""
     model = normalizer(name).model
     geometry: Any = model.media[Modality.IMAGE].geometry
-    context = model.context(0)
+    context = model.context
     sizes = [case.size for case in boundary_sizes(geometry, context)]
     changes = {
         "rounding": "half_even" if getattr(geometry, "rounding", None) == "down" else "down",
@@ -145,7 +145,7 @@ def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> N
 def test_boundaries_are_neighbours(normalizer: Load) -> None:
     """Qwen3-VL rounds half to even: 720 is 22.5 times 32."""
     model = normalizer("small-qwen3-vl").model
-    cases = boundary_sizes(model.media[Modality.IMAGE].geometry, model.context(0))
+    cases = boundary_sizes(model.media[Modality.IMAGE].geometry, model.context)
     sizes = {(case.size.width, case.size.height) for case in cases}
     assert {(200, 1), (201, 1), (1400, 7), (1401, 7), (656, 480), (657, 480)} <= sizes
 
@@ -281,7 +281,7 @@ def test_wrong_rounding_in_mistral_format(normalizer: Load) -> None:
     """The renderer has placed the images, so the prompt is taken apart instead."""
     model = normalizer(EMBEDDED_MODEL)
     down = with_geometry(model, rounding="down").model.media[Modality.IMAGE]
-    context = model.model.context(0)
+    context = model.model.context
     for size in (found.size for found in boundary_sizes(down.geometry, context)):
         case = one(size.width, size.height)
         ours = our_outcome(model.model, case)
@@ -457,7 +457,7 @@ def test_equal_answers_are_not_diagnosed(normalizer: Load) -> None:
     assert {finding.verdict for finding in findings} == {Verdict.EQUAL}
 
 
-NO_CONTEXT = RequestContext(0, 0, lambda _: np.array([], np.uint32))
+NO_CONTEXT = ModelContext(0, lambda _: np.array([], np.uint32))
 
 
 class Odd:
@@ -470,7 +470,7 @@ class Odd:
         del overrides
         return self
 
-    def replacements(self, items: Any, context: RequestContext) -> Iterator[Replacement]:
+    def replacements(self, items: Any, context: ModelContext) -> Iterator[Replacement]:
         del context
         return (Replacement(np.full(i.width, 5, np.uint32)) for i in items)
 

@@ -13,7 +13,7 @@ from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.refused_chat import RefusedChat
 from mmroute.errors import ModelError, Reason, SpecError, did_you_mean
-from mmroute.geometry import RequestContext
+from mmroute.geometry import ModelContext
 from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.tokenizers import Tokenizer
 
@@ -136,7 +136,7 @@ def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
     encoder = tokenizer.chat_encoder
     if encoder is None or not media:
         raise SpecError(f"{family.family}: a family in Mistral format needs a geometry")
-    context = RequestContext(0, 0, lambda text: tokenizer.encode(text, add_special_tokens=False))
+    context = ModelContext(0, lambda text: tokenizer.encode(text, add_special_tokens=False))
 
     def tokens_of(size: ImageSize | AudioLength) -> list[int]:
         (replacement,) = media[size.modality].geometry.replacements([size], context)

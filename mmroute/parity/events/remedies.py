@@ -181,8 +181,7 @@ def _processor_arguments(
         wanted -= int(np.isin(routing.token_ids, fills).sum()) - sum(
             placed.length for placed in routing.placeholders
         )
-        context = model.context(len(prepared.ids))
-        others = islice(alternatives(geometry, sizes, context, wanted), _MOST_COUNTS)
+        others = islice(alternatives(geometry, sizes, model.context, wanted), _MOST_COUNTS)
         found_by = [other.name.partition("=") for other in others if other.sizes is None]
         # Limits are what operators set.
         for name, _, value in sorted(found_by, key=lambda by: not by[0].startswith(_LIMITS)):
