@@ -97,6 +97,7 @@ def test_a_change_of_models_reaches_all(fleet: Fleet, small_model: Callable[[str
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert ids_of(client.post(CHAT, json={"messages": HI, "model": "second"})) == own
+    fleet.wait_for('mmroute_routings_total{model="second",outcome="exact",reason=""} 4.0')
     fleet.wait_for(f"mmroute_processes {float(COUNT)}")
     assert before.isdisjoint(children(parent))
 
@@ -119,8 +120,7 @@ def test_a_model_that_cannot_be_loaded_is_told_by_all(fleet: Fleet, tmp_path: Pa
 @pytest.mark.process
 def test_a_process_that_ends_is_started_again(fleet: Fleet) -> None:
     """With the models that came meanwhile; and what it counted stays counted."""
-    time.sleep(1.5)  # until each has told what it counted
-    before = counted(fleet.pages())
+    before = counted(fleet.pages())  # all of it: each test waits until what it asked is counted
     (parent,) = children(os.getpid())
     victim = children(parent)[0]
     os.kill(victim, signal.SIGKILL)

@@ -601,7 +601,7 @@ def test_a_request_that_takes_too_long_keeps_its_place_until_it_ends(
             busy = await client.post(CHAT, json={"messages": HI})
             assert "concurrency" in busy.json()["error"]["message"]
             slow.release.set()
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 60
             while (await client.post(CHAT, json={"messages": HI})).status_code != 500:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
@@ -612,7 +612,7 @@ def test_a_request_that_takes_too_long_keeps_its_place_until_it_ends(
 def test_a_body_that_does_not_arrive(models: Models) -> None:
     async def slowly() -> Any:
         yield b"{"
-        await asyncio.sleep(5)
+        await asyncio.sleep(1)
 
     async def ask() -> None:
         async with _asgi(models, ServerSettings(request_timeout=0.1)) as client:
@@ -622,7 +622,7 @@ def test_a_body_that_does_not_arrive(models: Models) -> None:
             assert late.headers["connection"] == "close"
 
     # ASGITransport hands over a body as it comes, and waits for all of it afterwards.
-    asyncio.run(asyncio.wait_for(ask(), 10))
+    asyncio.run(ask())
 
 
 def test_all_bodies_together_have_a_limit(models: Models) -> None:

@@ -96,7 +96,10 @@ def test_each_request_is_a_span_of_its_clients_trace(
 
 
 @pytest.mark.process
-def test_a_collector_that_is_gone_costs_no_answer(small_model: Callable[[str], Path]) -> None:
+def test_a_collector_that_is_gone_costs_no_answer(
+    small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # it is asked again, at the end
     source = ModelSource(str(small_model("small-qwen2.5-vl")), ("qwen",))
     with serving([source], ServerSettings(otlp_traces_endpoint="http://127.0.0.1:9")) as client:
         assert client.post(CHAT, json={"messages": HI}).status_code == 200
