@@ -21,6 +21,8 @@ from small_text_families import TEXT_FAMILIES
 from mmroute import Normalizer
 from mmroute.errors import MmrouteError
 from mmroute.geometry import CachePlan, ModelContext, Replacement, TokenIds
+from mmroute.hashing import chain
+from mmroute.health import self_check
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
 from mmroute.items import ImageSize, Modality
@@ -49,6 +51,17 @@ def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) 
         "files", "versions", "encoder", "block_hashes", "model_id", "special_tokens", "text",
         "requests", "vectors",
     ]  # fmt: skip
+
+
+def test_a_package_without_its_compiled_part_is_named(
+    normalizer: Callable[[str], Normalizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python in a checkout imports the sources, and not the installed package."""
+    monkeypatch.setattr(chain, "_chain", None)
+    monkeypatch.setattr(self_check, "compiled", lambda _: False)
+    checks = {check.name: check.detail for check in check_model(normalizer(QWEN).model).checks}
+    package = Path(self_check.__file__).parents[1]
+    assert f"{package} has no compiled extension" in checks["block_hashes"]
 
 
 def test_the_report_as_json(
