@@ -21,6 +21,7 @@ from mmroute.errors import SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometry_fields, geometry_names
 from mmroute.items import IdentityForm, Modality
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
+from mmroute.nested import overlaid
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
@@ -324,19 +325,7 @@ class FamilySpec(FamilyHead):
         if name not in self.engine:
             return self
         plain = self.model_dump(by_alias=True, exclude={"engine"}, exclude_unset=True)
-        return FamilySpec.model_validate(_overlaid(plain, self.engine[name]))
-
-
-def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """One nested table over another: what is above wins, key by key."""
-    result = dict(below)
-    for key, value in above.items():
-        under = result.get(key)
-        if isinstance(value, Mapping) and isinstance(under, Mapping):
-            result[key] = _overlaid(under, value)
-        else:
-            result[key] = value
-    return result
+        return FamilySpec.model_validate(overlaid(plain, self.engine[name]))
 
 
 def read_spec(text: str, origin: str) -> Mapping[str, Any]:

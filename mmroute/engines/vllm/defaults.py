@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.items import Modality
+from mmroute.nested import overlaid
 from mmroute.request import Request
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def processor_kwargs(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> M
     if not defaults or not given:
         return given or defaults
     flat, given_flat = _flat(defaults), _flat(given)
-    merged = _merged(flat, given_flat)
+    merged = overlaid(flat, given_flat)
     for scope in _SCOPES:
         ours, theirs = defaults.get(scope) or None, given.get(scope) or None
         if ours is None and theirs is None:
@@ -64,7 +65,7 @@ def processor_kwargs(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> M
             {name: value for name, value in given_flat.items() if name in names},
             theirs or {},
         ):
-            found = _merged(found, part)
+            found = overlaid(found, part)
         merged[scope] = found
     return merged
 
@@ -104,14 +105,3 @@ def own_template_kwargs(request: Request) -> Mapping[str, Any]:
     if documents is not None:
         kwargs["documents"] = list(documents)
     return kwargs
-
-
-def _merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(defaults)
-    for name, value in overrides.items():
-        ours = merged.get(name)
-        if isinstance(ours, Mapping) and isinstance(value, Mapping):
-            merged[name] = _merged(ours, value)
-        else:
-            merged[name] = value
-    return merged

@@ -1,0 +1,20 @@
+"""Nested tables, as TOML and JSON have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["overlaid"]
+
+
+def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One nested table over another: what is above wins, key by key."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            result[key] = overlaid(under, value)
+        else:
+            result[key] = value
+    return result
