@@ -56,11 +56,16 @@ class Body:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self.contents = list(_contents(raw)) if len(raw) >= _WORTH_DECODING else []
-        ends = [0, *(content.stop for content in self.contents)]
-        starts = [*(content.start for content in self.contents), len(raw)]
-        self.rest = [raw[end:start] for end, start in zip(ends, starts, strict=True)]
-        self.text_size = sum(map(len, self.rest))
+        self.contents: list[slice] = []
+        self.rest: list[bytes] = []
+        self.text_size = len(raw)
+        end = 0
+        for content in _contents(raw) if len(raw) >= _WORTH_DECODING else ():
+            self.contents.append(content)
+            self.rest.append(raw[end : content.start])
+            end = content.stop
+            self.text_size -= end - content.start
+        self.rest.append(raw[end:])
 
     @property
     def is_worth_decoding(self) -> bool:
