@@ -14,7 +14,7 @@ import numpy as np
 
 from mmroute.chat import check_api_fields
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.geometry import AnyGeometry, TokenIds
+from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.identities import identities_of
 from mmroute.items import Items, Modality, VideoSize
 from mmroute.placement import Expansion, Insertion
@@ -179,6 +179,10 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
     rules = model.media[modality]
     if not request.mm_processor_kwargs and not request.media_io_kwargs:
         return rules.geometry
+    of_images = request.mm_processor_kwargs.get("images_kwargs")
+    if of_images and modality is not Modality.IMAGE and Modality.IMAGE in model.media:
+        # The engine's processor checks them even if there is no image.
+        model.media[Modality.IMAGE].overridden(Overrides({"images_kwargs": of_images}, {}))
     return rules.overridden(request.overrides_of(modality))
 
 

@@ -23,6 +23,7 @@ from mmroute import (
     Modality,
     Normalizer,
     Reason,
+    Routing,
     VideoSize,
     read_audio,
     read_video,
@@ -165,3 +166,20 @@ def test_what_omni_makes_of_surplus_placeholders_depends_on_its_cache(tmp_path: 
     assert model.normalize(prompt="<|VIDEO|><|VIDEO|>", videos=items["videos"]).exact
     surplus = model.normalize(prompt="<|VIDEO|><|AUDIO|><|AUDIO|>", **items)
     assert surplus.reason is Reason.PLACEHOLDER_COUNT_MISMATCH
+
+
+def test_kwargs_of_images_are_checked_beside_videos(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    """vLLM 0.33.0 fails on unknown ones in ``images_kwargs``, though there is no image."""
+    model = normalizer("small-qwen2.5-vl")
+
+    def ask(kwargs: dict[str, Any]) -> Routing:
+        return model.normalize(
+            prompt="<|video_pad|>",
+            videos=[VideoSize(64, 48, 8, 4.0)],
+            mm_processor_kwargs={"images_kwargs": kwargs},
+        )
+
+    assert ask({"max_pixels": 50176}).exact
+    assert ask({"made_up": 1}).reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS

@@ -38,6 +38,7 @@ __all__ = [
     "read_flat",
     "read_kwargs",
     "read_scoped_kwargs",
+    "read_video_kwargs",
     "refuse_scoped",
     "refused",
     "size_limits",
@@ -104,6 +105,20 @@ def read_scoped_kwargs(kwargs: Mapping[str, Any], scope: str, *names: str) -> di
         if name not in names:
             raise refused(name, value, "absent, where the request has videos or audio")
     return {name: value for name, value in {**kwargs, **scoped}.items() if name in names}
+
+
+def read_video_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """As `read_scoped_kwargs`, for processors that get the frames that the engine has chosen.
+
+    They do not choose again, and ``do_sample_frames`` may say so.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs`.
+    """
+    given = read_scoped_kwargs(kwargs, "videos_kwargs", *names, "do_sample_frames")
+    if given.get("do_sample_frames", False) is not False:
+        raise refused("do_sample_frames", given["do_sample_frames"], "false")
+    return given
 
 
 def check_no_audio_kwargs(overrides: Overrides) -> None:

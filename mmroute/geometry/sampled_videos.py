@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
-from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.processor_kwargs import read_video_kwargs
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
 from mmroute.items import VideoSize
 
@@ -41,7 +41,7 @@ class SampledVideos(ABC):
         Raises:
             InexactError: `unsupported_processor_kwargs` for any processor kwargs of videos.
         """
-        read_scoped_kwargs(overrides.processor, "videos_kwargs")
+        read_video_kwargs(overrides.processor)
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
     def frames(self, video: VideoSize) -> Frames:

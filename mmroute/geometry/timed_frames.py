@@ -11,7 +11,7 @@ from typing import Final, Self
 from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.patch_budget import soft_tokens
-from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.processor_kwargs import read_video_kwargs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
@@ -53,7 +53,7 @@ class TimedFrames(SampledVideos):
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Which frames are decoded. The budget does not change."""
-        read_scoped_kwargs(overrides.processor, "videos_kwargs", "max_soft_tokens")
+        read_video_kwargs(overrides.processor, "max_soft_tokens")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
     def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:

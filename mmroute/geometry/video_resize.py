@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.known_kwargs import is_positive
-from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
+from mmroute.geometry.processor_kwargs import positive_count, read_video_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize
@@ -51,11 +51,9 @@ class VideoResize(SampledVideos):
         if self.reaches_images and "max_pixels" in overrides.processor:
             wanted = "inside images_kwargs or videos_kwargs, where the request has videos"
             raise refused("max_pixels", overrides.processor["max_pixels"], wanted)
-        given = read_scoped_kwargs(
-            overrides.processor,
-            "videos_kwargs",
-            "min_pixels", "max_pixels", "size", "fps", "num_frames",
-        )  # fmt: skip
+        given = read_video_kwargs(
+            overrides.processor, "min_pixels", "max_pixels", "size", "fps", "num_frames"
+        )
         positive_count(given, "num_frames", 1)
         if not is_positive(given.get("fps", 1)):
             raise refused("fps", given["fps"], "a positive number")

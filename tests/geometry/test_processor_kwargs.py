@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2Config
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import Overrides
@@ -14,7 +14,7 @@ from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.canvas_tiles import CanvasTiles
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.navit import Navit
-from mmroute.geometry.processor_kwargs import read_kwargs
+from mmroute.geometry.processor_kwargs import read_kwargs, read_video_kwargs
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.thumbnail_tiles import ThumbnailTiles
 from mmroute.geometry.video_resize import VideoResize
@@ -61,7 +61,7 @@ def test_a_processor_checks_what_it_would_need_for_videos(kwargs: dict[str, Any]
 
 
 def test_no_name_that_a_configuration_or_tokenizer_has_passes() -> None:
-    for name in {*dir(PreTrainedConfig), *dir(PreTrainedTokenizerFast)}:
+    for name in {*dir(Qwen2Config), *dir(PreTrainedTokenizerFast)}:
         assert _refused(read_kwargs, {name: [1]}) is Reason.UNSUPPORTED_PROCESSOR_KWARGS, name
 
 
@@ -69,6 +69,16 @@ def test_a_geometry_says_what_its_video_processor_knows_beside_that() -> None:
     kwargs = Overrides({"videos_kwargs": {"max_pixels": 50176}}, {})
     geometry = SmartResize(1, patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12845056)
     assert geometry.with_overrides(kwargs) == geometry
+
+
+@pytest.mark.parametrize(("value", "passes"), [(False, True), (True, False), (None, False)])
+def test_frames_are_not_chosen_again(value: object, passes: bool) -> None:
+    """vLLM 0.33.0 fails on true where its frames are not those of a whole video."""
+    for kwargs in ({"do_sample_frames": value}, {"videos_kwargs": {"do_sample_frames": value}}):
+        if passes:
+            assert read_video_kwargs(kwargs) == {"do_sample_frames": value}
+        else:
+            assert _refused(read_video_kwargs, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
 
 
 def test_one_of_two_switches_that_must_be_equal() -> None:
