@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
+from mmroute.engines.vllm.tools import OrderedFunction
 from mmroute.errors import Reason
 from mmroute.server.chat_parts import BILLING_HEADER, function_tool, image_part
 from mmroute.server.errors import ApiError, bad_request, of_reason, require
@@ -182,7 +183,7 @@ def _tool_call(item: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "id": item["call_id"],
         "type": "function",
-        "function": {"name": name, "arguments": arguments},
+        "function": OrderedFunction(name=name, arguments=arguments),
     }
 
 

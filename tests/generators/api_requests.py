@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from odd_requests import ODD_VALUES, label
@@ -15,7 +16,7 @@ from replayed import Posted
 from server_cases import png_url
 from server_helpers import MESSAGES, RESPONSES
 
-__all__ = ["api_requests"]
+__all__ = ["api_cases", "api_requests"]
 
 _URL: Final = png_url(40, 30)
 _OTHER_URL: Final = png_url(100, 60)
@@ -96,6 +97,12 @@ _CALL: Final = {"type": "function_call", "call_id": "c12345678", "name": "f",
                 "arguments": '{"a": 1}'}  # fmt: skip
 _THOUGHT: Final = {"type": "reasoning", "summary": [],
                    "content": [{"type": "reasoning_text", "text": "hm"}]}  # fmt: skip
+# Answered in another way than by vLLM, as docs/server.md tells.
+_DIFFERENT: Final[Sequence[Any]] = (
+    {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+    {"type": "message", "role": "assistant", "content": []},
+    {"type": "web_search_call"},
+)
 _ITEMS: Final[Sequence[Any]] = (
     _HI, {**_HI, "type": "message", "id": "m", "status": "completed"},
     {"role": "user", "content": [_INPUT_TEXT]}, {"role": "user", "content": [_INPUT_IMAGE]},
@@ -115,8 +122,7 @@ _ITEMS: Final[Sequence[Any]] = (
     {"role": "assistant", "content": []}, {"role": "assistant", "content": [_OUTPUT]},
     {"type": "message", "role": "assistant", "content": [_OUTPUT, _OUTPUT]},
     {"type": "message", "role": "assistant", "content": [_OUTPUT], "status": "in_progress"},
-    {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-    {"type": "message", "role": "assistant", "content": []},
+    *_DIFFERENT,
     _CALL, {**_CALL, "namespace": "ns"}, {**_CALL, "arguments": "{bad"}, {**_CALL, "name": None},
     {"type": "function_call", "call_id": "c", "name": "g", "arguments": "", "status": "completed"},
     {"type": "function_call_output", "call_id": "c12345678", "output": "42"},
@@ -130,7 +136,7 @@ _ITEMS: Final[Sequence[Any]] = (
     _THOUGHT, {"type": "reasoning", "summary": [{"type": "summary_text", "text": "in short"}]},
     {"type": "reasoning", "summary": []}, {"type": "reasoning"},
     {**_THOUGHT, "encrypted_content": "x"}, {**_THOUGHT, "status": "in_progress"},
-    {"type": "item_reference", "id": "x"}, {"type": "zzz"}, {"type": "web_search_call"}, {}, 5, "a",
+    {"type": "item_reference", "id": "x"}, {"type": "zzz"}, {}, 5, "a",
 )  # fmt: skip
 _FUNCTION: Final = {"type": "function", "name": "f", "description": "d", "parameters": _SCHEMA}
 _NAMESPACE: Final = {"type": "namespace", "name": "ns", "description": "d", "tools": [
@@ -188,6 +194,21 @@ def api_requests(model: str, count: int, seed: int) -> list[Posted]:
         *(_random_messages(draw, messages) for _ in range(count)),
         *(_random_responses(draw, responses) for _ in range(count)),
     ]
+
+
+def api_cases(model: str) -> list[Posted]:
+    """Each block and each item in the midst of a conversation; the names are unique."""
+    requests: list[Posted] = []
+    for role, block in itertools.product(("user", "assistant"), _BLOCKS):
+        messages = [_HI, {"role": role, "content": [block, _TEXT]}, _HI]
+        body = {"model": model, "max_tokens": 9, "messages": messages, "mm_payload": "none"}
+        requests.append(Posted(f"{role} {label(block)}", MESSAGES, body))
+    for item in _ITEMS:
+        body = {"input": [_HI, item, _HI], "mm_payload": "none"}
+        requests.append(Posted(label(item), RESPONSES, body))
+    named = [replace(r, name=f"{r.path} {i} {r.name}") for i, r in enumerate(requests)]
+    different = [{"input": [_HI, item, _HI], "mm_payload": "none"} for item in _DIFFERENT]
+    return [request for request in named if request.body not in different]
 
 
 def _fields(

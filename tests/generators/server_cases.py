@@ -112,7 +112,14 @@ def server_cases(placeholder: str) -> list[ServerCase]:
         for name, body in group.items()
     ]
     edges = [ServerCase(*edge) for edge in edge_cases(png_url(32, 32))]
-    return [*cases, *edges, *_raw(), *_others()]
+    return [*cases, *edges, *_raw(), *_others(), *_other_apis()]
+
+
+def _other_apis() -> Iterator[ServerCase]:
+    from api_requests import api_cases  # it makes its pictures by this module
+
+    for request in api_cases(SERVED_NAMES[0]):
+        yield ServerCase(request.name, request.path, request.body)
 
 
 def _tokenize() -> dict[str, Any]:

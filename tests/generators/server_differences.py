@@ -199,6 +199,11 @@ DELIBERATE: Final = (
         theirs=200, ours=(422, "InexactRouting", "unsupported_field"),
     ),
     Deliberate(
+        "a cut through an image",
+        _has("truncate_prompt_tokens"),
+        theirs=500, ours=(422, "InexactRouting", "unsupported_field"),
+    ),
+    Deliberate(
         "a server error for a client's mistake",
         lambda _: True, theirs=500, ours=(400,),
     ),

@@ -48,7 +48,9 @@ DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
 
 # Messages are of many types in vLLM's schema, each with its errors; a tool is an object; of a list
 # the first wrong item is told.
-IN_OTHER_WORDS: Final = re.compile("message|no role|a function without|mixed|bad tools|prompt \\[")
+IN_OTHER_WORDS: Final = re.compile(
+    "message|no role|a function without|mixed|bad tools|prompt \\[|responses/render"
+)
 
 
 def recorded(model: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,12 +12,22 @@ from typing import Any, Final
 
 from mmroute.errors import invalid, quoted
 
-__all__ = ["check_tool_calls", "normalize_tools", "ordered_tools", "with_parsed_arguments"]
+__all__ = [
+    "OrderedFunction", "check_tool_calls", "normalize_tools", "ordered_tools",
+    "with_parsed_arguments",
+]  # fmt: skip
 
 _FUNCTION_FIELDS: Final = ("name", "description", "parameters", "strict")
 _OPTIONAL: Final[Mapping[str, type]] = {
     "description": str, "parameters": dict, "strict": bool, "defer_loading": bool,
 }  # fmt: skip
+
+
+class OrderedFunction(dict[str, Any]):
+    """The function of a tool call that did not come by the API's schema, which orders its keys.
+
+    A template may print it.
+    """
 
 
 def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
@@ -119,7 +129,11 @@ def _check_tool_call(call: object, where: str) -> dict[str, Any]:
         if not isinstance(value := function.get(name), str):
             raise invalid(f"{where}.function.{name} must be a string, found {quoted(value)}")
     # The API's schema puts its own fields first, and a template may print the whole call.
-    ordered = _with_first(function, "arguments", "name")
+    ordered: dict[str, Any] = (
+        dict(function)
+        if isinstance(function, OrderedFunction)
+        else _with_first(function, "arguments", "name")
+    )
     return _with_first(call, "id", "function", "type") | {"function": ordered}
 
 
