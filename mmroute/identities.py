@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mmroute.errors import invalid, quoted
+from mmroute.geometry import Overrides
 from mmroute.items import (
     Identity,
     IdentityForm,
@@ -19,7 +20,6 @@ from mmroute.items import (
 )
 
 if TYPE_CHECKING:
-    from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model.resolved import ResolvedModel
     from mmroute.placement import PlaceholderRange
@@ -85,10 +85,10 @@ def identities_of(
 
 def _overrides(request: Request, modality: Modality, form: IdentityForm) -> Overrides:
     """What an identity covers of a request; that of a vision chunk covers all modalities."""
-    own = request.overrides_of(modality)
-    if form is IdentityForm.VISION_CHUNK:
-        return own._replace(media_io=request.media_io_kwargs)
-    return own
+    media_io = request.media_io_kwargs
+    if form is not IdentityForm.VISION_CHUNK:
+        media_io = media_io.get(modality, {})
+    return Overrides(request.mm_processor_kwargs, media_io)
 
 
 def _by_mm_hashes(

@@ -177,13 +177,14 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
         InexactError: `unsupported_processor_kwargs`.
     """
     rules = model.media[modality]
-    if not request.mm_processor_kwargs and not request.media_io_kwargs:
+    processor, media_io = request.mm_processor_kwargs, request.media_io_kwargs
+    if not processor and not media_io:
         return rules.geometry
-    of_images = request.mm_processor_kwargs.get("images_kwargs")
+    of_images = processor.get("images_kwargs")
     if of_images and modality is not Modality.IMAGE and Modality.IMAGE in model.media:
         # The engine's processor checks them even if there is no image.
         model.media[Modality.IMAGE].overridden(Overrides({"images_kwargs": of_images}, {}))
-    return rules.overridden(request.overrides_of(modality))
+    return rules.overridden(Overrides(processor, media_io.get(modality, {})))
 
 
 def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeAlias, TypedDict
 
 from mmroute.errors import did_you_mean, invalid, quoted
-from mmroute.geometry import Overrides
 from mmroute.items import (
     AudioLength,
     Image,
@@ -139,10 +138,6 @@ class Request(NamedTuple):
         if self.audios:
             given[Modality.AUDIO] = self.audios
         return given
-
-    def overrides_of(self, modality: Modality) -> Overrides:
-        """What the request changes of how items of one modality are processed."""
-        return Overrides(self.mm_processor_kwargs, self.media_io_kwargs.get(modality, {}))
 
     def check(self) -> None:
         """Check every field but those whose values are checked while they are read.

@@ -176,7 +176,8 @@ def _read(part: MediaPart, source: MediaSource, request: Request, engine: Engine
         case Modality.VIDEO:
             from mmroute.videos.reading import DEFAULT_FRAMES, read_video  # rarely needed
 
-            asked = request.overrides_of(part.modality).media_io.get("num_frames", DEFAULT_FRAMES)
+            media_io = request.media_io_kwargs.get(part.modality, {})
+            asked = media_io.get("num_frames", DEFAULT_FRAMES)
             most = asked if type(asked) is int else DEFAULT_FRAMES  # refused where it is checked
             return read_video(source, uuid=part.uuid, max_frames=most)
         case Modality.AUDIO:
