@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
+from mmroute.items import Modality
 from mmroute.server.handling import HandlerResult
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Models
@@ -37,6 +38,7 @@ _STAGE_SECONDS: Final = (
     1.0,
 )  # fmt: skip
 _NANO: Final = 1e-9
+_TOGETHER: Final = 64
 _TOKENS: Final = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
@@ -125,6 +127,8 @@ class Metrics:
             "second",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
+        # Requests are counted together: the same steps many times in a row take half the time.
+        self._waiting: list[Callable[[], None]] = []
         # Finding a metric by its labels costs as much as counting.
         self._seconds = functools.cache(seconds.labels)
         self._stages = functools.cache(stages.labels)
@@ -136,6 +140,7 @@ class Metrics:
     def page(self) -> bytes:
         """The text of ``/metrics``: of all processes, if there are several."""
         if self.pages is None:
+            self._count()
             return generate_latest(self._registry)
         self.publish()
         return self.pages.merged()
@@ -143,24 +148,22 @@ class Metrics:
     def publish(self) -> None:
         """Let other processes tell the metrics of this one."""
         if self.pages is not None:
+            self._count()
             self.pages.publish(generate_latest(self._registry))
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request of any kind."""
-        self._seconds(route, status).observe(seconds)
+        self._waiting.append(functools.partial(self._count_request, route, status, seconds))
+        if len(self._waiting) >= _TOGETHER:
+            self._count()
 
     def answered(self, result: HandlerResult, stages: Mapping[Stage, int]) -> None:
         """Count an exact answer, and the nanoseconds its stages took."""
-        model = result.model
-        if model is None:
-            return
-        self._routings(model, "exact", "").inc()
-        self._tokens(model).observe(result.tokens)
-        for stage, nanoseconds in stages.items():
-            self._stages(model, stage.value).observe(nanoseconds * _NANO)
-        for modality, (count, tokens) in result.items.items():
-            self._items(model, modality.value).inc(count)
-            self._item_tokens(model, modality.value).observe(tokens)
+        if result.model is not None:
+            counted = functools.partial(
+                self._count_answer, result.model, result.tokens, result.items, stages
+            )
+            self._waiting.append(counted)
 
     def queued(self, seconds: float) -> None:
         """A request has waited for its thread."""
@@ -187,6 +190,29 @@ class Metrics:
     def rejected(self, limit: str) -> None:
         """Count a request that met a limit."""
         self._rejected.labels(limit).inc()
+
+    def _count(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for count in waiting:
+            count()
+
+    def _count_request(self, route: str, status: int, seconds: float) -> None:
+        self._seconds(route, status).observe(seconds)
+
+    def _count_answer(
+        self,
+        model: str,
+        tokens: int,
+        items: Mapping[Modality, tuple[int, int]],
+        stages: Mapping[Stage, int],
+    ) -> None:
+        self._routings(model, "exact", "").inc()
+        self._tokens(model).observe(tokens)
+        for stage, nanoseconds in stages.items():
+            self._stages(model, stage.value).observe(nanoseconds * _NANO)
+        for modality, (count, item_tokens) in items.items():
+            self._items(model, modality.value).inc(count)
+            self._item_tokens(model, modality.value).observe(item_tokens)
 
 
 class _Caches(Collector):
