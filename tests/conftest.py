@@ -33,9 +33,12 @@ hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("mmroute")
 
 
+gc.disable()  # importing the tests makes no garbage worth a dozen searches
+
+
 def pytest_collection_finish() -> None:
     """Search for garbage less often, and not among the modules and the tests themselves."""
-    gc.collect()
+    gc.enable()
     gc.freeze()
     gc.set_threshold(5_000, 20, 100)
 
