@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mmroute.items import Identity as ImageIdentity
     from mmroute.remote import Remote
     from mmroute.remote.normalizer import connect
-    from mmroute.tokenizers.loading import load_tokenizer
+    from mmroute.tokenizer_loading import load_tokenizer
     from mmroute.videos.reading import read_video
 
 __all__ = [
@@ -71,7 +71,7 @@ _LATER: Final = {
     "connect": ("mmroute.remote.normalizer", "connect"),
     "read_audio": ("mmroute.audios.reading", "read_audio"),
     "read_video": ("mmroute.videos.reading", "read_video"),
-    "load_tokenizer": ("mmroute.tokenizers.loading", "load_tokenizer"),
+    "load_tokenizer": ("mmroute.tokenizer_loading", "load_tokenizer"),
 }
 
 

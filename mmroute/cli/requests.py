@@ -39,7 +39,7 @@ from mmroute.request_lines import (
     blocks_answer,
     tokens_answer,
 )
-from mmroute.tokenizers.loading import load_tokenizer
+from mmroute.tokenizer_loading import load_tokenizer
 
 __all__ = ["add_blocks", "add_tokens"]
 
