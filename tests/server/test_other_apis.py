@@ -17,7 +17,9 @@ from starlette.testclient import TestClient
 from mmroute.chat.template import ChatTemplate
 from mmroute.normalizer import Normalizer
 from mmroute.server import ModelSource, ServerSettings
-from mmroute.server.cost import cost_of
+from mmroute.server.bodies import Body
+from mmroute.server.cost import check_body, cost_of
+from mmroute.server.errors import ApiError
 from mmroute.server.messages_chat import chat_of_messages, messages_rules
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
 from mmroute.server.responses_protocol import ResponsesRequest
@@ -276,6 +278,22 @@ def test_pictures_cost_as_those_of_a_chat() -> None:
     items = [{"role": "user", "content": [part, {**part, "image_url": "https://a/b"}]}]
     cost = cost_of(ResponsesRequest.model_validate({"input": items}), settings)
     assert (cost.pictures > len(big), cost.text < 1000, cost.links) == (True, True, 1)
+
+
+def test_pictures_are_no_text_before_they_are_parsed() -> None:
+    settings = ServerSettings(max_text_bytes=50_000)
+    for separators in ((",", ":"), (", ", ": ")):
+        raw = json.dumps({"type": "base64", "data": "A" * 90_000}, separators=separators)
+        assert not check_body(Body(raw.encode()), settings)
+    too_much = ({"text": "A" * 90_000}, {"data": "\\" * 45_000}, {"data": "\u00e4" * 45_000},
+                {"data": {"a": "A" * 90_000}})  # fmt: skip
+    for body in too_much:
+        with pytest.raises(ApiError):
+            check_body(Body(json.dumps(body, ensure_ascii=False).encode()), settings)
+    text = {**AS_MESSAGES, "chat_template_kwargs": {"data": "A" * 90_000}}
+    assert not check_body(Body(json.dumps(text).encode()), settings)
+    with pytest.raises(ApiError):
+        cost_of(AnthropicMessagesRequest.model_validate(text), settings)
 
 
 @pytest.mark.parametrize(
