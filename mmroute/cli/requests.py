@@ -157,8 +157,7 @@ def _tokens(arguments: argparse.Namespace) -> int:
             as_json=arguments.json,
         )
     except ValueError as error:  # an argument that was not UTF-8 holds lone surrogates
-        print(f"mmroute: the text cannot be encoded: {error}", file=sys.stderr)
-        return EXIT_FAILURE
+        return failed(arguments, f"the text cannot be encoded: {error}", EXIT_FAILURE)
     return 0
 
 

@@ -80,16 +80,14 @@ def _encode(arguments: argparse.Namespace) -> int:
     try:
         text = arguments.text if arguments.input is None else _text_of(arguments.input)
     except UnicodeDecodeError as error:
-        print(f"mmroute: {arguments.input} is not UTF-8: {error}", file=sys.stderr)
-        return EXIT_FAILURE
+        return failed(arguments, f"{arguments.input} is not UTF-8: {error}", EXIT_FAILURE)
     except OSError as error:
         return failed(arguments, f"cannot open a file: {error}")
     tokenizer = load_tokenizer(arguments.source, revision=arguments.revision)
     try:
         ids = tokenizer.encode(text, add_special_tokens=arguments.add_special_tokens).tolist()
     except ValueError as error:  # an argument that was not UTF-8 holds lone surrogates
-        print(f"mmroute: the text cannot be encoded: {error}", file=sys.stderr)
-        return EXIT_FAILURE
+        return failed(arguments, f"the text cannot be encoded: {error}", EXIT_FAILURE)
     if arguments.json:
         found = {"token_ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
         print(json.dumps(found | {"notes": list(tokenizer.notes)}, ensure_ascii=False))
@@ -113,8 +111,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     try:
         text = tokenizer.decode(ids, skip_special_tokens=arguments.skip_special_tokens)
     except ValueError as error:
-        print(f"mmroute: {error}", file=sys.stderr)
-        return EXIT_FAILURE
+        return failed(arguments, error, EXIT_FAILURE)
     if arguments.json:
         print(json.dumps({"text": text, "notes": list(tokenizer.notes)}, ensure_ascii=False))
         return 0

@@ -72,7 +72,7 @@ def request_at(path: str, line: int) -> Request:
     """
     for number, text in numbered_lines(path):
         if number == line:
-            return _request(path, number, json_object(text))
+            return _request(path, number, _object(path, number, text))
     raise ValueError(f"{path} has no line {line}")
 
 
@@ -84,10 +84,7 @@ def requests_of(path: str, wanted: str | None = None) -> Iterator[Request]:
     """
     found = False
     for number, line in numbered_lines(path):
-        try:
-            value = json_object(line)
-        except InexactError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
+        value = _object(path, number, line)
         if wanted is None or str(value.get("id")) == wanted:
             found = True
             yield _request(path, number, value)
@@ -96,9 +93,21 @@ def requests_of(path: str, wanted: str | None = None) -> Iterator[Request]:
         raise ValueError(f"{path} has no request{named}")
 
 
+def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
+    with _of_line(path, number):
+        return json_object(line)
+
+
 def _request(path: str, number: int, value: dict[str, Any]) -> Request:
-    try:
+    with _of_line(path, number):
         return request_of(value)
+
+
+@contextlib.contextmanager
+def _of_line(path: str, number: int) -> Iterator[None]:
+    """Let a `ValueError` tell of which line it is that there is no request."""
+    try:
+        yield
     except InexactError as error:
         raise ValueError(f"{path}, line {number}: {error}") from error
 

@@ -87,10 +87,16 @@ def test_notes_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_the_exit_status_says_whose_fault_it_is(
     arguments: list[str], status: int, words: str, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([source if a == "SOURCE" else a for a in arguments]) == status
+    called = [source if a == "SOURCE" else a for a in arguments]
+    assert main(called) == status
     out, err = capsys.readouterr()
     assert words in err
     assert out == ""
+    assert main([*called, "--json"]) == status
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert words in f"{error['reason']}: {error['message']}"
+    assert err == ""
 
 
 @pytest.mark.parametrize(
