@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -207,6 +208,18 @@ def test_odd_requests_get_an_answer_or_an_error(client: TestClient) -> None:
         response = client.post(request.path, content=raw, headers=headers)
         if response.status_code != 200:
             assert error_of(response)[0] in (400, 404, 422, 501), request.name
+
+
+def test_arguments_of_any_depth_get_an_answer_or_an_error(client: TestClient) -> None:
+    block = '{"type": "tool_use", "id": "a", "name": "f", "input": {"a": INNER}}'
+    result = '{"type": "tool_result", "content": [{"a": INNER}]}'
+    headers, found = {"content-type": "application/json"}, set()
+    for content, depth in itertools.product((block, result), range(800, 1000, 10)):
+        raw = json.dumps({**AS_MESSAGES, "messages": [*HI, {"role": "assistant", "content": []}]})
+        inner = content.replace("INNER", "[" * depth + "]" * depth)
+        raw = raw.replace('"content": []', f'"content": [{inner}]')
+        found.add(client.post(MESSAGES, content=raw.encode(), headers=headers).status_code)
+    assert found == {200, 400}
 
 
 # --- what is found out about a model ------------------------------------------------------------
