@@ -17,9 +17,10 @@ from mmroute.geometry.processor_kwargs import check_absent, check_size, read_kwa
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
-__all__ = ["PatchBudget", "soft_tokens"]
+__all__ = ["BUDGETS", "PatchBudget", "soft_tokens"]
 
-_BUDGETS: Final = (70, 140, 280, 560, 1120)
+BUDGETS: Final = (70, 140, 280, 560, 1120)
+"""What a request may ask for outside of ``videos_kwargs``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class PatchBudget(FramedImages):
         )
         check_size(given, edge="longest_edge")
         budget = given.get("max_soft_tokens", self.max_soft_tokens)
-        if type(budget) is not int or ("max_soft_tokens" in given and budget not in _BUDGETS):
-            raise refused("max_soft_tokens", budget, f"one of {', '.join(map(str, _BUDGETS))}")
+        if type(budget) is not int or ("max_soft_tokens" in given and budget not in BUDGETS):
+            raise refused("max_soft_tokens", budget, f"one of {', '.join(map(str, BUDGETS))}")
         return replace(self, max_soft_tokens=budget)
 
     def count(self, image: ImageSize) -> int:

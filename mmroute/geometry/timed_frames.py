@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from mmroute.geometry.frame_sampling import sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.patch_budget import soft_tokens
-from mmroute.geometry.processor_kwargs import read_video_kwargs
+from mmroute.geometry.patch_budget import BUDGETS, soft_tokens
+from mmroute.geometry.processor_kwargs import positive_count, read_video_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.items import VideoSize
@@ -53,7 +53,11 @@ class TimedFrames(SampledVideos):
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Which frames are decoded. The budget does not change."""
-        read_video_kwargs(overrides.processor, "max_soft_tokens")
+        given = read_video_kwargs(overrides.processor, "max_soft_tokens")
+        positive_count(given, "max_soft_tokens", self.max_soft_tokens)
+        flat = overrides.processor.get("max_soft_tokens", BUDGETS[0])
+        if type(flat) is not int or flat not in BUDGETS:
+            raise refused("max_soft_tokens", flat, f"one of {', '.join(map(str, BUDGETS))}")
         return replace(self, sampling=sampling_of(self.sampler, overrides.media_io))
 
     def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:

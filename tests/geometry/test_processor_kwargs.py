@@ -17,6 +17,7 @@ from mmroute.geometry.navit import Navit
 from mmroute.geometry.processor_kwargs import read_kwargs, read_video_kwargs
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.thumbnail_tiles import ThumbnailTiles
+from mmroute.geometry.timed_frames import TimedFrames
 from mmroute.geometry.video_resize import VideoResize
 
 LFM2 = ThumbnailTiles(
@@ -99,6 +100,26 @@ def test_frames_that_are_not_taken_again_must_be_a_number() -> None:
     assert geometry.with_overrides(flat) == geometry.with_overrides(Overrides(inside, {}))
     assert omni.with_overrides(Overrides(inside, {})).max_pixels == 50176
     assert _refused(omni.with_overrides, flat) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"max_soft_tokens": 448},
+        {"max_soft_tokens": 70.0},
+        {"videos_kwargs": {"max_soft_tokens": None}},
+    ],
+)
+def test_gemma_4_knows_few_budgets_of_videos(kwargs: dict[str, Any]) -> None:
+    """vLLM 0.33.0 fails on these, and counts by its own budget whatever it is told."""
+    geometry = TimedFrames(
+        fill=(1,), before=(), after=(), first_time="", next_time="", patch_size=16, pooling_size=3,
+        max_soft_tokens=70, sampler=Sampler.OPENCV,
+    )  # fmt: skip
+    for told in ({"max_soft_tokens": 140}, {"videos_kwargs": {"max_soft_tokens": 448}}):
+        assert geometry.with_overrides(Overrides(told, {})) == geometry
+    refused = _refused(geometry.with_overrides, Overrides(kwargs, {}))
+    assert refused is Reason.UNSUPPORTED_PROCESSOR_KWARGS
 
 
 def test_llama_4_reads_a_flat_switch_alone_and_fails_on_what_it_checks() -> None:
