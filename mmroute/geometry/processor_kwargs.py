@@ -216,6 +216,8 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
             raise refused(name, value, "an object")
         if name != "images_kwargs":
             _check_nesting(name, value)
+        elif "images" in value:
+            raise refused("images_kwargs.images", value["images"], "absent")
 
 
 def check_known(kwargs: Mapping[str, Any], *names: str) -> None:

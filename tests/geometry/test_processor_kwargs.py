@@ -14,7 +14,7 @@ from mmroute.geometry.anyres import AnyRes
 from mmroute.geometry.canvas_tiles import CanvasTiles
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.navit import Navit
-from mmroute.geometry.processor_kwargs import read_kwargs, read_video_kwargs
+from mmroute.geometry.processor_kwargs import check_unread, read_kwargs, read_video_kwargs
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.geometry.thumbnail_tiles import ThumbnailTiles
 from mmroute.geometry.timed_frames import TimedFrames
@@ -86,6 +86,12 @@ def test_one_of_two_switches_that_must_be_equal() -> None:
     geometry = Navit(1, patch_size=14, merge_size=2, max_patches=16384, max_patches_per_side=512)
     kwargs = Overrides({"images_kwargs": {"do_rescale": True}}, {})
     assert _refused(geometry.with_overrides, kwargs) is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_even_processors_that_read_no_kwargs_fail_on_a_second_argument_of_one_name() -> None:
+    check_unread({"images_kwargs": {"made_up": 1}})
+    refused = _refused(check_unread, {"images_kwargs": {"images": 64}})
+    assert refused is Reason.UNSUPPORTED_PROCESSOR_KWARGS
 
 
 def test_frames_that_are_not_taken_again_must_be_a_number() -> None:
