@@ -160,6 +160,10 @@ class Request(NamedTuple):
             check_items("videos", self.videos, (VideoSize, VideoFile))
         if self.audios is not _NO_ITEMS:
             check_items("audios", self.audios, (AudioLength,))
+        if not all(map(operator.is_, self[_FIRST_OPTION:], _DEFAULT_OPTIONS)):
+            self._check_options()
+
+    def _check_options(self) -> None:
         for name in _FLAGS:
             if not isinstance(flag := getattr(self, name), bool):
                 raise invalid(f"{name} must be true or false, found {quoted(flag)}")
@@ -170,6 +174,10 @@ class Request(NamedTuple):
             _check_media_io(self.media_io_kwargs)
             _check_mm_hashes(self.mm_hashes)
             _check_lora(self.lora)
+
+
+_FIRST_OPTION: Final = Request._fields.index("add_special_tokens")
+_DEFAULT_OPTIONS: Final = tuple(Request._field_defaults.values())[_FIRST_OPTION:]
 
 
 class RequestFields(TypedDict, total=False):
