@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, AnyStr, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 import xxhash
 
@@ -211,15 +211,19 @@ def _lengths() -> tuple[int, ...]:
     return tuple(lengths)
 
 
-def num_shared(ends: Sequence[int], known: AnyStr, data: AnyStr, offset: int = 0) -> int:
+@overload
+def num_shared(ends: Sequence[int], known: str, data: str) -> int: ...
+@overload
+def num_shared(ends: Sequence[int], known: memoryview, data: bytes, offset: int) -> int: ...
+def num_shared(ends: Sequence[int], known: Any, data: Any, offset: int = 0) -> int:
     """How many of the beginnings of a known text another text has as well.
 
     A conversation goes on, or has another end: comparing texts is cheaper than hashing them.
 
     Args:
         ends: of the beginnings of `known`, from the shortest to the longest.
-        known: text, or bytes.
-        data: the same.
+        known: text, or a view of bytes.
+        data: text, or bytes.
         offset: where that begins in `data`.
 
     >>> num_shared((4, 8, 12), "abcdefghijkl", "abcdefghXYZW")

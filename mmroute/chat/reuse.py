@@ -68,20 +68,20 @@ class _Known:
     Attributes:
         template: that rendered it.
         variables: all that its text depends on beside the messages, as bytes.
-        messages: as bytes, without their number.
+        messages: as bytes, without their number. A view, because a copy takes as long as to hash.
         ends: of each message in these.
         conversation: the messages as the template got them.
-        media: of each message, the parts that stand for an item.
+        media: the parts that stand for an item, behind the number of their message.
         cuts: one for each message, and for the end; None where the prompt cannot go on.
         ids: of the prompt.
     """
 
     template: ResumableTemplate
     variables: bytes
-    messages: bytes
+    messages: memoryview
     ends: Sequence[int]
     conversation: Sequence[dict[str, Any]]
-    media: Sequence[Sequence[MediaPart]]
+    media: Sequence[tuple[int, MediaPart]]
     cuts: Sequence[_Cut | None]
     ids: TokenIds
 
@@ -134,7 +134,7 @@ class ChatReuse:
         found, hashes = self._cache.find(body, salt=salt)
         if not hashes:
             return None
-        known = _Known(resumable, b"", b"", (), (), (), (None,), np.empty(0, np.uint32))
+        known = _Known(resumable, b"", body[:0], (), (), (), (None,), np.empty(0, np.uint32))
         if isinstance(found, _Known) and found.template is resumable:
             known = found if found.variables == settings else known
         count = num_shared(known.ends, known.messages, dumped, _HEADER)
@@ -184,8 +184,8 @@ class Beginning:
     def media(self) -> dict[Modality, list[MediaPart]]:
         """The parts of the known messages that stand for an item, by modality, in new lists."""
         media: dict[Modality, list[MediaPart]] = {}
-        for parts in self._known.media[: self.count]:
-            for part in parts:
+        for number, part in self._known.media:
+            if number < self.count:
                 media.setdefault(part.modality, []).append(part)
         return media
 
@@ -254,16 +254,18 @@ class Beginning:
         # Copied, because what a client sent may be changed by it later.
         copied = marshal.loads(_dumped(self._conversation[count:]))  # noqa: S302 - written here
         media = [
-            [part._replace(source={}, extra={}) for part in parts if isinstance(part, MediaPart)]
-            for parts in self._contents
+            (number, part._replace(source={}, extra={}))
+            for number, parts in enumerate(self._contents, count)
+            for part in parts
+            if isinstance(part, MediaPart)
         ]
         kept = _Known(
             known.template,
             self._settings,
-            self._dumped[_HEADER:],
+            memoryview(self._dumped)[_HEADER:],
             [*known.ends[:count], *islice(ends, 1, None)],
             [*known.conversation[:count], *copied],
-            [*known.media[:count], *media],
+            [*[each for each in known.media if each[0] < count], *media],
             [*known.cuts[: self._first], *cuts],
             prompt,
         )
