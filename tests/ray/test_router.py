@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from paths import ROOT
 from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID
 from scripted_publisher import Worker
 from workload import TokenIdRouter, pictures
 
-from mmroute import Normalizer
+from mmroute import EngineSettings, Normalizer
 from mmroute.ray import BlockHashRouter
 from mmroute.ray.alpha import EVENTS_KEY, TOKEN_IDS_KWARG
 from mmroute.ray.caches import Endpoints, ReplicaCaches
@@ -122,6 +123,28 @@ class Fleet:
 
 def chat(prompt: Any) -> dict[str, Any]:
     return {"messages": prompt.messages}
+
+
+def test_the_deployment_of_the_page(publisher: Worker) -> None:
+    page = (ROOT / "docs" / "ray.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    code = code.replace("Qwen/Qwen2.5-VL-3B-Instruct", MODEL)
+    code = code.replace("tcp://10.0.0.7:5557", publisher.endpoint)
+    code = code.replace("tcp://10.0.0.7:5558", publisher.replay_endpoint)
+    names: dict[str, Any] = {}
+    exec(compile(code, "ray.md", "exec"), names)  # noqa: S102 - the page is our own
+    engine = names["Engine"]
+    config = engine._deployment_config.request_router_config
+    options = {name: v for name, v in config.request_router_kwargs.items() if name != "model"}
+    settings = EngineSettings.from_args(options["engine_args"])
+    normalizer = Normalizer.from_pretrained(MODEL, engine_settings=settings)
+    publisher.publish(events("BlockStored", pictures(normalizer, 1)[0].blocks))
+    fleet = Fleet(publisher, config.get_request_router_class(), **options)
+    fleet.a.routing_stats = engine.func_or_class().record_routing_stats()
+    fleet.update([fleet.a, fleet.b])
+    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
+    _, pending = fleet.pick(chat(FIRST))
+    assert len(pending.kwargs["prompt_token_ids"]) > 0
 
 
 def test_a_prompt_goes_where_its_blocks_are_and_another_picture_does_not(publisher: Worker) -> None:
