@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from mmroute.server.errors import require
 from mmroute.server.protocol import ChatCompletionToolsParam
 
-__all__ = ["BILLING_HEADER", "function_tool", "image_part"]
-
-BILLING_HEADER: Final = "x-anthropic-billing-header"
-"""The beginning of a line that one client puts into each request, and that no cache should see."""
+__all__ = ["function_tool", "image_part"]
 
 
 def image_part(url: str | None, **more: Any) -> dict[str, Any]:

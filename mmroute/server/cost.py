@@ -124,17 +124,18 @@ def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
 def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
     text = pictures = items = links = 0
     if request.tools or request.chat_template_kwargs:
-        text += _characters((request.tools, request.chat_template_kwargs))
+        text += _characters((request.tools, request.chat_template_kwargs), _LINKED)
     for message in request.messages:
         content = message.get("content")
         if isinstance(content, str):
             text += len(content)
         if len(message) > _ROLE_AND_CONTENT:
-            text += _characters(value for name, value in message.items() if name != "content")
+            rest = [value for name, value in message.items() if name != "content"]
+            text += _characters(rest, _LINKED)
         for part in content if isinstance(content, list) else ():
             linked = _LINKED.intersection(part) if isinstance(part, dict) else _NONE
             if not linked or len(part) > len(linked) + 1:
-                text += _characters((part,))
+                text += _characters((part,), _LINKED)
             for url in [_url(part[name]) for name in linked]:
                 if url[:5].lower() != "data:":
                     links += bool(url)
@@ -197,26 +198,8 @@ def _with_pictures(request: BaseModel, urls: Iterable[str]) -> Cost:
     given = [url for url in urls if url and url.isascii()]
     links = sum(url[:5].lower() in _LINKS for url in given)
     pictures = sum(map(len, given))
-    text = _all_characters(request) - pictures
+    text = _characters((request,)) - pictures
     return Cost(text, pictures, _CHARACTERS_PER_PICTURE * len(given), links)
-
-
-def _all_characters(request: BaseModel) -> int:
-    """Of all strings within, and one for each value."""
-    total, pending = 0, list[object]([request])
-    while pending:
-        value = pending.pop()
-        total += 1
-        match value:
-            case str():
-                total += len(value)
-            case list():
-                pending += value
-            case dict():
-                pending += (*value, *value.values())
-            case BaseModel():
-                pending += vars(value).values()
-    return total
 
 
 def _of_prompts(prompt: str | list[Any] | None) -> Cost:
@@ -232,8 +215,8 @@ def _of_answers(responses: Iterable[GenerateTokensResponse]) -> Cost:
     return Cost(text=sum(len(choice.token_ids or ()) for choice in choices))
 
 
-def _characters(values: Iterable[object]) -> int:
-    """Of all strings within but pictures, and one for each value."""
+def _characters(values: Iterable[object], beside: frozenset[str] = _NONE) -> int:
+    """Of all strings within, and one for each value, but for fields of the names `beside`."""
     total, pending = 0, list(values)
     while pending:
         value = pending.pop()
@@ -242,9 +225,11 @@ def _characters(values: Iterable[object]) -> int:
             total += len(value)
         elif isinstance(value, dict):
             pending += value
-            pending += [v for name, v in value.items() if name not in _LINKED]
+            pending += [v for name, v in value.items() if name not in beside]
         elif isinstance(value, list):
             pending += value
+        elif isinstance(value, BaseModel):
+            pending += vars(value).values()
     return total
 
 

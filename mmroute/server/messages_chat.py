@@ -16,10 +16,11 @@ import jinja2.ext
 import jinja2.sandbox
 
 from mmroute.chat.renderer import Chat
+from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.errors import Reason, quoted
 from mmroute.normalizer import Normalizer
 from mmroute.request import Request
-from mmroute.server.chat_parts import BILLING_HEADER, function_tool, image_part
+from mmroute.server.chat_parts import function_tool, image_part
 from mmroute.server.errors import of_reason, require
 from mmroute.server.messages_protocol import (
     AnthropicContentBlock,

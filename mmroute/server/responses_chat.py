@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
+from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.engines.vllm.tools import OrderedFunction
 from mmroute.errors import Reason
-from mmroute.server.chat_parts import BILLING_HEADER, function_tool, image_part
+from mmroute.server.chat_parts import function_tool, image_part
 from mmroute.server.errors import ApiError, bad_request, of_reason, require
 from mmroute.server.protocol import (
     ChatCompletionRequest,

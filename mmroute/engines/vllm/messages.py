@@ -19,7 +19,7 @@ from mmroute.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning
 
-__all__ = ["parse_chat", "to_conversation"]
+__all__ = ["BILLING_HEADER", "parse_chat", "to_conversation"]
 
 _MODALITIES: Final[Mapping[str, Modality]] = {
     "image": Modality.IMAGE,
@@ -53,7 +53,8 @@ _NO_EXTRA: Final[Mapping[str, Any]] = {}  # shared, and never changed
 # Roles that add nothing to their messages if those have nothing but a content.
 _WITHOUT_MORE: Final = frozenset({"system", "user", "assistant"})
 _Media: TypeAlias = dict[Modality, list[MediaPart]]
-_BILLING_HEADER: Final = "x-anthropic-billing-header"
+BILLING_HEADER: Final = "x-anthropic-billing-header"
+"""The beginning of a line that one client puts into each request, and that no cache should see."""
 
 
 def parse_chat(request: Request, beginning: Beginning | None = None) -> ParsedChat:
@@ -238,7 +239,7 @@ def _without_billing_header(parts: Sequence[Any]) -> Iterator[Any]:
         text = part.get("text") if isinstance(part, Mapping) else part
         if isinstance(part, Mapping) and part.get("type") != "text":
             text = None
-        if not (isinstance(text, str) and text.startswith(_BILLING_HEADER)):
+        if not (isinstance(text, str) and text.startswith(BILLING_HEADER)):
             yield part
         elif rest := text.partition("\n")[2]:
             yield {**part, "text": rest} if isinstance(part, Mapping) else rest
