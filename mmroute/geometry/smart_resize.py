@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Self
 
 from mmroute.errors import InexactError, Reason
@@ -220,6 +221,7 @@ def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
     return height, width
 
 
+@lru_cache(maxsize=4096)  # most pictures have the size of others
 def smart_resize(
     height: int,
     width: int,
