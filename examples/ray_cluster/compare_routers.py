@@ -4,7 +4,7 @@
 
 Four replicas with vLLM-shaped caches publish KV events. The same chats about pictures of one size
 go through each router. Then a node is lost under load. Needs pip install 'mmroute[ray]'; --plot
-needs 'mmroute[bench]' as well.
+needs matplotlib as well.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def by_second(answers: Sequence[Answer]) -> list[tuple[int, float]]:
 
 def plot(path: str, runs: dict[str, tuple[list[Answer], float]]) -> None:
     """Draw the hit rates around the loss of a node."""
-    import matplotlib as mpl  # type: ignore[import-not-found,unused-ignore]  # an extra
+    import matplotlib as mpl  # type: ignore[import-not-found,unused-ignore]  # of --plot alone
 
     mpl.use("svg")
     mpl.rcParams["svg.fonttype"] = "none"

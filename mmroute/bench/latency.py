@@ -12,35 +12,18 @@ from typing import Final
 import numpy as np
 import xxhash
 
-from mmroute.bench.mixes import Inexact, Mix
-from mmroute.bench.summary import Summary, summarize
+from mmroute.bench.mixes import Mix
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.fast_paths import ReuseStats
 from mmroute.normalizer import Normalizer
 from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
 
-__all__ = [
-    "Hashing",
-    "Latency",
-    "WrongAnswerError",
-    "digest",
-    "measure_latency",
-    "quiet",
-    "wrong_answer",
-]
+__all__ = ["Hashing", "Latency", "Summary", "digest", "measure_latency", "quiet", "wrong_answer"]
 
 _WARM_UP: Final = 5
-_WAYS: Final = 2  # without block hashes, and with them
 # Their numbers are none that a measured request has.
 _UNTIMED: Final = range(1_000_000_000, 1_000_000_000 + _WARM_UP)
-
-
-class WrongAnswerError(MmrouteError):
-    """A timed answer differs from the reference's, so its time means nothing."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(Reason.SELF_CHECK_FAILED, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +47,33 @@ class Hashing:
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """Percentiles of one kind of measurement.
+
+    Attributes:
+        p50: the median, in microseconds.
+        p95: 95 of 100 were not longer, in microseconds.
+        p99: 99 of 100 likewise.
+        samples: how many were measured.
+    """
+
+    p50: float
+    p95: float
+    p99: float
+    samples: int
+
+    @classmethod
+    def of(cls, nanoseconds: Sequence[int]) -> Summary:
+        """The percentiles of at least one time.
+
+        >>> Summary.of([1000, 3000, 2000])
+        Summary(p50=2.0, p95=2.9, p99=2.98, samples=3)
+        """
+        p50, p95, p99 = np.percentile(np.asarray(nanoseconds) / 1000, (50, 95, 99)).round(2)
+        return cls(float(p50), float(p95), float(p99), len(nanoseconds))
+
+
+@dataclass(frozen=True, slots=True)
 class Latency:
     """The latency of the requests of one mix.
 
@@ -72,26 +82,24 @@ class Latency:
         says: what is in a request.
         token_ids: in an expanded prompt; the median.
         images: in a request; the median.
-        whole: a request, without block hashes.
-        without_encoding: the same requests, each less its own encode stage.
-        stages: each stage that the requests have.
-        no_hashes: why there are no block hashes; empty if there are.
+        whole_us: a request, without block hashes.
+        without_encoding_us: the same requests, each less its own encode stage.
+        stages_us: each stage that the requests have.
+        no_hashes: why there are no block hashes; None if there are.
         text_reuse: what the cache of texts did meanwhile; None without one.
         hash_reuse: the same for block hashes.
-        inexact: requests that have no answer, and were not timed.
     """
 
     mix: str
     says: str
     token_ids: int
     images: int
-    whole: Summary
-    without_encoding: Summary
-    stages: Mapping[Stage, Summary]
-    no_hashes: str
+    whole_us: Summary
+    without_encoding_us: Summary
+    stages_us: Mapping[Stage, Summary]
+    no_hashes: str | None
     text_reuse: ReuseStats | None
     hash_reuse: ReuseStats | None
-    inexact: tuple[Inexact, ...]
 
 
 def measure_latency(
@@ -101,52 +109,45 @@ def measure_latency(
     *,
     repeat: int,
     hashing: Hashing,
-) -> Latency | tuple[Inexact, ...]:
-    """Time a mix; where no request has an answer, the reasons.
+) -> Latency:
+    """Time a mix.
 
     Args:
         normalizer: the one that is timed, with its caches.
         reference: the same model without fast paths; every timed answer is compared with its.
         mix: the requests.
-        repeat: how many are timed; as many others with block hashes.
+        repeat: how many are timed.
         hashing: how block hashes are asked for.
 
     Raises:
-        WrongAnswerError: an answer differs from the reference's.
+        InexactError: a request has no answer.
+        MmrouteError: an answer differs from the reference's.
     """
-    if mix.distinct == 0:
-        return mix.inexact
-    # Of a file, each request is timed in all ways; elsewhere no request is asked twice.
-    step = 1 if mix.distinct is None else _WAYS
-    numbers = [number // step for number in range(_WAYS * repeat)]
-    expected, inexact = _expected(reference, mix, numbers, hashing)
-    numbers = [number for number in numbers if number in expected]
-    if len(numbers) < _WAYS:
-        return (*mix.inexact, *inexact)
+    expected = [_expected(reference.normalize(**mix.request(n)), hashing) for n in range(repeat)]
     for request in (*mix.before(), *map(mix.request, _UNTIMED)):
         _hashed(normalizer.normalize(**request), hashing)
     before = normalizer.stats()
     with quiet():
-        whole, samples = _time_requests(normalizer, mix, numbers[::_WAYS], expected)
-        hash_times = _time_hashes(normalizer, mix, numbers[1::_WAYS], expected, hashing)
+        timed = _time_requests(normalizer, mix, expected, hashing)
     after = normalizer.stats()
-    no_hashes = next((e.no_hashes for e in expected.values() if e.no_hashes), "")
-    times = {stage: [s.get(stage, 0) for s in samples] for stage in Stage}
+    whole = [spent for spent, _ in timed]
+    times = {stage: [stages.get(stage, 0) for _, stages in timed] for stage in Stage}
     rest = [each - encoding for each, encoding in zip(whole, times[Stage.ENCODE], strict=True)]
-    times[Stage.HASH] = [] if no_hashes else hash_times
+    no_hashes = next((str(e.hashes) for e in expected if isinstance(e.hashes, str)), None)
+    if no_hashes is not None:
+        del times[Stage.HASH]
     text_reuse = [stats.encoder.reuse if stats.encoder else None for stats in (before, after)]
     return Latency(
         mix=mix.name,
         says=mix.says,
-        token_ids=int(np.median([e.token_ids for e in expected.values()])),
-        images=int(np.median([e.images for e in expected.values()])),
-        whole=summarize(whole),
-        without_encoding=summarize(rest),
-        stages={stage: summarize(found) for stage, found in times.items() if any(found)},
+        token_ids=int(np.median([e.token_ids for e in expected])),
+        images=int(np.median([e.images for e in expected])),
+        whole_us=Summary.of(whole),
+        without_encoding_us=Summary.of(rest),
+        stages_us={stage: Summary.of(found) for stage, found in times.items() if any(found)},
         no_hashes=no_hashes,
         text_reuse=_between(*text_reuse),
         hash_reuse=_between(before.hashes, after.hashes),
-        inexact=(*mix.inexact, *inexact),
     )
 
 
@@ -167,11 +168,12 @@ def digest(routing: Routing) -> str:
     return xxhash.xxh3_128_hexdigest(routing.token_ids.tobytes() + placeholders)
 
 
-def wrong_answer(number: int) -> WrongAnswerError:
-    """The refusal to report anything."""
-    return WrongAnswerError(
+def wrong_answer(number: int) -> MmrouteError:
+    """The error of a run: the time of a wrong answer says nothing."""
+    return MmrouteError(
+        Reason.SELF_CHECK_FAILED,
         f"timed request {number} has another answer than the reference gives; nothing is "
-        "reported. Please report this, with `mmroute doctor` of the model"
+        "reported. Please report this, with `mmroute doctor` of the model",
     )
 
 
@@ -182,90 +184,52 @@ class _Expected:
     digest: str
     token_ids: int
     images: int
-    hashes: tuple[bytes, ...] | None
-    no_hashes: str
+    hashes: tuple[bytes, ...] | str
 
 
-def _expected(
-    reference: Normalizer, mix: Mix, numbers: Sequence[int], hashing: Hashing
-) -> tuple[dict[int, _Expected], list[Inexact]]:
-    """By number: the answers, and the requests without."""
-    expected: dict[int, _Expected] = {}
-    inexact: list[Inexact] = []
-    for number in dict.fromkeys(numbers):
-        routing = reference.normalize(**mix.request(number))
-        if routing.reason is not None:
-            inexact.append(Inexact(f"request {number}", routing.reason.value, routing.message))
-            continue
-        hashes, no_hashes = None, ""
-        try:
-            hashes = hashing.of(routing)
-        except InexactError as error:
-            no_hashes = f"{error.reason}: {error}"
-        expected[number] = _Expected(
-            digest(routing), len(routing.token_ids), len(routing.placeholders), hashes, no_hashes
-        )
-    return expected, inexact
+def _expected(routing: Routing, hashing: Hashing) -> _Expected:
+    found = digest(routing), len(routing.token_ids), len(routing.placeholders)
+    return _Expected(*found, _hashed(routing, hashing))
+
+
+def _hashed(routing: Routing, hashing: Hashing) -> tuple[bytes, ...] | str:
+    """Block hashes, or why there are none."""
+    try:
+        return hashing.of(routing)
+    except InexactError as error:
+        return f"{error.reason}: {error}"
 
 
 def _time_requests(
-    normalizer: Normalizer, mix: Mix, numbers: Sequence[int], expected: Mapping[int, _Expected]
-) -> tuple[list[int], list[dict[Stage, int]]]:
-    """What each request takes, whole and by stage."""
+    normalizer: Normalizer, mix: Mix, expected: Sequence[_Expected], hashing: Hashing
+) -> list[tuple[int, dict[Stage, int]]]:
+    """What each request takes, whole and by stage; and its block hashes, right after it."""
     watch = Stopwatch()
-    timed = replace(normalizer, watch=watch)
-    whole, stages = [], []
-    for number in numbers:
+    watched = replace(normalizer, watch=watch)
+    times = []
+    for number, right in enumerate(expected):
         # Made just now, as a server has just read it: its text is in the processor's cache.
         request = mix.request(number)
         watch.start()
         started = time.perf_counter_ns()
-        routing = timed.normalize(**request)
-        whole.append(time.perf_counter_ns() - started)
-        stages.append(watch.spent())
-        _check(number, routing, expected)
-    return whole, stages
-
-
-def _time_hashes(
-    normalizer: Normalizer,
-    mix: Mix,
-    numbers: Sequence[int],
-    expected: Mapping[int, _Expected],
-    hashing: Hashing,
-) -> list[int]:
-    """The block hashes alone, right after their request."""
-    times = []
-    for number in numbers:
-        routing = normalizer.normalize(**mix.request(number))
+        routing = watched.normalize(**request)
+        whole = time.perf_counter_ns() - started
+        stages = watch.spent()
         started = time.perf_counter_ns()
         hashes = _hashed(routing, hashing)
-        times.append(time.perf_counter_ns() - started)
-        _check(number, routing, expected)
-        if hashes != expected[number].hashes:
+        stages[Stage.HASH] = time.perf_counter_ns() - started
+        times.append((whole, stages))
+        if not routing.exact or digest(routing) != right.digest or hashes != right.hashes:
             raise wrong_answer(number)
     return times
-
-
-def _check(number: int, routing: Routing, expected: Mapping[int, _Expected]) -> None:
-    if not routing.exact or digest(routing) != expected[number].digest:
-        raise wrong_answer(number)
-
-
-def _hashed(routing: Routing, hashing: Hashing) -> tuple[bytes, ...] | None:
-    try:
-        return hashing.of(routing)
-    except InexactError:
-        return None
 
 
 def _between(before: ReuseStats | None, after: ReuseStats | None) -> ReuseStats | None:
     if before is None or after is None:
         return None
-    return ReuseStats(
-        after.hits - before.hits,
-        after.misses - before.misses,
-        after.reused - before.reused,
-        after.entries,
-        after.kept_bytes,
+    return replace(
+        after,
+        hits=after.hits - before.hits,
+        misses=after.misses - before.misses,
+        reused=after.reused - before.reused,
     )

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.bench.words import english, unseen
+from mmroute.errors import InexactError
 from mmroute.items import ImageSize
 from mmroute.normalizer import Normalizer
-from mmroute.request_lines import answer_line, request_of
+from mmroute.request_lines import json_object, request_of
 
 __all__ = ["COMPARED", "MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
 
@@ -168,12 +169,16 @@ def read_mix(path: Path, reference: Normalizer) -> Mix:
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
-        answer = answer_line(line, reference.answer, lambda _: {})
-        if answer["exact"]:
-            requests.append(request_of(json.loads(line))._asdict())
+        where = f"line {number}"
+        try:
+            value = json_object(line)
+            where = str(value.get("id") or where)
+            request = request_of(value)
+            _ = reference.answer(request).token_ids  # an inexact routing has none
+        except InexactError as error:
+            inexact.append(Inexact(where, error.reason, str(error)))
         else:
-            where = f"line {number}" if answer["id"] is None else str(answer["id"])
-            inexact.append(Inexact(where, answer["reason"], answer["message"]))
+            requests.append(request._asdict())
     return Mix(
         path.name,
         f"{len(requests)} requests of a file",

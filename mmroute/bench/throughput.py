@@ -6,9 +6,10 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from threading import BrokenBarrierError
 from typing import Final
@@ -33,6 +34,7 @@ class Throughput:
         processes: how many there were.
         requests: answered by all of them.
         seconds: until the slowest of them was ready, from a common start.
+        per_second: requests, of all processes together.
         distinct: whether no request was asked twice.
     """
 
@@ -40,12 +42,8 @@ class Throughput:
     processes: int
     requests: int
     seconds: float
+    per_second: float
     distinct: bool
-
-    @property
-    def per_second(self) -> float:
-        """Requests per second, of all processes together."""
-        return self.requests / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class _Share:
     number: int
     normalizer: Normalizer
     reference: Normalizer
-    mixes: tuple[Mix, ...]
+    mixes: Sequence[Mix]
     requests: int
 
 
@@ -73,7 +71,7 @@ def measure_throughput(
     *,
     processes: int,
     requests: int,
-) -> tuple[Throughput, ...]:
+) -> list[Throughput]:
     """Let processes answer at the same time, one mix after the other.
 
     Args:
@@ -86,32 +84,38 @@ def measure_throughput(
     Raises:
         MmrouteError: a process ended early, or its answers were wrong.
     """
+    if not mixes:
+        return []
     context = get_context("spawn")
-    barrier = context.Barrier(processes)
-    running = []
-    try:
+    futures = []
+    with ProcessPoolExecutor(processes, context, _keep, (context.Barrier(processes),)) as pool:
         for number in range(processes):
-            ours, theirs = context.Pipe(duplex=False)
-            share = _Share(number, normalizer, reference, tuple(mixes), requests)
-            process = context.Process(target=_work, args=(share, barrier, theirs), daemon=True)
+            share = _Share(number, normalizer, reference, mixes, requests)
             with _bound_to_core(number):
-                process.start()
-            theirs.close()  # or its end would not be noticed
-            running.append((process, ours))
-        received = [_received(ours) for _, ours in running]
-    finally:
-        for process, ours in running:
-            ours.close()
-            process.terminate()
-            process.join()
-    slowest = [max(seconds) for seconds in zip(*_checked(received), strict=True)]
+                futures.append(pool.submit(_seconds_of_all, share))  # starts a process
+        wait(futures)
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if any(isinstance(error, BrokenProcessPool) for error in errors):
+        raise MmrouteError(
+            Reason.SELF_CHECK_FAILED,
+            "a process of the throughput measurement ended early; its own message stands above",
+        )
+    # The error of one process breaks the barrier of the others.
+    for error in sorted(errors, key=lambda each: isinstance(each, BrokenBarrierError)):
+        raise error
+    slowest = map(max, zip(*(future.result() for future in futures), strict=True))
     total = processes * requests
-    return tuple(
+    return [
         Throughput(
-            mix.name, processes, total, seconds, mix.distinct is None or mix.distinct >= total
+            mix=mix.name,
+            processes=processes,
+            requests=total,
+            seconds=seconds,
+            per_second=total / seconds,
+            distinct=mix.distinct is None or mix.distinct >= total,
         )
         for mix, seconds in zip(mixes, slowest, strict=True)
-    )
+    ]
 
 
 @contextlib.contextmanager
@@ -128,37 +132,17 @@ def _bound_to_core(number: int) -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def _received(ours: Connection) -> list[float] | MmrouteError | None:
-    """What a process found; None if it ended without a word."""
+_barriers: Final[list[Barrier]] = []  # the one of this process
+
+
+def _keep(barrier: Barrier) -> None:
+    _barriers.append(barrier)
+
+
+def _seconds_of_all(share: _Share) -> list[float]:
+    (barrier,) = _barriers
     try:
-        found: list[float] | MmrouteError = ours.recv()
-    except EOFError:
-        return None
-    return found
-
-
-def _checked(received: Sequence[list[float] | MmrouteError | None]) -> list[list[float]]:
-    """The seconds of all; or the error of one, which may have ended the others."""
-    for found in received:
-        if isinstance(found, MmrouteError):
-            raise found
-    seconds = [found for found in received if isinstance(found, list)]
-    if len(seconds) < len(received):
-        raise MmrouteError(
-            Reason.SELF_CHECK_FAILED,
-            "a process of the throughput measurement ended early; its own message stands above",
-        )
-    return seconds
-
-
-def _work(share: _Share, barrier: Barrier, theirs: Connection) -> None:
-    try:
-        theirs.send([_seconds(share, mix, barrier) for mix in share.mixes])
-    except MmrouteError as error:
-        barrier.abort()
-        theirs.send(error)
-    except BrokenBarrierError:
-        theirs.close()  # another process has sent the error, or none has
+        return [_seconds(share, mix, barrier) for mix in share.mixes]
     except BaseException:
         barrier.abort()
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -14,16 +14,9 @@ from mmroute.bench.builds import Build, compare
 from mmroute.bench.latency import Hashing, Latency, measure_latency
 from mmroute.bench.machine import machine
 from mmroute.bench.mixes import COMPARED, MIXES, Inexact, Mix, read_mix
-from mmroute.bench.report import (
-    Bench,
-    as_json,
-    as_lines,
-    check_plot,
-    comparison_lines,
-    plot,
-)
-from mmroute.bench.startup import Startup, measure_startup
-from mmroute.bench.throughput import Throughput, cores, measure_throughput
+from mmroute.bench.report import Bench, MeasuredMix, as_json, as_lines, as_page, comparison_lines
+from mmroute.bench.startup import measure_startup
+from mmroute.bench.throughput import cores, measure_throughput
 from mmroute.cli.common import (
     EXIT_FAILURE,
     Commands,
@@ -32,7 +25,9 @@ from mmroute.cli.common import (
     failed,
     load_normalizer,
     model_arguments,
+    positive,
 )
+from mmroute.errors import InexactError
 from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
@@ -84,10 +79,10 @@ def add_bench(commands: Commands) -> None:
     bench.add_argument(
         "--repeat",
         metavar="N",
-        type=int,
+        type=positive,
         default=100,
-        help="requests of each mix that are timed; as many others with block hashes; at least "
-        "every one of a file (default: %(default)s)",
+        help="requests of each mix that are timed; at least every one of a file "
+        "(default: %(default)s)",
     )
     bench.add_argument(
         "--algorithm",
@@ -96,14 +91,18 @@ def add_bench(commands: Commands) -> None:
         help="of the block hashes: the engine's --prefix-caching-hash-algo (default: %(default)s)",
     )
     bench.add_argument(
-        "--block-size", metavar="N", type=int, default=16, help="in tokens (default: %(default)s)"
+        "--block-size",
+        metavar="N",
+        type=positive,
+        default=16,
+        help="in tokens (default: %(default)s)",
     )
     bench.add_argument(
         "--processes",
         metavar="N",
-        type=int,
-        default=0,
-        help="that answer at the same time; 0 for one on each core (default: %(default)s)",
+        type=positive,
+        default=len(cores()),
+        help="that answer at the same time (default: one on each core)",
     )
     bench.add_argument(
         "--compare",
@@ -112,28 +111,27 @@ def add_bench(commands: Commands) -> None:
         help="two builds in one run, and what B takes of the time of A: each an interpreter, a "
         "virtual environment, a source tree, or settings such as chat_cache_bytes=0",
     )
-    bench.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the stages")
+    bench.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page")
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    wrong = _wrong_usage(arguments)
-    if wrong:
-        return failed(arguments, wrong)
+    if arguments.input is not None and not arguments.input.is_file():
+        return failed(arguments, f"--input: there is no file {arguments.input}")
+    if arguments.html is not None and not arguments.html.parent.is_dir():
+        return failed(arguments, f"--html: there is no directory {arguments.html.parent}")
     if arguments.compare is not None:
         return _compare(arguments)
-    if arguments.plot is not None:
-        check_plot()
     _say("loading the model, and its reference")
     normalizer = load_normalizer(arguments, fast_paths=FastPaths(encoder=arguments.encoder))
     reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
     bench = _measured(arguments, normalizer, reference)
-    if arguments.plot is not None and bench.latencies:
-        plot(bench, arguments.plot)
+    if arguments.html is not None:
+        arguments.html.write_text(as_page(bench), encoding="utf-8")
     if arguments.json:
         print(json.dumps(as_json(bench), ensure_ascii=False))
     else:
         print("\n".join(as_lines(bench)))
-    return 0 if bench.latencies else EXIT_FAILURE
+    return 0 if any(mix.latency for mix in bench.mixes) else EXIT_FAILURE
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -165,39 +163,42 @@ def _compare(arguments: argparse.Namespace) -> int:
     return 0 if comparisons else EXIT_FAILURE
 
 
-def _wrong_usage(arguments: argparse.Namespace) -> str:
-    """What is wrong before anything was measured."""
-    for option, lowest in (("repeat", 1), ("block_size", 1), ("processes", 0)):
-        value = getattr(arguments, option)
-        if value < lowest:
-            return f"--{option.replace('_', '-')} must be at least {lowest}, found {value}"
-    if arguments.input is not None and not arguments.input.is_file():
-        return f"--input: there is no file {arguments.input}"
-    if arguments.plot is not None:
-        if arguments.plot.suffix != ".png":
-            return f"--plot: a picture is written as .png, found {arguments.plot.name}"
-        if not arguments.plot.parent.is_dir():
-            return f"--plot: there is no directory {arguments.plot.parent}"
-    return ""
-
-
 def _measured(
     arguments: argparse.Namespace, normalizer: Normalizer, reference: Normalizer
 ) -> Bench:
     where = machine()
     hashing = Hashing(arguments.algorithm, arguments.block_size)
-    latencies: list[Latency] = []
-    answered: list[Mix] = []
-    unanswered: list[tuple[str, tuple[Inexact, ...]]] = []
-    for mix in _mixes(arguments, reference):
+    mixes = list(_mixes(arguments, reference))
+    latencies: dict[str, Latency] = {}
+    inexact: dict[str, tuple[Inexact, ...]] = {}
+    for mix in mixes:
+        inexact[mix.name] = mix.inexact
+        if mix.distinct == 0:
+            continue
         repeat = max(arguments.repeat, mix.distinct or 0)
         _say(f"{mix.name}: latency of {repeat} requests")
-        found = measure_latency(normalizer, reference, mix, repeat=repeat, hashing=hashing)
-        if isinstance(found, Latency):
-            latencies.append(found)
-            answered.append(mix)
-        else:
-            unanswered.append((mix.name, found))
+        try:
+            latencies[mix.name] = measure_latency(
+                normalizer, reference, mix, repeat=repeat, hashing=hashing
+            )
+        except InexactError as error:  # the model does not take such requests
+            inexact[mix.name] += (Inexact("a request", error.reason, str(error)),)
+    _say(f"throughput of {arguments.processes} processes")
+    throughputs = measure_throughput(
+        normalizer,
+        reference,
+        [mix for mix in mixes if mix.name in latencies],
+        processes=arguments.processes,
+        requests=_THROUGHPUT * arguments.repeat,
+    )
+    by_mix = {found.mix: found for found in throughputs}
+    _say("loading the model in a fresh process")
+    startup = measure_startup(
+        model=arguments.model,
+        backend=arguments.backend,
+        revision=arguments.revision,
+        encoder=arguments.encoder,
+    )
     encoder = normalizer.stats().encoder
     return Bench(
         model=normalizer.model.name,
@@ -205,29 +206,11 @@ def _measured(
         encoder=f"{encoder.engine}: {encoder.why}" if encoder else "",
         machine=where,
         hashing=hashing,
-        latencies=tuple(latencies),
-        unanswered=tuple(unanswered),
-        throughputs=_throughputs(arguments, normalizer, reference, answered),
-        startup=_startup(arguments),
-    )
-
-
-def _throughputs(
-    arguments: argparse.Namespace,
-    normalizer: Normalizer,
-    reference: Normalizer,
-    mixes: Sequence[Mix],
-) -> tuple[Throughput, ...]:
-    if not mixes:
-        return ()
-    processes = arguments.processes or len(cores())
-    _say(f"throughput of {processes} processes")
-    return measure_throughput(
-        normalizer,
-        reference,
-        mixes,
-        processes=processes,
-        requests=_THROUGHPUT * arguments.repeat,
+        mixes=[
+            MeasuredMix(name, latencies.get(name), by_mix.get(name), inexact[name])
+            for name in inexact
+        ],
+        startup=startup,
     )
 
 
@@ -239,16 +222,6 @@ def _mixes(arguments: argparse.Namespace, reference: Normalizer) -> Iterator[Mix
     else:
         takes_images = Modality.IMAGE in reference.model.media
         yield from (m for m in MIXES.values() if takes_images or "images" not in m.request(0))
-
-
-def _startup(arguments: argparse.Namespace) -> Startup:
-    _say("loading the model in a fresh process")
-    return measure_startup(
-        model=arguments.model,
-        backend=arguments.backend,
-        revision=arguments.revision,
-        encoder=arguments.encoder,
-    )
 
 
 def _say(what: str) -> None:
