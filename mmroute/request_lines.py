@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -22,6 +22,7 @@ __all__ = [
     "answer_line_for_each",
     "blocks_answer",
     "json_object",
+    "numbered",
     "request_of",
     "tokens_answer",
 ]
@@ -155,6 +156,11 @@ def blocks_answer(routing: Routing, form: BlockForm) -> dict[str, Any]:
         "image_identity_sources": [identity.source.value for identity in identities],
         **({"model_id": model_id} if routing.covers_model_id and model_id else {}),
     }
+
+
+def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, and their numbers from 1."""
+    return ((n, line) for n, line in enumerate(lines, 1) if line.strip())
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from mmroute.bench.words import english, unseen
 from mmroute.errors import InexactError
 from mmroute.items import ImageSize
 from mmroute.normalizer import Normalizer
-from mmroute.request_lines import json_object, request_of
+from mmroute.request_lines import json_object, numbered, request_of
 
 __all__ = ["COMPARED", "MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
 
@@ -166,9 +166,7 @@ def read_mix(path: Path, reference: Normalizer) -> Mix:
     """
     requests: list[Mapping[str, Any]] = []
     inexact: list[Inexact] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in numbered(path.read_bytes().splitlines()):
         where = f"line {number}"
         try:
             value = json_object(line)

@@ -59,10 +59,12 @@ class _Parser(argparse.ArgumentParser):
         if "invalid choice" in message:
             given, *known = message.split("'")[1::2]
             near = nearest(given, known)
-        elif "unrecognized arguments: -" in message:
-            near = nearest(message.split()[2].partition("=")[0], self._option_string_actions)
-        elif message.startswith("unrecognized") and "--input" in self._option_string_actions:
-            near = "--input FILE"  # for a file in the place of the option
+        elif message.startswith("unrecognized arguments: "):
+            given = message.split()[2]
+            if given.startswith("-") and given != "-":
+                near = nearest(given.partition("=")[0], self._option_string_actions)
+            elif "--input" in self._option_string_actions:
+                near = f"--input {given}"
         suggestion = f". Did you mean {near!r}?" if near else ""
         raise _UsageError(self.prog, f"{message}{suggestion}")
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
 import json
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from mmroute.cli.common import EXIT_FAILURE, Commands, add_command, failed, port
+from mmroute.cli.common import Commands, add_command, failed, needs_extra, port
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
@@ -79,24 +76,8 @@ def add_bundle(commands: Commands) -> None:
     )  # fmt: skip
 
 
-def _missing() -> bool:
-    """Whether the extra is not installed; says so."""
-    try:
-        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    except ModuleNotFoundError:  # not even `google`
-        missing = list(_NEEDED)
-    if missing:
-        print(
-            f"mmroute: {', '.join(missing)} not installed; `mmroute bundle` needs "
-            "pip install 'mmroute[bundle]'",
-            file=sys.stderr,
-        )
-    return bool(missing)
-
-
 def _serve(arguments: argparse.Namespace) -> int:
-    if _missing():
-        return EXIT_FAILURE
+    needs_extra("bundle", *_NEEDED)
     from mmroute.bundle.files import SOURCE_FILES  # an extra, and slow to import
     from mmroute.bundle.server import serve
 
@@ -128,23 +109,23 @@ def _address(arguments: argparse.Namespace) -> str:
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
-    if _missing():
-        return EXIT_FAILURE
+    needs_extra("bundle", *_NEEDED)
     from mmroute.bundle.client import fetch_bundle  # an extra
 
     out: Path = arguments.out
     if out.exists():
         return failed(arguments, f"--out {out} is there already; give a new directory")
-    progress = _Progress()
-    with _sigterm_interrupts():
-        try:
-            bundle = fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress)
-        except ValueError as error:
-            return failed(arguments, error)
-        finally:
-            progress.end()
-        with bundle:
+    # Or the process would end where it is, and leave what it has fetched on the disk.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=_show) as bundle:
             _copy(bundle.files, out)
+    except ValueError as error:
+        return failed(arguments, error)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
     sizes = {name: (out / name).stat().st_size for name in bundle.files}
     if arguments.json:
         report = {
@@ -162,20 +143,6 @@ def _fetch(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Or the process ends where it is, and what it has fetched stays on the disk."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _copy(files: Mapping[str, Path], out: Path) -> None:
     """Copy files into a new directory: all of them, or none."""
     out.mkdir(parents=True)
@@ -187,23 +154,6 @@ def _copy(files: Mapping[str, Path], out: Path) -> None:
         raise
 
 
-class _Progress:
-    """One line on a terminal, written over; else a line now and then."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._step = _MIB if self._terminal else 16 * _MIB
-        self._next = self._step
-        self._begun = False
-
-    def __call__(self, received: int) -> None:
-        if received >= self._next:
-            self._next = received + self._step
-            self._begun = True
-            text = f"{received / _MIB:.0f} MiB received"
-            print(text, end="\r" if self._terminal else "\n", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Leave the line that was written over."""
-        if self._begun and self._terminal:
-            print(file=sys.stderr)
+def _show(received: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{received / _MIB:.0f} MiB received", end="", file=sys.stderr, flush=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
@@ -32,6 +33,7 @@ __all__ = [
     "failed",
     "load_normalizer",
     "model_arguments",
+    "needs_extra",
     "port",
     "positive",
     "print_table",
@@ -43,7 +45,8 @@ EXIT_FAILURE = 1
 EXIT_USAGE = 2
 _HIGHEST_PORT: Final = 65535
 _NARROWEST_COLUMN: Final = 20
-_PROGRESS_EVERY: Final = 1.0  # seconds
+_PROGRESS_EVERY: Final = 0.5  # seconds
+_T = TypeVar("_T")
 
 MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
@@ -224,20 +227,33 @@ def load_normalizer(
     return normalizer
 
 
-def with_progress(lines: Iterable[bytes], *, watched: bool) -> Iterator[tuple[int, bytes]]:
-    """The non-blank lines and their numbers; if somebody watches, with a count on stderr."""
+def with_progress(items: Iterable[_T], what: str, *, watched: bool) -> Iterator[_T]:
+    """The items; if somebody watches, with their count on stderr, and behind it what they are."""
     shown_at = time.monotonic()
     count = 0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        yield number, line
+    for item in items:
+        yield item
         count += 1
         if watched and time.monotonic() - shown_at > _PROGRESS_EVERY:
-            print(f"\r{count} requests", end="", file=sys.stderr)
+            print(f"\r{count}{what}", end="", file=sys.stderr, flush=True)
             shown_at = time.monotonic()
     if watched:
-        print(f"\r{count} requests", file=sys.stderr)
+        print(f"\r{count}{what}", file=sys.stderr)
+
+
+def needs_extra(extra: str, *modules: str) -> None:
+    """See that an extra is installed.
+
+    Raises:
+        ModuleNotFoundError: one of its modules is not there; the message says how to get it.
+    """
+    try:
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    except ModuleNotFoundError:  # not even the package around it
+        missing = list(modules)
+    if missing:
+        listed = ", ".join(missing)
+        raise ModuleNotFoundError(f"{listed} not installed: pip install 'mmroute[{extra}]'")
 
 
 def encoder_argument(parser: argparse.ArgumentParser) -> None:

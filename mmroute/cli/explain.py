@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from mmroute.cli.common import (
@@ -25,7 +25,7 @@ from mmroute.request_lines import json_object, request_of
 from mmroute.traces.explain import Explanation, Side, explain
 from mmroute.traces.page import explanation_page
 from mmroute.traces.requests import comparable_hashes, num_same
-from mmroute.traces.sources import numbered_lines, request_at, requests_of
+from mmroute.traces.sources import numbered_lines, requests_of
 
 __all__ = ["add_explain"]
 
@@ -75,7 +75,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
     refused: Counter[str] = Counter()
     try:
-        second = list(_chosen(arguments.second))[-1]
+        second = list(requests_of(*_parts(arguments.second)))[-1]
         first = _nearest(arguments.first, second, hashes, refused)
     except (OSError, ValueError) as error:
         return failed(arguments, error)
@@ -102,20 +102,6 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0 if found.cause is None else _EXIT_APART
 
 
-def _chosen(source: str) -> Iterator[Request]:
-    """The requests of FILE, or the one of FILE:ID or FILE#LINE.
-
-    Raises:
-        ValueError: there is none.
-        OSError: the file cannot be read.
-    """
-    path, wanted, line = _parts(source)
-    if line is not None:
-        yield request_at(path, line)
-    else:
-        yield from requests_of(path, wanted)
-
-
 def _parts(source: str) -> tuple[str, str | None, int | None]:
     """The file, and the ID or the line in it that is meant."""
     if not Path(source).exists():
@@ -140,7 +126,7 @@ def _nearest(
     """
     path, wanted, line = _parts(source)
     if wanted is not None or line is not None:
-        return next(_chosen(source))
+        return next(requests_of(path, wanted, line))
     known = hashes(second)
     nearest, most = None, -1
     for _, text in numbered_lines(path):

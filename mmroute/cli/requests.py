@@ -37,6 +37,7 @@ from mmroute.request_lines import (
     answer_line,
     answer_line_for_each,
     blocks_answer,
+    numbered,
     tokens_answer,
 )
 from mmroute.tokenizer_loading import load_tokenizer
@@ -273,7 +274,7 @@ def _answer_requests(
             )
         watched = sys.stderr.isatty() and not sys.stdout.isatty()
         inexact: Counter[str] = Counter()
-        for number, line in with_progress(requests, watched=watched):
+        for number, line in with_progress(numbered(requests), " requests", watched=watched):
             found = answer_of(line)
             if found["id"] is None:
                 found["line"] = number

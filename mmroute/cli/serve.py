@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from mmroute.cli.common import (
     EXIT_FAILURE,
@@ -16,6 +15,7 @@ from mmroute.cli.common import (
     add_command,
     ask_running,
     failed,
+    needs_extra,
 )
 from mmroute.cli.serve_config import configured
 from mmroute.cli.serve_options import serve_arguments
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_serve"]
 
-_NEEDED: Final = ("httptools", "orjson", "prometheus_client")
 _EPILOG = """\
 A MODEL is a directory, a hub name, pixtral-12b-2409, or grpc://WORKER:PORT (several with commas),
 and is served by that name; NAME=MODEL serves it by another one, NAME,ALIAS=MODEL by several. The
@@ -61,10 +60,7 @@ def add_serve(commands: Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        needed = "`mmroute serve` needs pip install 'mmroute[serve]'"
-        return failed(arguments, f"{', '.join(missing)} not installed; {needed}", EXIT_FAILURE)
+    needs_extra("serve", "httptools", "orjson", "prometheus_client")
     from mmroute.server.run import check, serve  # an extra, and slow to import
 
     try:

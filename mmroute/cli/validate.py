@@ -6,19 +6,25 @@ import argparse
 import itertools
 import json
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import Commands, add_command, failed, load_normalizer, model_arguments
+from mmroute.cli.common import (
+    Commands,
+    add_command,
+    failed,
+    load_normalizer,
+    model_arguments,
+    with_progress,
+)
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.normalizer import Normalizer
 from mmroute.parity.cases import Case, Oracle
-from mmroute.parity.comparison import Finding, compare
+from mmroute.parity.comparison import compare
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle
@@ -31,7 +37,6 @@ __all__ = ["add_validate"]
 
 _EXIT_MISMATCH: Final = 1
 _EXIT_UNDECIDED: Final = 3
-_PROGRESS_EVERY: Final = 0.5  # seconds
 _EPILOG = """\
 ORACLE is one of
   vllm                 vLLM, in the environment this runs in
@@ -128,11 +133,12 @@ def _compared(arguments: argparse.Namespace) -> int:
     )
     cases = list(_cases(arguments, normalizer, oracle))
     running = oracle.running
+    found = compare(normalizer.model, oracle, cases)
     report = Report(
         model=normalizer.model.name,
         family=normalizer.model.family.family,
         oracle=title_of(oracle),
-        findings=tuple(_with_progress(compare(normalizer.model, oracle, cases), len(cases))),
+        findings=tuple(with_progress(found, f" of {len(cases)}", watched=sys.stderr.isatty())),
         tokenizer=normalizer.model.tokenizer,
         known_differences=_known_differences(arguments.against, normalizer),
         engine="" if running is None else str(running),
@@ -178,16 +184,3 @@ def _known_differences(against: str, normalizer: Normalizer) -> tuple[str, ...]:
     if against != "transformers":
         return ()
     return tuple(known_differences(normalizer.model.family.family))
-
-
-def _with_progress(findings: Iterable[Finding], total: int) -> Iterator[Finding]:
-    """The findings; with a count on stderr while someone watches it."""
-    watched = sys.stderr.isatty()
-    shown_at = 0.0
-    for number, finding in enumerate(findings, 1):
-        yield finding
-        if watched and (time.monotonic() - shown_at > _PROGRESS_EVERY or number == total):
-            print(f"\r{number} of {total}", end="", file=sys.stderr, flush=True)
-            shown_at = time.monotonic()
-    if watched and total:
-        print(file=sys.stderr)

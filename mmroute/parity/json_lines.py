@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mmroute.errors import MmrouteError, Reason
+from mmroute.errors import InexactError, MmrouteError, Reason
+from mmroute.request_lines import json_object, numbered
 
 __all__ = ["json_objects"]
 
@@ -22,23 +22,14 @@ def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         MmrouteError: `missing_file`; `malformed_file`, naming the line.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        content = path.read_bytes()
     except OSError as error:
         raise MmrouteError(Reason.MISSING_FILE, f"{path} cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise MmrouteError(Reason.MALFORMED_FILE, f"{path}: not UTF-8: {error}") from error
     # Only a line feed ends a line: strings may hold other separators.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+    for number, line in numbered(content.split(b"\n")):
         where = f"{path}, line {number}"
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise MmrouteError(Reason.MALFORMED_FILE, f"{where}: not JSON: {error}") from error
-        if not isinstance(value, dict):
-            found = type(value).__name__
-            raise MmrouteError(
-                Reason.MALFORMED_FILE, f"{where}: must be a JSON object, found {found}"
-            )
+            value = json_object(line)
+        except InexactError as error:
+            raise MmrouteError(Reason.MALFORMED_FILE, f"{where}: {error}") from error
         yield number, where, value

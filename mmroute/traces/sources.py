@@ -12,14 +12,13 @@ from typing import Any, BinaryIO, Final
 
 from mmroute.errors import InexactError
 from mmroute.request import Request
-from mmroute.request_lines import json_object, request_of
+from mmroute.request_lines import json_object, numbered, request_of
 
 __all__ = [
     "is_parquet",
     "line_of_row",
     "numbered_lines",
     "open_file",
-    "request_at",
     "requests_of",
 ]
 
@@ -61,55 +60,32 @@ def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
     """
     with open_file(path) as file:
         lines = _rows(file) if is_parquet(path) else file
-        yield from ((n, line) for n, line in enumerate(lines, 1) if line.strip())
+        yield from numbered(lines)
 
 
-def request_at(path: str, line: int) -> Request:
-    """The request of one line.
-
-    Raises:
-        ValueError: there is none.
-    """
-    for number, text in numbered_lines(path):
-        if number == line:
-            return _request(path, number, _object(path, number, text))
-    raise ValueError(f"{path} has no line {line}")
-
-
-def requests_of(path: str, wanted: str | None = None) -> Iterator[Request]:
-    """All requests of a file, or those with an ID.
+def requests_of(
+    path: str, wanted: str | None = None, at_line: int | None = None
+) -> Iterator[Request]:
+    """All requests of a file, or those with an ID, or the one of a line.
 
     Raises:
         ValueError: a line is no request, or there is none.
     """
     found = False
     for number, line in numbered_lines(path):
-        value = _object(path, number, line)
-        if wanted is None or str(value.get("id")) == wanted:
-            found = True
-            yield _request(path, number, value)
+        if at_line not in (None, number):
+            continue
+        try:
+            value = json_object(line)
+            if wanted is None or str(value.get("id")) == wanted:
+                found = True
+                yield request_of(value)
+        except InexactError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
     if not found:
         named = "" if wanted is None else f" with id {wanted}"
+        named = named if at_line is None else f" in line {at_line}"
         raise ValueError(f"{path} has no request{named}")
-
-
-def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
-    with _of_line(path, number):
-        return json_object(line)
-
-
-def _request(path: str, number: int, value: dict[str, Any]) -> Request:
-    with _of_line(path, number):
-        return request_of(value)
-
-
-@contextlib.contextmanager
-def _of_line(path: str, number: int) -> Iterator[None]:
-    """Let a `ValueError` tell of which line it is that there is no request."""
-    try:
-        yield
-    except InexactError as error:
-        raise ValueError(f"{path}, line {number}: {error}") from error
 
 
 def _arrow(module: str) -> Any:

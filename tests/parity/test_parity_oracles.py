@@ -180,8 +180,8 @@ def test_vectors_of_this_repository_are_readable(path: Path) -> None:
     ("lines", "where"),
     [
         ([], "line 1: kind"),
-        (['{"kind"'], "line 1: not JSON"),
-        ([[]], "line 1: must be a JSON object"),
+        (['{"kind"'], "line 1: the line is not JSON"),
+        ([[]], "line 1: the line must be a JSON object"),
         ([{**META, "kind": "other"}], "line 1: kind"),
         ([{**META, "backend_version": 3}], "line 1: backend_version"),
         ([META, {"id": "a", "prompt": "p"}], "line 2: expect"),

@@ -255,7 +255,7 @@ def test_lines_of_a_trace_without_an_exact_answer_are_left_out_and_counted(
         ("", "{}", "has no request"),
         ('{"prompt": "x"}\nnonsense\n', "{}", "line 2: the line is not JSON"),
         ('{"prompts": "x"}\n', "{}", "did you mean 'prompt'"),
-        ('{"prompt": "x"}\n', "{}#2", "has no line 2"),
+        ('{"prompt": "x"}\n', "{}#2", "has no request in line 2"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_bad_usage(
