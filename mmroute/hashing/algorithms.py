@@ -5,7 +5,7 @@ Source: vLLM 0.33.0 ``utils/hashing.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -14,11 +14,9 @@ from typing import Final, Never, Protocol
 import xxhash
 
 from mmroute.errors import did_you_mean, quoted
-from mmroute.geometry import TokenIds
 from mmroute.hashing import cbor_encoding, pickle_encoding
 from mmroute.hashing.block_layout import BlockLayout
-from mmroute.hashing.extra_keys import ExtraKeys
-from mmroute.hashing.packed_integers import AroundParent
+from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 
 __all__ = ["METHODS", "Algorithm", "Method"]
 
@@ -40,9 +38,7 @@ class Algorithm(StrEnum):
 class _Encoding(Protocol):
     def encode_text(self, text: str) -> bytes: ...
 
-    def encode_blocks(
-        self, token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int
-    ) -> Iterable[AroundParent]: ...
+    def encode_block(self, parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> bytes: ...
 
     def layout(self, keys: ExtraKeys, *, parent_size: int) -> BlockLayout: ...
 

@@ -6,29 +6,16 @@ They are ``cbor2.dumps((parent, token_ids, extra_keys), canonical=True)``: sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
-from itertools import repeat
 from typing import Final
 
-import numpy as np
-
-from mmroute.geometry import TokenIds
 from mmroute.hashing.block_layout import BlockLayout
-from mmroute.hashing.extra_keys import ExtraKey, ExtraKeys
-from mmroute.hashing.packed_integers import AroundParent, pack
+from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 
-__all__ = ["encode_blocks", "encode_text", "layout"]
+__all__ = ["encode_block", "encode_text", "layout"]
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
-_NULL: Final = b"\xf6"
 _IN_FIRST_BYTE: Final = 24  # smaller integers take no byte but the first
-
-_BYTE: Final = 0xFF
-_TWO_BYTES: Final = 0xFFFF
-_FIRST_BYTES: Final = np.array([0, 0x18, 0x19, 0x1A], np.uint64)
-_WIDTHS: Final = np.array([1, 2, 3, 5], np.intp)
-_UNUSED_BITS: Final = np.array([32, 24, 16, 0], np.uint64)  # of the value's four bytes
 
 
 def encode_text(text: str) -> bytes:
@@ -41,40 +28,19 @@ def encode_text(text: str) -> bytes:
     return _head(_TEXT, len(encoded)) + encoded
 
 
-def encode_blocks(
-    token_ids: TokenIds, keys: ExtraKeys, *, parent_size: int
-) -> Iterable[AroundParent]:
-    """What is hashed for each of at least one full block, around the hash of its parent.
+def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> bytes:
+    """What is hashed for one block.
 
     Args:
-        token_ids: shape (keys.num_blocks * keys.block_size,).
-        keys: the extra keys of the blocks.
-        parent_size: bytes of a hash.
+        parent: the hash of the block before it.
+        token_ids: of the block.
+        keys: its extra keys.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
     """
-    kinds = (token_ids >= _IN_FIRST_BYTE).view(np.int8) + (token_ids > _BYTE).view(np.int8)
-    kinds += (token_ids > _TWO_BYTES).view(np.int8)
-    encoded = token_ids.byteswap().astype(np.uint64)
-    encoded >>= _UNUSED_BITS.take(kinds)
-    encoded <<= np.uint64(8)
-    encoded |= _FIRST_BYTES.take(kinds)
-    np.copyto(encoded, token_ids, where=token_ids < _IN_FIRST_BYTE)
-    suffixes = pack(
-        encoded,
-        _WIDTHS.take(kinds),
-        block_size=keys.block_size,
-        opening=_head(_ARRAY, keys.block_size),
-        closing=_NULL,
-    )
-    if any(keys):
-        images: dict[str, bytes] = {}
-        suffixes = [
-            suffix[: -len(_NULL)] + _keys(block, images) if block else suffix
-            for suffix, block in zip(suffixes, keys, strict=True)
-        ]
-    return zip(repeat(_before_parent(parent_size)), suffixes, strict=False)
+    before = _before_parent(len(parent)) + parent + _head(_ARRAY, len(token_ids))
+    return before + b"".join(map(_integer, token_ids)) + _ending(keys)
 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
@@ -88,19 +54,17 @@ def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
         UnicodeEncodeError: an extra key is not valid Unicode.
     """
     alone = _head(_ARRAY, 1)
-    images: dict[str, bytes] = {}
+    runs = [
+        (run.first, run.stop, alone + _before_offset(run.identity), b"", run.offset)
+        for run in keys.runs
+    ]
     return BlockLayout(
         _before_parent(parent_size),
         _head(_ARRAY, keys.block_size),
         b"",
-        _NULL,
-        tuple(
-            [
-                (run.first, run.stop, alone + _before_offset(run.identity), b"", run.offset)
-                for run in keys.runs
-            ]
-        ),
-        {block: _keys(extra, images) for block, extra in keys.others.items()},
+        _ending(None),
+        tuple(runs),
+        {block: _ending(extra) for block, extra in keys.others.items()},
     )
 
 
@@ -108,25 +72,23 @@ def _before_parent(parent_size: int) -> bytes:
     return _head(_ARRAY, 3) + _head(_BYTES, parent_size)
 
 
-def _keys(keys: tuple[ExtraKey, ...], images: dict[str, bytes]) -> bytes:
-    """The extra keys of one block; `images` keeps what was written of each up to its offset."""
-    written = _head(_ARRAY, len(keys))
-    for key in keys:
-        if key[0] != "mm":
-            written += _texts(*key)
-            continue
-        identity = key[1]
-        if identity not in images:
-            images[identity] = _before_offset(identity)
-        written += images[identity] + _integer(key[2])
-    return written
+def _ending(keys: BlockKeys) -> bytes:
+    """The extra keys of one block."""
+    if keys is None:
+        return b"\xf6"
+    written = [
+        _before_offset(key[1]) + _integer(key[2]) if key[0] == "mm" else _texts(key) for key in keys
+    ]
+    return _head(_ARRAY, len(keys)) + b"".join(written)
 
 
+@lru_cache(maxsize=256)
 def _before_offset(identity: str) -> bytes:
     return _head(_ARRAY, 3) + encode_text("mm") + encode_text(identity)
 
 
-def _texts(*texts: str) -> bytes:
+@lru_cache(maxsize=256)
+def _texts(texts: tuple[str, ...]) -> bytes:
     return _head(_ARRAY, len(texts)) + b"".join(map(encode_text, texts))
 
 

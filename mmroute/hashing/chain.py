@@ -7,10 +7,10 @@ given the hashes of probe blocks as Python does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -26,7 +26,12 @@ try:
 except ImportError:
     _chain = None  # type: ignore[assignment]  # it is optional
 
-__all__ = ["compiled", "has_extension", "hash_chain", "hash_pages", "hash_words", "link_words"]
+__all__ = [
+    "compiled", "has_extension", "hash_chain", "hash_pages", "hash_words", "link_blocks",
+    "link_words",
+]  # fmt: skip
+
+_Keys = TypeVar("_Keys")
 
 _SHA256_SIZE: Final = 32
 _PROBE_BLOCKS: Final = 24
@@ -197,6 +202,38 @@ def _by_python(
     algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes
 ) -> tuple[bytes, ...]:
     method = METHODS[algorithm]
-    digest = method.digest
-    blocks = method.encoding.encode_blocks(token_ids, keys, parent_size=len(parent))
-    return tuple([parent := digest(parent.join(block)) for block in blocks])
+    return link_blocks(
+        token_ids,
+        keys,
+        parent,
+        block_size=keys.block_size,
+        encode=method.encoding.encode_block,
+        digest=method.digest,
+    )
+
+
+def link_blocks(
+    token_ids: TokenIds,
+    keys: Collection[_Keys],
+    parent: bytes,
+    *,
+    block_size: int,
+    encode: Callable[[bytes, tuple[int, ...], _Keys], bytes],
+    digest: Callable[[bytes], bytes],
+) -> tuple[bytes, ...]:
+    """The hashes of consecutive full blocks, one by one.
+
+    Args:
+        token_ids: that begin with those of the blocks.
+        keys: the extra keys of each block.
+        parent: the hash before the first of them.
+        block_size: tokens in a block.
+        encode: what is hashed of parent, token IDs and extra keys.
+        digest: from bytes to a hash.
+    """
+    ids = token_ids.tolist()
+    starts = range(0, len(keys) * block_size, block_size)
+    return tuple([
+        parent := digest(encode(parent, tuple(ids[start : start + block_size]), extra))
+        for start, extra in zip(starts, keys, strict=True)
+    ])  # fmt: skip

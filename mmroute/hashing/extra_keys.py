@@ -65,13 +65,13 @@ class HashedItem:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Blocks inside one item, of which each has that item's key and no other.
+    """Blocks of which each has one item's key and no other.
 
     Attributes:
         first: the first of the blocks.
         stop: the block after the last.
         identity: of the item.
-        offset: of the item from the start of the first block, which lies behind it: negative.
+        offset: of the item from the start of the first block.
     """
 
     first: int
@@ -156,7 +156,9 @@ class ExtraKeys(Sequence[BlockKeys]):
         count = min(self.num_blocks, other.num_blocks)
         for mine, theirs in zip_longest(self.runs, other.runs):
             if mine != theirs:
-                count = min([count, *(run.first for run in (mine, theirs) if run is not None)])
+                both = [run for run in (mine, theirs) if run is not None]
+                alike = len({(run.first, run.identity, run.offset) for run in both}) < len(both)
+                count = min([count, *[run.stop if alike else run.first for run in both]])
                 break
         if self.others == other.others:
             return count
@@ -200,8 +202,7 @@ def extra_keys(
     reach = 0
     firsts_of_next = [first for _, first, _ in spans[1:]] + [num_blocks]
     for (item, first, stop), first_of_next in zip(spans, firsts_of_next, strict=False):
-        start = max(first, reach, item.offset // block_size + 1)
-        end = min(stop, item.stop // block_size, first_of_next)
+        start, end = max(first, reach, 1 if cache_salt else 0), min(stop, first_of_next)
         if start < end and lora is None:
             runs.append(Run(start, end, item.identity, item.offset - start * block_size))
         else:

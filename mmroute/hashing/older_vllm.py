@@ -7,11 +7,12 @@ Source: vLLM 0.30.0, 0.23.0 and 0.18.0 ``v1/core/kv_cache_utils.py``
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
 
 from mmroute.geometry import TokenIds
+from mmroute.hashing.chain import link_blocks
 from mmroute.hashing.extra_keys import EventKeys, ExtraKeys, HashedItem, event_extra_keys
 from mmroute.request import Lora
 
@@ -70,18 +71,17 @@ def chained_hashes(
     block_size: int,
     root: bytes,
     digest: Callable[[bytes], bytes],
-) -> Iterator[bytes]:
+) -> tuple[bytes, ...]:
     """The hash of each block, pickled as the engine does."""
-    parent = root
-    for number, extra in enumerate(keys):
-        ids = token_ids[number * block_size : (number + 1) * block_size].tolist()
-        # Each text is an object of its own in the engine; pickle refers back to a shared one.
-        own = None if extra is None else tuple(map(_copied, extra))
-        parent = digest(pickle.dumps((parent, tuple(ids), own), protocol=_PROTOCOL))
-        yield parent
+    return link_blocks(
+        token_ids, keys, root, block_size=block_size, encode=_encode_block, digest=digest
+    )
 
 
-def _copied(key: str | tuple[str, int]) -> str | tuple[str, int]:
-    if isinstance(key, tuple):
-        return (key[0].encode().decode(), key[1])
-    return key.encode().decode()
+def _encode_block(parent: bytes, token_ids: tuple[int, ...], keys: EventKeys) -> bytes:
+    # Each text is an object of its own in the engine; pickle refers back to a shared one.
+    own = keys and tuple([
+        (key[0].encode().decode(), key[1]) if isinstance(key, tuple) else key.encode().decode()
+        for key in keys
+    ])  # fmt: skip
+    return pickle.dumps((parent, token_ids, own), protocol=_PROTOCOL)

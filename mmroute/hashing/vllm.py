@@ -213,7 +213,7 @@ def hash_older_blocks(
         root=none_hash(chosen, seed),
         digest=METHODS[chosen].digest,
     )
-    return BlockHashes(tuple(hashes), chosen, block_size, seed, 0, token_ids, keys)
+    return BlockHashes(hashes, chosen, block_size, seed, 0, token_ids, keys)
 
 
 def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:

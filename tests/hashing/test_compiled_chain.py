@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmroute.geometry import TokenIds
-from mmroute.hashing import Algorithm, ExtraKeys, HashedItem, chain, extra_keys, none_hash
+from mmroute.hashing import Algorithm, ExtraKey, ExtraKeys, HashedItem, chain, extra_keys, none_hash
 from mmroute.hashing.native.build import build_extension
 from mmroute.request import Lora
 
@@ -112,6 +112,28 @@ def test_what_pickle_writes_otherwise_is_left_to_it(
     assert chain.hash_chain(chosen, ids, keys, parent) == chain._by_python(
         chosen, ids, keys, parent
     )
+
+
+def test_blocks_on_both_sides_of_a_pickle_frame() -> None:
+    parent = none_hash("xxhash", SEED)
+    written = 0
+    for length in range(65_536 - 160, 65_536):
+        keys = extra_keys(num_blocks=1, block_size=4, cache_salt="s" * length)
+        given_keys = (Algorithm.XXHASH, prompt(1, 2, 3, 4), keys, parent)
+        found = chain._by_extension(*given_keys)
+        assert found in (None, chain._by_python(*given_keys))
+        written += found is not None
+    assert 0 < written < 160
+
+
+def test_more_keys_than_the_short_memo_of_a_pickle_has() -> None:
+    keys: tuple[ExtraKey, ...] = tuple(
+        ("mm", "ab"[i % 2] if i > 200 else f"image {i}", -i) for i in range(400)
+    )
+    for algorithm in (Algorithm.XXHASH, Algorithm.XXHASH_CBOR):
+        parent = none_hash(algorithm, SEED)
+        given_keys = (algorithm, prompt(1, 2), ExtraKeys.of_blocks([keys], 2), parent)
+        assert chain._by_extension(*given_keys) == chain._by_python(*given_keys)
 
 
 @given(
