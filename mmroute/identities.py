@@ -11,6 +11,7 @@ from mmroute.geometry import Overrides
 from mmroute.items import (
     Identity,
     IdentityForm,
+    ImageFile,
     ImageSize,
     Item,
     Items,
@@ -67,13 +68,7 @@ def identities_of(
             continue
         if modality not in overrides:
             overrides[modality] = _overrides(request, modality, model.media[modality].identity)
-        identity = model.engine.identify(
-            item,
-            overrides=overrides[modality],
-            frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
-            model_id=model.model_id,
-            form=model.media[modality].identity,
-        )
+        identity = _identity(model, item, overrides[modality], frames_of)
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:
                 identity = identity._replace(value=f"{request.lora.name}:{identity.value}")
@@ -81,6 +76,31 @@ def identities_of(
                 _check_same_size(identity, first_of.setdefault(identity.value, item), item)
         found.append(identity)
     return tuple(found)
+
+
+def _identity(
+    model: ResolvedModel,
+    item: Item,
+    overrides: Overrides,
+    frames_of: Callable[[VideoSize], Frames],
+) -> Identity | None:
+    form = model.media[item.modality].identity
+    known = None
+    if isinstance(item, ImageFile) and item.size.uuid is None and not any(overrides):
+        known = item.identities
+    key = (model.engine.identify, model.model_id, form)
+    if known and key in known:
+        return known[key]
+    identity = model.engine.identify(
+        item,
+        overrides=overrides,
+        frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
+        model_id=model.model_id,
+        form=form,
+    )
+    if known is not None and identity is not None:
+        known[key] = identity
+    return identity
 
 
 def _overrides(request: Request, modality: Modality, form: IdentityForm) -> Overrides:

@@ -83,6 +83,8 @@ class ImageFile:
         converted: whether the engine has to convert the picture to RGB.
         mode: of its colours, as Pillow calls it.
         data: the whole file.
+        identities: of the file, by what else they depend on, where the file may come again; None
+            where none are kept.
     """
 
     modality: ClassVar = Modality.IMAGE
@@ -92,6 +94,7 @@ class ImageFile:
     converted: bool
     mode: str
     data: bytes = field(repr=False)
+    identities: dict[object, Identity] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,6 +192,7 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     }  # fmt: skip
     return ServerSettings(
         **same,
+        image_cache_bytes=arguments.image_cache_mib << 20,
         inexact=InexactPolicy(policy),
         fallback_api_key=arguments.fallback_api_key,
         tokenizer_info=arguments.enable_tokenizer_info_endpoint,

@@ -71,6 +71,11 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         help="the same for the messages of long chats (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--image-cache-mib", metavar="N", type=int, default=64,
+        help="memory for images that come again as data URLs, of all models; 0: none (default: "
+        "%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--shadow-rate", metavar="RATE", type=float, default=0.0,
         help="has no effect; accepted for one more release",
     )  # fmt: skip

@@ -8,11 +8,14 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import pybase64
 
 from mmroute.errors import InexactError, Reason, invalid, quoted
+
+if TYPE_CHECKING:
+    from mmroute.items import ImageFile
 
 __all__ = [
     "DecodedUrl",
@@ -43,16 +46,21 @@ class DecodedUrl(str):
 
     Attributes:
         content: decoded from strict base64.
+        images: read from it before, by whether an orientation was applied; None where none are
+            kept.
     """
 
-    __slots__ = ("content",)
+    __slots__ = ("content", "images")
     content: bytes
+    images: dict[bool, ImageFile] | None
 
     @classmethod
-    def of(cls, head: str, content: bytes) -> DecodedUrl:
+    def of(
+        cls, head: str, content: bytes, images: dict[bool, ImageFile] | None = None
+    ) -> DecodedUrl:
         """The URL that begins with `head`, up to its comma, and has this content."""
         url = cls(f"{head},...")
-        url.content = content
+        url.content, url.images = content, images
         return url
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from mmroute.errors import InexactError, invalid, quoted
 from mmroute.images.data_url import (
+    DecodedUrl,
     MediaSource,
     decode_data_url,
     is_data_url,
     jpeg_prefix,
     open_data_url,
 )
-from mmroute.items import ImageFile, ImageSize, checked_uuid
+from mmroute.items import Identity, ImageFile, ImageSize, checked_uuid
 
 if TYPE_CHECKING:
     from mmroute.images.header import ImageHeader
@@ -46,6 +48,9 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
     ImageSize(width=2, height=1, uuid=None)
     """
     uuid = checked_uuid(uuid)
+    known = source.images if isinstance(source, DecodedUrl) else None
+    if known and upright in known:
+        return _named(known[upright], uuid)
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
     elif not isinstance(source, str) and isinstance(source, os.PathLike):
@@ -56,8 +61,12 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
     stored = unturned = ImageSize(*header.stored)
     if header.unturned != header.stored:
         unturned = ImageSize(*header.unturned)
-    size = ImageSize(*(header.upright if upright else header.unturned), uuid)
-    return ImageFile(size, stored, unturned, header.converted, header.mode, data)
+    size = ImageSize(*(header.upright if upright else header.unturned))
+    identities: dict[object, Identity] | None = None if known is None else {}
+    image = ImageFile(size, stored, unturned, header.converted, header.mode, data, identities)
+    if known is not None:
+        known[upright] = image
+    return _named(image, uuid)
 
 
 def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
@@ -79,6 +88,10 @@ def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
     """
     header = _header_alone(source)
     return ImageSize(*(header.upright if upright else header.unturned))
+
+
+def _named(image: ImageFile, uuid: str | None) -> ImageFile:
+    return image if uuid is None else replace(image, size=replace(image.size, uuid=uuid))
 
 
 def _header_alone(source: MediaSource) -> ImageHeader:

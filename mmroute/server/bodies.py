@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from mmroute.chat.reuse import ChatReuse
 from mmroute.images.data_url import DecodedUrl
+from mmroute.images.known_files import KnownFiles
+from mmroute.items import ImageFile
 from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.protocol import UNION_BRANCHES
 
@@ -74,10 +76,14 @@ class Body:
         return pictures >= _WORTH_DECODING * max(1, len(self.contents))
 
 
-def parse_body(body: Body) -> Any:
+def parse_body(body: Body, files: KnownFiles) -> Any:
     """The JSON value of a body; None where there is none.
 
     Links to images that are data URLs are decoded already, where that can be; see `DecodedUrl`.
+
+    Args:
+        body: of a request.
+        files: that came before.
 
     Raises:
         ApiError: 400: it is no JSON.
@@ -85,7 +91,7 @@ def parse_body(body: Body) -> Any:
     if not body.raw:
         return None
     try:
-        if body.is_worth_decoding and (value := _with_decoded_urls(body)) is not None:
+        if body.is_worth_decoding and (value := _with_decoded_urls(body, files)) is not None:
             return value
         return msgspec.json.decode(body.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -121,16 +127,16 @@ def _contents(raw: bytes) -> Iterator[slice]:
             yield slice(start, at)
 
 
-def _with_decoded_urls(body: Body) -> Any:
+def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
     """The value of a body whose data URLs are all links to images; else None.
 
     What is left without their contents is parsed, with a mark in the place of each. Base64 has no
     character that JSON spells otherwise, and no body has the marks, which are random.
     """
-    view, mark = memoryview(body.raw), random.getrandbits(64)
+    mark = random.getrandbits(64)
     try:
         contents = {
-            f"{mark:x}-{number}": pybase64.b64decode(view[content], validate=True)
+            f"{mark:x}-{number}": _decoded(body.raw, content, files)
             for number, content in enumerate(body.contents)
         }
     except ValueError:
@@ -145,8 +151,22 @@ def _with_decoded_urls(body: Body) -> Any:
     for link in _image_links(messages):
         head, _, name = link["url"].partition(",")
         if name in contents and head.startswith("data:") and head.endswith(";base64"):
-            link["url"] = DecodedUrl.of(head, contents.pop(name))
+            link["url"] = DecodedUrl.of(head, *contents.pop(name))
     return None if contents else value
+
+
+def _decoded(
+    raw: bytes, text: slice, files: KnownFiles
+) -> tuple[bytes, dict[bool, ImageFile] | None]:
+    """The file whose base64 text is there, and the images that were read from it before.
+
+    Raises:
+        ValueError: it is no strict base64.
+    """
+    known = files.find(raw, text) if text.stop - text.start >= _WORTH_DECODING else None
+    if known is not None:
+        return known.content, known.images
+    return pybase64.b64decode(memoryview(raw)[text], validate=True), None
 
 
 def _image_links(messages: object) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter
 from mmroute.errors import Reason, quoted
 from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
+from mmroute.images.known_files import KnownFiles
 from mmroute.server.bodies import Body, parse_body, validated
 from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
@@ -59,6 +60,7 @@ class Endpoints:
         metrics: told of every answer.
         capacity: how much goes on at a time.
         fallback: asked where there is no exact answer; None for nobody.
+        files: of data URLs that came before.
     """
 
     def __init__(
@@ -68,12 +70,15 @@ class Endpoints:
         metrics: Metrics,
         capacity: Capacity,
         fallback: Fallback | None,
+        *,
+        files: KnownFiles,
     ) -> None:
         self._models = models
         self._settings = settings
         self._metrics = metrics
         self._capacity = capacity
         self._fallback = fallback
+        self._files = files
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="mmroute-work")
         self._link_pool = ThreadPoolExecutor(
             settings.link_workers, thread_name_prefix="mmroute-links"
@@ -130,10 +135,10 @@ class Endpoints:
             context = self._context(exchange.head, exchange.entry.request_id)
             body = Body(raw)
             if check_body(body, self._settings):
-                parse = functools.partial(_parse, kind, body, self._settings)
+                parse = functools.partial(self._parse, kind, body)
                 in_turn = functools.partial(self._in_turn, parse, handler, context, exchange)
                 return functools.partial(self._in_time, in_turn, exchange, raw)
-            request, cost = _parse(kind, body, self._settings)
+            request, cost = self._parse(kind, body)
             pool = self._pool_for(cost, context)
             run = functools.partial(self._handle, handler, request, context)
             if pool is None:
@@ -142,6 +147,10 @@ class Endpoints:
             return functools.partial(self._in_time, in_thread, exchange, raw)
         except ApiError as error:
             return self._without_answer(error, exchange, raw)
+
+    def _parse(self, kind: TypeAdapter[R], body: Body) -> tuple[R, Cost]:
+        request = validated(kind, parse_body(body, self._files))
+        return request, cost_of(request, self._settings)
 
     async def _in_time(self, answer: Deferred, exchange: Exchange, raw: bytes) -> Response:
         left = exchange.began + self._settings.request_timeout - time.perf_counter()
@@ -270,11 +279,6 @@ class Endpoints:
             return error_response(failed, said)
         self._metrics.fallback(reason.value, str(upstream.status))
         return Response(upstream.status, upstream.body, {**upstream.headers, **said})
-
-
-def _parse(kind: TypeAdapter[R], body: Body, settings: ServerSettings) -> tuple[R, Cost]:
-    request = validated(kind, parse_body(body))
-    return request, cost_of(request, settings)
 
 
 def _check_content_type(head: Head) -> None:

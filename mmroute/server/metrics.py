@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
+from mmroute.images.known_files import KnownFiles
 from mmroute.items import Modality
 from mmroute.server.handling import HandlerResult
 from mmroute.server.merged_metrics import SharedPages
@@ -47,16 +48,17 @@ class Metrics:
 
     Args:
         models: whose caches are counted.
+        files: those of data URLs, likewise.
 
     Attributes:
         pages: of all processes; None where there is one.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, files: KnownFiles) -> None:
         self.pages: SharedPages | None = None
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Caches(models))
+        registry.register(_Caches(models, files))
         build = Gauge(
             "mmroute_build_info", "What runs here; always 1", ["version", "python"],
             registry=registry,
@@ -216,18 +218,23 @@ class Metrics:
 
 
 class _Caches(Collector):
-    """The counters of the normalizers, read when they are asked for."""
+    """The counters of all caches, read when they are asked for."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, files: KnownFiles) -> None:
         self._models = models
+        self._files = files
 
     def collect(self) -> Iterator[Metric]:
         labels = ["model", "cache"]
         hits = CounterMetricFamily(
-            "mmroute_cache_hits", "Prompts whose beginning was known", labels=labels
+            "mmroute_cache_hits",
+            "Prompts whose beginning was known, and images that came before",
+            labels=labels,
         )
         misses = CounterMetricFamily(
-            "mmroute_cache_misses", "Prompts long enough to be kept, and not known", labels=labels
+            "mmroute_cache_misses",
+            "Prompts long enough to be kept, and images as data URLs, that were not known",
+            labels=labels,
         )
         kept = GaugeMetricFamily("mmroute_cache_bytes", "Bytes kept", labels=labels)
         info = GaugeMetricFamily(
@@ -237,15 +244,16 @@ class _Caches(Collector):
         )
         for loaded in self._models.all_loaded():
             info.add_metric([loaded.name, loaded.model.model_id], 1)
+        kept_here: list[tuple[str, str, ReuseStats]] = [("", "images", self._files.stats())]
         # Models with the same files share what they keep; it is counted once.
         for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
             stats = loaded.normalizer.stats()
             caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes, "chats": stats.chats}
             if stats.encoder is not None:
                 caches["text"] = stats.encoder.reuse
-            for name, reuse in caches.items():
-                if reuse is not None:
-                    hits.add_metric([loaded.name, name], reuse.hits)
-                    misses.add_metric([loaded.name, name], reuse.misses)
-                    kept.add_metric([loaded.name, name], reuse.kept_bytes)
+            kept_here += [(loaded.name, name, r) for name, r in caches.items() if r is not None]
+        for model, name, reuse in kept_here:
+            hits.add_metric([model, name], reuse.hits)
+            misses.add_metric([model, name], reuse.misses)
+            kept.add_metric([model, name], reuse.kept_bytes)
         yield from (info, hits, misses, kept)

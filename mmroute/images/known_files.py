@@ -1,0 +1,117 @@
+"""Files of data URLs that come again: a chat sends its pictures with every turn.
+
+What is known of a file is found by its base64 text, all of which is compared: a file that differs
+in one byte is another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pybase64
+
+from mmroute.fast_paths import ReuseStats
+
+if TYPE_CHECKING:
+    from mmroute.items import ImageFile
+
+__all__ = ["KnownFile", "KnownFiles"]
+
+_BEGINNING: Final = 256  # characters
+_END: Final = 64
+_STEP: Final = 4093  # of one character to the next one, in between
+_OVERHEAD: Final = 512  # bytes of an entry, beside what it holds
+
+
+class KnownFile(NamedTuple):
+    """A file, with what was computed of it.
+
+    Attributes:
+        text: in base64.
+        content: decoded.
+        images: read from it, by whether an orientation in it was applied.
+    """
+
+    text: bytes
+    content: bytes
+    images: dict[bool, ImageFile]
+
+    def is_at(self, raw: bytes, text: slice) -> bool:
+        """Whether a base64 text is that of this file, to the last character."""
+        same_size = text.stop - text.start == len(self.text)
+        return same_size and raw.startswith(self.text, text.start)
+
+
+class KnownFiles:
+    """A bounded cache; the least recently used files go first. Safe to share between threads.
+
+    A file is kept when it comes for the second time: most come once.
+
+    Args:
+        max_bytes: of all that is kept; 0 to keep nothing.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._recent: OrderedDict[int, KnownFile | None] = OrderedDict()
+        self._bytes = self._hits = self._misses = self._reused = 0
+
+    def find(self, raw: bytes, text: slice) -> KnownFile | None:
+        """A file that came before; None for one that is new.
+
+        Args:
+            raw: bytes that hold its base64 text.
+            text: where in them.
+
+        Raises:
+            ValueError: it is no strict base64.
+        """
+        sample = _sample(raw, text)
+        with self._lock:
+            if sample not in self._recent:
+                self._misses += 1
+                self._keep(sample, None)
+                return None
+            self._recent.move_to_end(sample)
+            known = self._recent[sample]
+            if known is not None and known.is_at(raw, text):
+                self._hits += 1
+                self._reused += len(known.text)
+                return known
+            self._misses += 1
+        copied = raw[text]
+        known = KnownFile(copied, pybase64.b64decode(copied, validate=True), {})
+        with self._lock:
+            self._keep(sample, known)
+        return known
+
+    def stats(self) -> ReuseStats:
+        """The counters, in bytes of base64; `entries` are also files that came once."""
+        with self._lock:
+            return ReuseStats(
+                self._hits, self._misses, self._reused, len(self._recent), self._bytes
+            )
+
+    def _keep(self, sample: int, known: KnownFile | None) -> None:
+        if _size(known) > self._max_bytes:
+            return
+        if sample in self._recent:
+            self._bytes -= _size(self._recent.pop(sample))
+        self._recent[sample] = known
+        self._bytes += _size(known)
+        while self._bytes > self._max_bytes:
+            self._bytes -= _size(self._recent.popitem(last=False)[1])
+
+
+def _sample(raw: bytes, text: slice) -> int:
+    """A number that most other texts do not have: of the parts where files mostly differ."""
+    start, end = text.start, text.stop
+    beginning = raw[start : min(start + _BEGINNING, end)]
+    return hash(beginning + raw[start:end:_STEP] + raw[end - _END : end])
+
+
+def _size(known: KnownFile | None) -> int:
+    return _OVERHEAD + (len(known.text) + len(known.content) if known else 0)
