@@ -87,11 +87,7 @@ def render_messages(request: AnthropicMessagesRequest, context: HandlerContext) 
         ApiError: as `render_chat`.
     """
     loaded = context.models.find(request.model)
-    try:
-        chat = chat_of_messages(request, loaded.messages)
-    except RecursionError:  # calls and results of tools are JSON of any depth, written as text
-        raise bad_request("the request is nested too deeply") from None
-    return render_chat(chat, context)
+    return render_chat(chat_of_messages(request, loaded.messages), context)
 
 
 def render_responses(request: ResponsesRequest, context: HandlerContext) -> HandlerResult:

@@ -18,7 +18,7 @@ from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity
 from mmroute.server.drain import Drain
 from mmroute.server.endpoints import Endpoints
-from mmroute.server.errors import ApiError
+from mmroute.server.errors import ApiError, bad_request
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route
 from mmroute.server.fallback import Fallback
 from mmroute.server.fallback_version import watch_fallback
@@ -136,6 +136,8 @@ class Service:
         """What to send, or what has to be waited for first."""
         try:
             return exchange.route.answer(exchange)
+        except RecursionError:
+            return self.refuse(exchange, _too_deep())
         except Exception:  # noqa: BLE001 - one request must not end the others
             return _failed(exchange)
 
@@ -143,6 +145,8 @@ class Service:
         """The response that `answer` did not have at once."""
         try:
             return await answer()
+        except RecursionError:
+            return self.refuse(exchange, _too_deep())
         except Exception:  # noqa: BLE001 - likewise
             return _failed(exchange)
 
@@ -233,6 +237,11 @@ def _failed(exchange: Exchange) -> Response:
     _LOG.exception("failed", extra={"fields": {"request_id": exchange.entry.request_id}})
     message = "Internal error; the log has the request ID and the place."
     return error_response(ApiError(_FAILURE, "InternalServerError", message))
+
+
+def _too_deep() -> ApiError:
+    """For JSON that is read, but cannot be written; how deep that is depends on Python."""
+    return bad_request("the request is nested too deeply")
 
 
 def _always(name: str, response: Response) -> Route:
