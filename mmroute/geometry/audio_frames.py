@@ -7,13 +7,13 @@ Checked with it. Divisions round down, also below zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import repeat
 from typing import Final
 
 from mmroute.audios.header import resampled_length
+from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
@@ -39,7 +39,7 @@ class Encoder(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FixedAudio:
+class FixedAudio(OneByOne[AudioLength]):
     """Gemma 3n: one number of tokens for audio of any length.
 
     Attributes:
@@ -61,15 +61,13 @@ class FixedAudio:
         check_no_audio_kwargs(overrides)
         return self
 
-    def replacements(
-        self, items: Sequence[AudioLength], context: ModelContext
-    ) -> Iterator[Replacement]:
+    def replacement(self, audio: AudioLength, _: ModelContext) -> Replacement:
         run = FramedRun(self.opening, self.tokens, self.closing)
-        return repeat(framed_runs(self.audio_token_id, [run]), len(items))
+        return framed_runs(self.audio_token_id, [run])
 
 
 @dataclass(frozen=True, slots=True)
-class AudioFrames:
+class AudioFrames(OneByOne[AudioLength]):
     """Counts the tokens of audio.
 
     Attributes:
@@ -101,12 +99,7 @@ class AudioFrames:
         check_no_audio_kwargs(overrides)
         return self
 
-    def replacements(
-        self, items: Sequence[AudioLength], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(audio) for audio in items)
-
-    def _replacement(self, audio: AudioLength) -> Replacement:
+    def replacement(self, audio: AudioLength, _: ModelContext) -> Replacement:
         samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
         count = self._count(samples)
         if samples < self.min_samples or (count < 1 and self.encoder is not Encoder.SUBSAMPLED):

@@ -6,7 +6,6 @@ Sources: vLLM 0.33.0 ``model_executor/models/mllama4.py``; transformers 5.20.2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmroute.geometry.closest_grid import grids
+from mmroute.geometry.filled_images import OneByOne
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import (
     check_absent,
     check_size,
@@ -23,21 +24,14 @@ from mmroute.geometry.processor_kwargs import (
     refused,
     switch,
 )
-from mmroute.geometry.replacement import (
-    CachePlan,
-    ModelContext,
-    Overrides,
-    Replacement,
-    check_count,
-    with_features,
-)
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import ImageSize
 
-__all__ = ["CanvasTiles", "best_canvas"]
+__all__ = ["CanvasTiles"]
 
 
 @dataclass(frozen=True, slots=True)
-class CanvasTiles:
+class CanvasTiles(OneByOne[ImageSize]):
     """Builds tiles with a separator behind each, a global tile, and what is around them.
 
     Two rows of two tiles (t: the features of a tile, g: those of the global one) are
@@ -93,61 +87,38 @@ class CanvasTiles:
         flat = read_flat(overrides.processor, "resize_to_max_canvas")
         return replace(self, to_max_canvas=flat.get("resize_to_max_canvas", self.to_max_canvas))
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(*self.grid(image)) for image in items)
+    def replacement(self, image: ImageSize, _: ModelContext) -> Replacement:
+        return self._replacement(*self.grid(image))
 
     def grid(self, image: ImageSize) -> tuple[int, int]:
-        """Rows and columns of tiles."""
-        return best_canvas(
-            image,
-            tile_size=self.tile_size,
-            max_tiles=self.max_tiles,
-            to_max_canvas=self.to_max_canvas,
-        )
+        """Rows and columns of tiles.
+
+        The least enlargement if an image can be enlarged, else the least reduction; of canvases
+        with one scale the smallest. The processor compares scales in single precision.
+        """
+        canvases = _canvases(self.tile_size, self.max_tiles)
+        sides = np.array([image.height, image.width], dtype=np.float32)
+        scales = (canvases / sides).min(axis=1)
+        larger = scales[scales >= 1]
+        scale = larger.min() if len(larger) and not self.to_max_canvas else scales.max()
+        # The smallest come first.
+        height, width = canvases[np.argmax(scales == scale)]
+        return int(height) // self.tile_size, int(width) // self.tile_size
 
     def _replacement(self, rows: int, columns: int) -> Replacement:
         shuffled = round(1 / self.pixel_shuffle_ratio**2)
         per_tile = (self.tile_size // self.patch_size) ** 2 // shuffled
-        check_count((rows * columns + 1) * per_tile)
-        tile = np.full(per_tile, self.patch_token_id, dtype=np.uint32)
-        row = np.full((columns, per_tile + 1), self.patch_token_id, dtype=np.uint32)
-        row[:, -1] = self.tile_x_token_id
-        row[-1, -1] = self.tile_y_token_id
-        tiles = np.tile(row.ravel(), rows if rows * columns > 1 else 0)
-        around = np.array(
-            [self.start_token_id, self.image_token_id, self.end_token_id], dtype=np.uint32
-        )
-        pieces = (around[:1], tiles, around[1:2], tile, around[2:])
-        return with_features(np.concatenate(pieces), self.patch_token_id)
+        inner = FramedRun((), per_tile, [self.tile_x_token_id])
+        last = FramedRun((), per_tile, [self.tile_y_token_id])
+        tiles = [*[inner] * (columns - 1), last] * rows if rows * columns > 1 else []
+        whole = FramedRun([self.image_token_id], per_tile, [self.end_token_id])
+        return framed_runs(self.patch_token_id, [*tiles, whole], opening=[self.start_token_id])
 
 
 _TOKENS = (
     "end_of_image_token", "fake_image_token", "image_token", "patch_token",
     "start_of_image_token", "tile_x_separator_token", "tile_y_separator_token",
 )  # fmt: skip
-
-
-def best_canvas(
-    image: ImageSize, *, tile_size: int, max_tiles: int, to_max_canvas: bool = False
-) -> tuple[int, int]:
-    """Rows and columns of the canvas for an image.
-
-    The least enlargement if an image can be enlarged, else the least reduction; of canvases with
-    one scale the smallest. The processor compares scales in single precision.
-
-    >>> best_canvas(ImageSize(1280, 720), tile_size=336, max_tiles=16)
-    (3, 4)
-    """
-    canvases = _canvases(tile_size, max_tiles)
-    sides = np.array([image.height, image.width], dtype=np.float32)
-    scales = (canvases / sides).min(axis=1)
-    larger = scales[scales >= 1]
-    scale = larger.min() if len(larger) and not to_max_canvas else scales.max()
-    # The smallest come first.
-    height, width = canvases[np.argmax(scales == scale)]
-    return int(height) // tile_size, int(width) // tile_size
 
 
 @lru_cache(maxsize=16)

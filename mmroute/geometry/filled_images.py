@@ -1,19 +1,40 @@
-"""Images that are one run of one token: what is left for a geometry is to count."""
+"""Geometries that count one item after the other; for images of one run, only `count` is left."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from mmroute.geometry.replacement import ModelContext, Replacement, fill, framed
-from mmroute.items import ImageSize
+from mmroute.items import AudioLength, ImageSize, VideoSize
 
-__all__ = ["FilledImages", "FramedImages"]
+__all__ = ["FilledImages", "FramedImages", "OneByOne"]
+
+_Size = TypeVar("_Size", ImageSize, VideoSize, AudioLength)
+
+
+class OneByOne(ABC, Generic[_Size]):
+    """Each item has a replacement of its own, whatever the others are."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def replacement(self, item: _Size, context: ModelContext, /) -> Replacement:
+        """The replacement of one item.
+
+        Raises:
+            InexactError: `image_refused`, `item_refused`, `item_too_large`.
+        """
+
+    def replacements(self, items: Sequence[_Size], context: ModelContext) -> Iterator[Replacement]:
+        """One replacement for each item, made when it is taken."""
+        return (self.replacement(item, context) for item in items)
 
 
 @dataclass(frozen=True, slots=True)
-class FilledImages(ABC):
+class FilledImages(OneByOne[ImageSize]):
     """Each image is its image tokens and nothing else.
 
     Attributes:
@@ -30,15 +51,8 @@ class FilledImages(ABC):
             InexactError: `image_refused`.
         """
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        """One run for each image, made when it is taken.
-
-        Raises:
-            InexactError: `image_refused`, `item_too_large`.
-        """
-        return (fill(self.image_token_id, self.count(image)) for image in items)
+    def replacement(self, image: ImageSize, _: ModelContext) -> Replacement:
+        return fill(self.image_token_id, self.count(image))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +67,7 @@ class FramedImages(FilledImages):
     start_token_id: int
     end_token_id: int
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return (
-            framed(self.start_token_id, self.image_token_id, self.count(image), self.end_token_id)
-            for image in items
+    def replacement(self, image: ImageSize, _: ModelContext) -> Replacement:
+        return framed(
+            self.start_token_id, self.image_token_id, self.count(image), self.end_token_id
         )

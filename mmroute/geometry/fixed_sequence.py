@@ -6,10 +6,9 @@ Source: vLLM 0.33.0 ``model_executor/models/gemma3n_mm.py``; transformers 5.20.2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
+from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
@@ -19,7 +18,7 @@ __all__ = ["FixedSequence"]
 
 
 @dataclass(frozen=True, slots=True)
-class FixedSequence:
+class FixedSequence(OneByOne[ImageSize]):
     """Builds one replacement for images of any size.
 
     Attributes:
@@ -48,10 +47,8 @@ class FixedSequence:
         check_ignored(overrides.processor)
         return self
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
+    def replacement(self, _image: ImageSize, _: ModelContext) -> Replacement:
         before = [*self.blank_line, self.start_token_id]
         after = [self.end_token_id, *self.blank_line]
         run = FramedRun(before, self.tokens_per_image, after)
-        return repeat(framed_runs(self.image_token_id, [run]), len(items))
+        return framed_runs(self.image_token_id, [run])

@@ -8,7 +8,6 @@ Sources: vLLM 0.33.0 ``transformers_utils/processors/kimi_k25_vision_fused.py``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -100,12 +99,7 @@ class NavitWithSize(Navit):
             for height in sides[index:]
         )
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(image, context) for image in items)
-
-    def _replacement(self, image: ImageSize, context: ModelContext) -> Replacement:
+    def replacement(self, image: ImageSize, context: ModelContext) -> Replacement:
         opening = context.encode(self.opening.format(width=image.width, height=image.height))
         run = FramedRun(opening.tolist(), self.count(image), self.closing)
         return framed_runs(self.image_token_id, [run])

@@ -10,12 +10,12 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.frame_sampling import item_refused
 from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
@@ -27,7 +27,7 @@ _MOST_SECONDS: Final = 600  # that the engine decodes
 
 
 @dataclass(frozen=True, slots=True)
-class PaddedAudio:
+class PaddedAudio(OneByOne[AudioLength]):
     """Counts the tokens of whole chunks of audio.
 
     Attributes:
@@ -70,13 +70,11 @@ class PaddedAudio:
         check_no_audio_kwargs(overrides)
         return self
 
-    def replacements(
-        self, items: Sequence[AudioLength], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return (self.replacement(audio) for audio in items)
+    def replacement(self, audio: AudioLength, _: ModelContext) -> Replacement:
+        return fill(self.audio_token_id, self.count(audio))
 
-    def replacement(self, audio: AudioLength) -> Replacement:
-        """The replacement of one piece of audio.
+    def count(self, audio: AudioLength) -> int:
+        """The number of feature positions.
 
         Raises:
             InexactError: `item_refused` for more than one channel; `audio_not_predictable` where
@@ -93,4 +91,4 @@ class PaddedAudio:
                 f"{audio}: where a chunk of {self.chunk_seconds:g} seconds ends, the engine and "
                 "mistral-common may count differently after resampling",
             )
-        return fill(self.audio_token_id, self._tokens(fewest))
+        return self._tokens(fewest)

@@ -8,11 +8,11 @@ keeps at least one pixel. Sources: vLLM 0.33.0 ``model_executor/models/pixtral.p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwargs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, rows
 from mmroute.items import ImageSize
@@ -21,7 +21,7 @@ __all__ = ["PatchRows"]
 
 
 @dataclass(frozen=True, slots=True)
-class PatchRows:
+class PatchRows(OneByOne[ImageSize]):
     """Counts rows and columns of patches after scaling into a square.
 
     Attributes:
@@ -58,17 +58,7 @@ class PatchRows:
             return self
         return replace(self, max_side=size["longest_edge"])
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return (self.replacement(image) for image in items)
-
-    def replacement(self, image: ImageSize) -> Replacement:
-        """The replacement of one image.
-
-        Raises:
-            InexactError: `image_refused`.
-        """
+    def replacement(self, image: ImageSize, _: ModelContext) -> Replacement:
         columns, count = self.grid(image)
         return rows(
             image_id=self.image_token_id,

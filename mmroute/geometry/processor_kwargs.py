@@ -4,6 +4,9 @@ The engine hands them to the model's processors. Which of them change a count, w
 ignored and which make a processor fail was observed for each family with vLLM 0.33.0 and
 transformers 5.20.2. What was not observed is refused, never guessed. What a name changes is the
 business of the geometry that reads it.
+
+What a function here refuses, it refuses by an `InexactError` with the reason
+`unsupported_processor_kwargs`.
 """
 
 from __future__ import annotations
@@ -60,12 +63,9 @@ def read_kwargs(
 
     Args:
         kwargs: of the request.
-        names: what the geometry reads.
+        names: what the geometry reads; others are refused that were not seen to be ignored.
         of_videos: counts that the model's video processor knows beside those of all video
             processors. It checks ``videos_kwargs`` where the request has no video, too.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` if any other was not seen to be ignored.
     """
     scoped = kwargs.get("images_kwargs") or {}
     if not isinstance(scoped, Mapping):
@@ -91,11 +91,7 @@ def read_scoped_kwargs(kwargs: Mapping[str, Any], scope: str, *names: str) -> di
     Args:
         kwargs: of the request.
         scope: ``videos_kwargs`` or ``audio_kwargs``.
-        names: what the geometry reads.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for any other, but for the scopes of other
-            modalities.
+        names: what the geometry reads; others are refused, but for the scopes of other modalities.
     """
     scoped = kwargs.get(scope) or {}
     if not isinstance(scoped, Mapping):
@@ -111,9 +107,6 @@ def read_video_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """As `read_scoped_kwargs`, for processors that get the frames that the engine has chosen.
 
     They do not choose again, and ``do_sample_frames`` may say so.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs`.
     """
     given = read_scoped_kwargs(kwargs, "videos_kwargs", *names, "do_sample_frames")
     if given.get("do_sample_frames", False) is not False:
@@ -122,11 +115,7 @@ def read_video_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def check_no_audio_kwargs(overrides: Overrides) -> None:
-    """Refuse all overrides of how audio is processed: none was observed.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs`.
-    """
+    """Refuse all overrides of how audio is processed: none was observed."""
     read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
 
 
@@ -145,19 +134,12 @@ def check_ignored(kwargs: Mapping[str, Any], *, edge: str | None = None) -> None
     Args:
         kwargs: of the request.
         edge: what a ``size`` may hold, besides height and width, for this processor.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for what was not seen to be ignored.
     """
     check_size(read_kwargs(kwargs, "size"), edge=edge)
 
 
 def check_absent(kwargs: Mapping[str, Any], *names: str) -> None:
-    """Refuse names that make a processor fail, or that were not observed with it.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` if one of them is given.
-    """
+    """Refuse names that make a processor fail, or that were not observed with it."""
     for given in (kwargs, _mapping(kwargs, "images_kwargs")):
         for name in names:
             if name in given:
@@ -165,11 +147,7 @@ def check_absent(kwargs: Mapping[str, Any], *names: str) -> None:
 
 
 def check_size(given: Mapping[str, Any], *, edge: str | None) -> Mapping[str, int]:
-    """The ``size`` among some kwargs, which may be absent.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for a form the processor refuses.
-    """
+    """The ``size`` among some kwargs, which may be absent, in a form that the processor takes."""
     size = given.get("size", {"height": 1, "width": 1})
     known = isinstance(size, Mapping) and (
         size.keys() == {"height", "width"} or (edge in size and size.keys() <= SIZE_EDGES)
@@ -188,9 +166,6 @@ def size_limits(given: Mapping[str, Any], lowest: int, highest: int) -> tuple[in
         given: the kwargs.
         lowest: the smallest area where they have no ``size``, in pixels.
         highest: the largest one.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for any other form of it.
     """
     if "size" not in given:
         return lowest, highest
@@ -203,11 +178,7 @@ def size_limits(given: Mapping[str, Any], lowest: int, highest: int) -> tuple[in
 
 
 def check_unread(kwargs: Mapping[str, Any]) -> None:
-    """For processors that read only names of their own.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for what breaks even them.
-    """
+    """Refuse what breaks even processors that read only names of their own."""
     for name, value in kwargs.items():
         if name in ("images", "text"):
             raise refused(name, value, "absent")
@@ -221,21 +192,16 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
 
 
 def check_known(kwargs: Mapping[str, Any], *names: str) -> None:
-    """For processors that refuse a name they do not know, where others ignore it.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for any name but these.
-    """
+    """Refuse all names but these, for processors that do so, where others ignore them."""
     for name, value in kwargs.items():
         if name not in names:
             raise refused(name, value, "absent for this model")
 
 
 def refuse_scoped(kwargs: Mapping[str, Any]) -> None:
-    """For models whose engine code counts by flat kwargs, but whose processor reads nested ones.
+    """Refuse ``images_kwargs`` that hold something.
 
-    Raises:
-        InexactError: `unsupported_processor_kwargs` if ``images_kwargs`` is not empty.
+    For models whose engine code counts by flat kwargs, but whose processor reads nested ones.
     """
     if kwargs.get("images_kwargs"):
         raise refused("images_kwargs", kwargs["images_kwargs"], "absent for this model")
@@ -246,9 +212,6 @@ def check_unscoped(kwargs: Mapping[str, Any], name: str) -> None:
 
     For names that the engine reads in two places, in one of them without regard to
     ``images_kwargs``.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs`.
     """
     scoped = kwargs.get("images_kwargs")
     if isinstance(scoped, Mapping) and scoped and (name in kwargs or name in scoped):
@@ -256,11 +219,7 @@ def check_unscoped(kwargs: Mapping[str, Any], name: str) -> None:
 
 
 def positive_count(given: Mapping[str, Any], name: str, default: int) -> int:
-    """A positive integer among some kwargs, or the default.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for anything else.
-    """
+    """A positive integer among some kwargs, or the default; anything else is refused."""
     value: int = given.get(name, default)
     if not is_count(value):
         raise refused(name, value, "a positive integer")
@@ -268,11 +227,7 @@ def positive_count(given: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def switch(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """True or false among some kwargs, or the default.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for anything else.
-    """
+    """True or false among some kwargs, or the default; anything else is refused."""
     value: bool = given.get(name, default)
     if not is_switch(value):
         raise refused(name, value, "true or false")
@@ -280,11 +235,7 @@ def switch(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
 
 
 def check_true(given: Mapping[str, Any], *names: str) -> None:
-    """For switches without which a processor fails, or returns what the engine does not expect.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` if one of them is given, and not true.
-    """
+    """Refuse switches that are off without which a processor fails, or the engine misreads it."""
     for name in names:
         if given.get(name, True) is not True:
             raise refused(name, given[name], "true")

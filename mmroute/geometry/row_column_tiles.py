@@ -10,10 +10,11 @@ the whole image are one token or two, as the vocabulary has it. Sources: transfo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.processor_kwargs import (
     check_true,
     positive_count,
@@ -32,7 +33,7 @@ _MOST_TILES: Final = 64  # in a row; an image of more fits no encoder cache
 
 
 @dataclass(frozen=True, slots=True)
-class RowColumnTiles:
+class RowColumnTiles(OneByOne[ImageSize]):
     """Counts tiles, and writes the text around them.
 
     Attributes:
@@ -85,13 +86,10 @@ class RowColumnTiles:
             )
         return changed
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        for image in items:
-            rows, columns = self.grid(image)
-            counts = [self.tokens_per_tile] * (rows * columns + 1)
-            yield repeated(context.encode(self._text(rows, columns)), self.image_token_id, counts)
+    def replacement(self, image: ImageSize, context: ModelContext) -> Replacement:
+        rows, columns = self.grid(image)
+        counts = [self.tokens_per_tile] * (rows * columns + 1)
+        return repeated(context.encode(self._text(rows, columns)), self.image_token_id, counts)
 
     def grid(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of tiles; (0, 0) if the image is not cut."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
 from mmroute.geometry.processor_kwargs import read_video_kwargs
-from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
+from mmroute.geometry.replacement import Overrides
 from mmroute.items import VideoSize
 
 __all__ = ["SampledVideos"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampledVideos(ABC):
+class SampledVideos(OneByOne[VideoSize]):
     """Each video becomes one replacement, by the frames that are decoded of it.
 
     Attributes:
@@ -26,14 +25,6 @@ class SampledVideos(ABC):
 
     sampler: Sampler
     sampling: Sampling = DEFAULT
-
-    @abstractmethod
-    def replacement(self, video: VideoSize, context: ModelContext) -> Replacement:
-        """The replacement of one video.
-
-        Raises:
-            InexactError: `item_refused`, `item_too_large`, or as the geometry says.
-        """
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Which frames are decoded.
@@ -51,9 +42,3 @@ class SampledVideos(ABC):
             InexactError: `item_refused` if it decodes none; `video_not_predictable`.
         """
         return sample(self.sampler, video, self.sampling)
-
-    def replacements(
-        self, items: Sequence[VideoSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        """One replacement for each video, made when it is taken."""
-        return (self.replacement(video, context) for video in items)

@@ -6,28 +6,20 @@ Sources: vLLM 0.33.0 ``model_executor/models/cohere2_vision.py``; transformers 5
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from mmroute.geometry.closest_grid import TILING, grids, tiling
+from mmroute.geometry.filled_images import OneByOne
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_absent, check_size, read_flat, read_kwargs
-from mmroute.geometry.replacement import (
-    CachePlan,
-    ModelContext,
-    Overrides,
-    Replacement,
-    check_count,
-    with_features,
-)
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import ImageSize
 
-__all__ = ["TileLines", "least_enlarged_grid"]
+__all__ = ["TileLines"]
 
 
 @dataclass(frozen=True, slots=True)
-class TileLines:
+class TileLines(OneByOne[ImageSize]):
     """Builds a line of features for each tile, and one more for the whole image of several.
 
     Two tiles (t: the features of a line) are ``start t break t break t break end``.
@@ -70,49 +62,31 @@ class TileLines:
         changes.pop("min_tiles", None)
         return replace(self, **changes)
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return (self._replacement(self.lines(image)) for image in items)
+    def replacement(self, image: ImageSize, _: ModelContext) -> Replacement:
+        line = FramedRun((), self.line_side**2, [self.break_token_id])
+        return framed_runs(
+            self.image_token_id,
+            [line] * self.lines(image),
+            opening=[self.start_token_id],
+            closing=[self.end_token_id],
+        )
 
     def lines(self, image: ImageSize) -> int:
-        """How many lines an image has."""
+        """How many lines an image has.
+
+        The grid takes the least enlargement, else the least reduction; of grids with one scale it
+        is the one of fewest tiles.
+        """
         if not self.cropped:
             return 1
-        columns, rows = least_enlarged_grid(
-            image, tile_size=self.tile_size, max_tiles=self.max_tiles
-        )
+
+        def scale(grid: tuple[int, int]) -> float:
+            columns, rows = grid
+            side = self.tile_size
+            return min(columns * side / image.width, rows * side / image.height)
+
+        listed = grids(1, self.max_tiles)
+        enlarging = [grid for grid in listed if scale(grid) >= 1]
+        columns, rows = min(enlarging, key=scale) if enlarging else max(listed, key=scale)
         tiles = columns * rows
         return tiles + 1 if tiles > 1 else 1
-
-    def _replacement(self, lines: int) -> Replacement:
-        features = self.line_side**2
-        check_count(lines * features)
-        line = np.full(features + 1, self.image_token_id, dtype=np.uint32)
-        line[-1] = self.break_token_id
-        ids = np.concatenate(
-            (
-                np.array([self.start_token_id], dtype=np.uint32),
-                np.tile(line, lines),
-                np.array([self.end_token_id], dtype=np.uint32),
-            )
-        )
-        return with_features(ids, self.image_token_id)
-
-
-def least_enlarged_grid(image: ImageSize, *, tile_size: int, max_tiles: int) -> tuple[int, int]:
-    """Columns and rows of the grid that takes the least enlargement, else the least reduction.
-
-    Of grids with one scale, the one of fewest tiles.
-
-    >>> least_enlarged_grid(ImageSize(1280, 720), tile_size=512, max_tiles=12)
-    (3, 2)
-    """
-
-    def scale(grid: tuple[int, int]) -> float:
-        columns, rows = grid
-        return min(columns * tile_size / image.width, rows * tile_size / image.height)
-
-    listed = grids(1, max_tiles)
-    enlarging = [grid for grid in listed if scale(grid) >= 1]
-    return min(enlarging, key=scale) if enlarging else max(listed, key=scale)

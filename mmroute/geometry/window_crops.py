@@ -7,22 +7,14 @@ are repeated here. The engine uses it for Step 3.7 too, not transformers' own pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.filled_images import OneByOne
+from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_known, positive_count, refused, switch
-from mmroute.geometry.replacement import (
-    CachePlan,
-    ModelContext,
-    Overrides,
-    Replacement,
-    check_count,
-    with_features,
-)
+from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import ImageSize
 
 __all__ = ["WindowCrops", "window_grid"]
@@ -43,7 +35,7 @@ _MOST_PIXELS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class WindowCrops:
+class WindowCrops(OneByOne[ImageSize]):
     """Builds framed windows, a line break after each row but the last, and the framed image.
 
     Two rows of one window (w: its features, i: those of the image) are ``patch_start w patch_end
@@ -73,7 +65,7 @@ class WindowCrops:
 
     def max_embeds(self, _: CachePlan) -> int:
         """The engine counts all tokens of a large square."""
-        return len(self.replacement(ImageSize(_MAX_SIDE, _MAX_SIDE)).token_ids)
+        return len(self._framed(ImageSize(_MAX_SIDE, _MAX_SIDE)).token_ids)
 
     def with_overrides(self, overrides: Overrides) -> WindowCrops:
         """The processor fails on names that it does not know."""
@@ -89,26 +81,17 @@ class WindowCrops:
             cropped=switch(given, "enable_patch", default=self.cropped),
         )
 
-    def replacements(
-        self, items: Sequence[ImageSize], context: ModelContext
-    ) -> Iterator[Replacement]:
-        return map(self.replacement, items)
+    def replacement(self, image: ImageSize, _: ModelContext) -> Replacement:
+        return self._framed(image)
 
-    def replacement(self, image: ImageSize) -> Replacement:
-        """The replacement of one image.
-
-        Raises:
-            InexactError: `image_refused`.
-        """
+    def _framed(self, image: ImageSize) -> Replacement:
         columns, rows = window_grid(image) if self.cropped else (0, 0)
-        check_count(columns * rows * self.tokens_per_window + self.tokens_per_image)
-        features = [self.image_token_id] * self.tokens_per_window
-        window = [self.patch_start_token_id, *features, self.patch_end_token_id]
-        windows = [*window * columns, self.newline_token_id] * rows
-        features = [self.image_token_id] * self.tokens_per_image
-        whole = [self.start_token_id, *features, self.end_token_id]
-        ids = np.array([*windows[:-1], *whole], dtype=np.uint32)
-        return with_features(ids, self.image_token_id)
+        opening, closing = [self.patch_start_token_id], [self.patch_end_token_id]
+        inner = FramedRun(opening, self.tokens_per_window, closing)
+        last = FramedRun(opening, self.tokens_per_window, [*closing, self.newline_token_id])
+        windows = [*[inner] * (columns - 1), last] * (rows - 1) + [inner] * columns * (rows > 0)
+        whole = FramedRun([self.start_token_id], self.tokens_per_image, [self.end_token_id])
+        return framed_runs(self.image_token_id, [*windows, whole])
 
 
 def window_grid(image: ImageSize) -> tuple[int, int]:
