@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Self, TypeVar
@@ -62,11 +61,17 @@ class _Model(Generic[T]):
     workers: list[str]
     loaded: _Loaded[T] | None = None
     refused: FleetError | None = None
-    loading: Future[T] | None = None
+    attempts: int = 0
+    failure: Exception | None = None
     fingerprints: dict[str, str] = field(default_factory=dict)
     removed: bool = False
     busy: threading.Lock = field(default_factory=threading.Lock)
     """Held while files are fetched and loaded; taken before the registry's lock."""
+
+    def ready(self) -> _Loaded[T] | None:
+        if self.refused is not None:
+            raise self.refused.with_traceback(None)
+        return self.loaded
 
 
 class TokenizerRegistry(Generic[T]):
@@ -124,34 +129,26 @@ class TokenizerRegistry(Generic[T]):
                 with what was tried, and how each failed. Of a call that was waited for, the same.
             FleetError: the workers disagree.
         """
-        while True:
-            with self._lock:
-                model = self._find(name)
-                if model.loaded is not None:
-                    return model.loaded.value
-                if model.refused is not None:
-                    raise model.refused.with_traceback(None)
-                waiting = model.loading
-                if waiting is None:
-                    future = model.loading = Future[T]()
-                    break
+        with self._lock:
+            model = self._find(name)
+            loaded, attempts = model.ready(), model.attempts
+        if loaded is not None:
+            return loaded.value
+        with model.busy:
+            loaded = model.ready()  # by a call that was waited for
+            if loaded is not None:
+                return loaded.value
+            if model.attempts > attempts and model.failure is not None:
+                raise model.failure.with_traceback(None)
+            model.failure = None
             try:
-                return waiting.result()
-            except CancelledError:  # the thread that loaded was interrupted; this one was not
-                continue
-        try:
-            with model.busy:
-                value = (model.loaded or self._update(model)).value  # a refresh may have loaded it
-        except BaseException as error:
-            self._end(model)
-            if isinstance(error, Exception):
-                future.set_exception(error)
-            else:
-                future.cancel()
-            raise
-        self._end(model)
-        future.set_result(value)
-        return value
+                return self._update(model).value
+            except Exception as error:
+                model.failure = error
+                raise
+            finally:
+                with self._lock:
+                    model.attempts += 1
 
     def refresh(self, name: str) -> bool:
         """Look at the files again, and load them if they are others.
@@ -278,11 +275,6 @@ class TokenizerRegistry(Generic[T]):
     def _registered(self, name: str) -> _Model[T]:
         with self._lock:
             return self._find(name)
-
-    def _end(self, model: _Model[T]) -> None:
-        """Let later callers of `get` not wait for the loading that has ended."""
-        with self._lock:
-            model.loading = None
 
     def _update(self, model: _Model[T]) -> _Loaded[T]:
         """Find the model's files, and load them if they are not those that are loaded."""

@@ -7,9 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -29,7 +27,7 @@ from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE
 from mmroute.bundle.streams import FILES_FORMAT
 from mmroute.model_directory import ModelFiles
 
-__all__ = ["Offer", "create_server", "serve"]
+__all__ = ["create_server", "serve"]
 
 _CHUNK: Final = 64 << 10  # as the engines' servers
 _STREAMS: Final = 16  # at once: each keeps a thread busy, and the next is refused
@@ -37,19 +35,6 @@ _LONGEST_STREAM: Final = 300.0  # seconds: a client that does not read must not 
 _OPTIONS: Final = (("grpc.so_reuseport", 0),)  # a second server on a port is a mistake
 
 _Context: TypeAlias = grpc.ServicerContext
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """The address and the snapshot of a running server.
-
-    Attributes:
-        address: ``HOST:PORT`` or ``unix:PATH``, as clients take it.
-        snapshot: the files.
-    """
-
-    address: str
-    snapshot: Snapshot
 
 
 def create_server(
@@ -84,14 +69,14 @@ def create_server(
 
 
 def serve(
-    model: ModelFiles, address: str, started: Callable[[Offer], None], grace: float = 30.0
+    model: ModelFiles, address: str, started: Callable[[str, Snapshot], None], grace: float = 30.0
 ) -> None:
     """Serve a model's files until SIGTERM or SIGINT. Must be called in the main thread.
 
     Args:
         model: its files are read now, and not again.
         address: ``HOST:PORT``, port 0 for any free one, or ``unix:PATH``.
-        started: called when clients are answered.
+        started: called when clients are answered, with the address as they take it.
         grace: seconds that streams may still take after the signal.
 
     Raises:
@@ -123,14 +108,13 @@ def serve(
         except RuntimeError as error:
             raise OSError(f"{address} cannot be listened on: {error}") from error
         stopping = threading.Event()
-
-        def stop(_signal: int, _frame: FrameType | None) -> None:
-            stopping.set()
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {
+            number: signal.signal(number, lambda *_: stopping.set())
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
             server.start()
-            started(Offer(_with_port(address, port), snapshot))
+            started(_with_port(address, port), snapshot)
             stopping.wait()
         finally:
             server.stop(grace).wait()

@@ -15,7 +15,7 @@ from mmroute.cli.common import Commands, add_command, failed, needs_extra, port
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
-    from mmroute.bundle.server import Offer
+    from mmroute.bundle.archive import Snapshot
 
 __all__ = ["add_bundle"]
 
@@ -81,11 +81,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     from mmroute.bundle.files import SOURCE_FILES  # an extra, and slow to import
     from mmroute.bundle.server import serve
 
-    def started(offer: Offer) -> None:
-        snapshot = offer.snapshot
+    def started(address: str, snapshot: Snapshot) -> None:
         if arguments.json:
             report = {
-                "address": offer.address,
+                "address": address,
                 "fingerprint": snapshot.fingerprint,
                 "sha256": snapshot.sha256,
                 "files": list(snapshot.files),
@@ -93,7 +92,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             print(json.dumps(report), flush=True)
             return
         print(f"serving {', '.join(snapshot.files)}", flush=True)
-        print(f"fingerprint {snapshot.fingerprint}, on {offer.address}", flush=True)
+        print(f"fingerprint {snapshot.fingerprint}, on {address}", flush=True)
 
     model = find_model(arguments.model, patterns=SOURCE_FILES)
     serve(model, _address(arguments), started, arguments.grace_seconds)

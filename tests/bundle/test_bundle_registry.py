@@ -6,9 +6,9 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
@@ -235,36 +235,39 @@ def test_a_worker_killed_at_any_chunk_hands_over(
             assert list(private.iterdir()) == []
 
 
-@pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """Released by each thread that has found another one loading, and waits for it."""
-    found = threading.Semaphore(0)
+class Busy:
+    """The lock of a model that is loaded; `waiting` is released by each thread that waits for it."""
 
-    class Loading(Future[Any]):
-        def result(self, timeout: float | None = None) -> Any:
-            found.release()
-            return super().result(timeout)
+    def __init__(self, registry: TokenizerRegistry[Any]) -> None:
+        self.lock, self.waiting = threading.Lock(), threading.Semaphore(0)
+        registry._models["m"].busy = cast("threading.Lock", self)
 
-    monkeypatch.setattr("mmroute.bundle.registry.Future", Loading)
-    return found
+    def __enter__(self) -> None:
+        if not self.lock.acquire(blocking=False):
+            self.waiting.release()
+            self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
 
 
-def wait_for(others: int, waiting: threading.Semaphore) -> None:
+def wait_for(others: int, busy: Busy) -> None:
     for _ in range(others):
-        assert waiting.acquire(timeout=10), "a thread does not wait for the one that loads"
+        assert busy.waiting.acquire(timeout=10), "a thread does not wait for the one that loads"
 
 
 @pytest.mark.process
-def test_many_ask_and_one_loads(tmp_path: Path, waiting: threading.Semaphore) -> None:
+def test_many_ask_and_one_loads(tmp_path: Path) -> None:
     loads: list[str] = []
 
     def load(name: str, _directory: Path) -> object:
-        wait_for(8, waiting)
+        wait_for(8, busy)
         loads.append(name)
         return object()
 
     with serving(OLD, tmp_path / "w") as address, TokenizerRegistry(load) as registry:
         registry.add("m", workers=[address])
+        busy = Busy(registry)
         with ThreadPoolExecutor(9) as pool:
             found = [each.result(20) for each in [pool.submit(registry.get, "m") for _ in range(9)]]
         assert loads == ["m"]
@@ -272,17 +275,18 @@ def test_many_ask_and_one_loads(tmp_path: Path, waiting: threading.Semaphore) ->
         assert registry.get("m") is found[0]
 
 
-def test_many_ask_and_all_get_the_one_error(tmp_path: Path, waiting: threading.Semaphore) -> None:
+def test_many_ask_and_all_get_the_one_error(tmp_path: Path) -> None:
     tries: list[str] = []
 
     def fails(name: str, _directory: Path) -> object:
         if not tries:
-            wait_for(4, waiting)
+            wait_for(4, busy)
         tries.append(name)
         raise ValueError("broken")
 
     registry = TokenizerRegistry(fails)
     registry.add("m", source=str(tmp_path))
+    busy = Busy(registry)
     (tmp_path / "config.json").write_bytes(b"{}")
     with ThreadPoolExecutor(5) as pool:
         asked = [pool.submit(registry.get, "m") for _ in range(5)]
@@ -297,19 +301,20 @@ def test_many_ask_and_all_get_the_one_error(tmp_path: Path, waiting: threading.S
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
 def test_an_interrupted_load_is_done_by_one_that_waits(
-    interruption: type[BaseException], tmp_path: Path, waiting: threading.Semaphore
+    interruption: type[BaseException], tmp_path: Path
 ) -> None:
     tries: list[str] = []
 
     def load(name: str, _directory: Path) -> str:
         tries.append(name)
         if len(tries) == 1:
-            wait_for(3, waiting)
+            wait_for(3, busy)
             raise interruption
         return name
 
     registry = TokenizerRegistry(load)
     registry.add("m", source=str(tmp_path))
+    busy = Busy(registry)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(registry.get, "m") for _ in range(4)]
         errors = [each.exception(20) for each in asked]
