@@ -8,7 +8,6 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +30,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer
 from mmroute.traces.analysis import analyse, read_trace
 from mmroute.traces.page import trace_page
-from mmroute.traces.report import as_dict
+from mmroute.traces.report import Table, as_dict, cache_table, loss_table, policy_table
 from mmroute.traces.simulation import FleetSize
 from mmroute.traces.sources import numbered_lines
 from mmroute.traces.suspects import Suspect
@@ -233,12 +232,9 @@ def _print(report: dict[str, Any]) -> None:
             file=sys.stderr,
         )
     print("\none worker, by the size of its cache")
-    curve = [(f"  {e['blocks']:,}", f"{e['hit_rate']:.1%}") for e in report["one_cache"]]
-    print_table([("  BLOCKS", "HIT RATE"), *curve])
+    _print_table(cache_table(report))
     print(f"\n{report['workers']} workers of {report['worker_blocks']:,} blocks, by routing")
-    columns = _COLUMNS if report["items"] else _COLUMNS[:5]
-    rows = [tuple(show(each) for _, show in columns) for each in report["policies"]]
-    print_table([tuple(name for name, _ in columns), *rows])
+    _print_table(policy_table(report))
     print("\nNOT KEPT: tokens that had been computed, and were evicted or at another worker")
     print("COMPUTED: tokens that were not cached")
     print("BUSIEST: tokens computed by the busiest worker, of the mean")
@@ -259,12 +255,7 @@ def _print_losses(report: dict[str, Any]) -> None:
     print(f"\n{report['suspects']:,} requests share less than they could with an earlier one")
     if report["explained"] < report["suspects"]:
         print(f"{report['explained']:,} were explained, drawn by what they lost; tokens are scaled")
-    losses = [
-        (f"  {e['cause']}", f"{e['tokens']:,}", f"{e['tokens'] / report['tokens']:.1%}",
-         f"{e['pairs']:,}")
-        for e in report["losses"]
-    ]  # fmt: skip
-    print_table([("  CAUSE", "LOST TOKENS", "OF ALL", "REQUESTS"), *losses])
+    _print_table(loss_table(report))
     for loss in report["losses"]:
         example = loss["example"]
         print(f"\n{loss['cause']}: {example['text']}")
@@ -273,17 +264,7 @@ def _print_losses(report: dict[str, Any]) -> None:
         print(f"  {example['command']}")
 
 
-def _encoder_hits(policy: dict[str, Any]) -> str:
-    hits = policy["items_in_encoder"]
-    return f"{hits / max(1, hits + policy['items_encoded']):.1%}"
-
-
-_COLUMNS: Final[tuple[tuple[str, Callable[[dict[str, Any]], str]], ...]] = (
-    ("  ROUTING", lambda each: f"  {each['policy']}"),
-    ("HIT RATE", lambda each: f"{each['hit_rate']:.1%}"),
-    ("NOT KEPT", lambda each: f"{each['not_kept']:.1%}"),
-    ("COMPUTED", lambda each: f"{each['computed']:,}"),
-    ("BUSIEST", lambda each: f"{each['imbalance']:.2f}"),
-    ("ENCODED", lambda each: f"{each['items_encoded']:,}"),
-    ("ENCODER HITS", _encoder_hits),
-)
+def _print_table(table: Table) -> None:
+    """A table, indented."""
+    columns, rows = table
+    print_table([(f"  {row[0]}", *row[1:]) for row in [tuple(map(str.upper, columns)), *rows]])

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.hashing import Algorithm
 from mmroute.hashing.chain import compiled, has_extension
@@ -123,37 +122,20 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
 
 
 def load_and_check(
-    model: str | os.PathLike[str],
-    *further: ModelCheck,
-    backend: str = "vllm",
-    model_id: str | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    engine_settings: EngineSettings | None = None,
+    model: str | os.PathLike[str], *further: ModelCheck, **loading: Any
 ) -> HealthReport:
     """Load a model and check it; one that cannot be loaded has a report too.
 
     Args:
         model: directory, hub name, or the embedded model.
         *further: as of `check_model`.
-        backend: the engine whose behaviour is matched.
-        model_id: the engine's own model string.
-        revision: hub branch, tag or commit.
-        token: hub access token.
-        engine_settings: what the engine was started with.
+        **loading: arguments of `resolve_model`.
     """
     try:
-        resolved = resolve_model(
-            os.fspath(model),
-            backend=backend,
-            model_id=model_id,
-            revision=revision,
-            token=token,
-            engine_settings=engine_settings,
-        )
+        resolved = resolve_model(os.fspath(model), **loading)
     except MmrouteError as error:
         refused = Check("load", ok=False, detail=f"{error.reason}: {error}")
-        return HealthReport(os.fspath(model), None, backend, (refused,))
+        return HealthReport(os.fspath(model), None, loading.get("backend", "vllm"), (refused,))
     return check_model(resolved, *further)
 
 

@@ -8,18 +8,18 @@ neighbouring sizes with different answers says more than any round number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
+from itertools import islice, pairwise
 from typing import Final, TypeAlias
 
 from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, ModelContext
 from mmroute.items import ImageSize
 
-__all__ = ["SizeCase", "boundary_sizes"]
+__all__ = ["boundary_sizes"]
 
 _Size: TypeAlias = tuple[int, int]
-_Outcome: TypeAlias = bytes | None
+_Probe: TypeAlias = Callable[[_Size], bytes | None]
 _Line: TypeAlias = Callable[[int], _Size]
 
 # Larger pictures take an oracle seconds, and models none.
@@ -64,71 +64,53 @@ _ALWAYS: Final[tuple[tuple[str, _Size], ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SizeCase:
-    """A size at a boundary.
-
-    Attributes:
-        kind: why: ``rounding``, ``limits``, ``aspect`` or ``tiny``.
-        size: of the image.
-    """
-
-    kind: str
-    size: ImageSize
-
-
-def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[SizeCase]:
-    """Sizes on both sides of a geometry's boundaries; each once, the first kind that finds it.
+def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[tuple[str, ImageSize]]:
+    """Sizes on both sides of a geometry's boundaries; each once, with the first kind that finds it.
 
     ``limits``: growing in proportion, where the first and the last change is. ``rounding``:
     changes in between, one side growing. ``aspect``: thin images, where they begin to be
     refused. ``tiny``: hardly a pixel.
     """
-    probe = _Probe(geometry, context)
+
+    @cache
+    def probe(size: _Size) -> bytes | None:
+        try:
+            (replacement,) = geometry.replacements([ImageSize(*size)], context)
+        except InexactError:
+            return None
+        return replacement.token_ids.tobytes()
+
     found: dict[_Size, str] = {}
     for kind, size in (*_ALWAYS, *_limits(probe), *_edges(probe), *_aspects(probe)):
         found.setdefault(size, kind)
-    return [SizeCase(kind, ImageSize(*size)) for size, kind in found.items()]
+    return [(kind, ImageSize(*size)) for size, kind in found.items()]
 
 
-class _Probe:
-    """A geometry with its counts cached."""
+def _next_change(probe: _Probe, line: _Line, start: int, end: int) -> int | None:
+    """The t from `start` on at which the answer differs from that of t + 1.
 
-    def __init__(self, geometry: AnyGeometry, context: ModelContext) -> None:
-        @cache
-        def outcome(size: _Size) -> _Outcome:
-            try:
-                (replacement,) = geometry.replacements([ImageSize(*size)], context)
-            except InexactError:
-                return None
-            return replacement.token_ids.tobytes()
+    Found in growing steps, so it is the very next one where changes are far apart.
+    """
+    first = probe(line(start))
+    step = 1 if end > start else -1
+    same = probed = start
+    while probed != end:
+        probed = min(probed + step, end) if step > 0 else max(probed + step, end)
+        if probe(line(probed)) != first:
+            return _boundary(lambda t: probe(line(t)) == first, same, probed)
+        same, step = probed, 2 * step
+    return None
 
-        self.outcome = outcome
 
-    def next_change(self, line: _Line, start: int, end: int) -> int | None:
-        """The t from `start` on at which the answer differs from that of t + 1.
-
-        Found in growing steps, so it is the very next one where changes are far apart.
-        """
-        first = self.outcome(line(start))
-        step = 1 if end > start else -1
-        same, probed = start, start
-        while probed != end:
-            probed = min(probed + step, end) if step > 0 else max(probed + step, end)
-            if self.outcome(line(probed)) != first:
-                return self._between(line, same, probed)
-            same, step = probed, 2 * step
-        return None
-
-    def _between(self, line: _Line, same: int, other: int) -> int:
-        first = self.outcome(line(same))
-        while abs(other - same) > 1:
-            middle = (same + other) // 2
-            if self.outcome(line(middle)) == first:
-                same = middle
-            else:
-                other = middle
-        return min(same, other)
+def _boundary(holds: Callable[[int], bool], inside: int, outside: int) -> int:
+    """The smaller of two neighbours of which `holds` says one thing and the other."""
+    while abs(outside - inside) > 1:
+        middle = (inside + outside) // 2
+        if holds(middle):
+            inside = middle
+        else:
+            outside = middle
+    return min(inside, outside)
 
 
 def _pair(kind: str, line: _Line, at: int) -> Iterator[tuple[str, _Size]]:
@@ -138,22 +120,19 @@ def _pair(kind: str, line: _Line, at: int) -> Iterator[tuple[str, _Size]]:
 
 def _end(line: _Line) -> int:
     """The last t of a line whose picture is not too large to be asked for."""
-    low, high = 1, _LONGEST
-    while low < high:
-        middle = (low + high + 1) // 2
-        width, height = line(middle)
-        if max(width, height) <= _LONGEST and width * height <= _MOST_PIXELS:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def fits(t: int) -> bool:
+        width, height = line(t)
+        return max(width, height) <= _LONGEST and width * height <= _MOST_PIXELS
+
+    return _boundary(fits, 1, _LONGEST + 1)
 
 
 def _limits(probe: _Probe) -> Iterator[tuple[str, _Size]]:
     for line in _GROWING:
         end = _end(line)
         for start, stop in ((1, end), (end, 1)):
-            at = probe.next_change(line, start, stop)
+            at = _next_change(probe, line, start, stop)
             if at is not None:
                 yield from _pair("limits", line, at)
 
@@ -162,7 +141,7 @@ def _edges(probe: _Probe) -> Iterator[tuple[str, _Size]]:
     for line, first in _ROUNDING:
         at: int | None = first
         for _ in range(_EDGES_PER_LINE):
-            at = probe.next_change(line, at, _end(line)) if at is not None else None
+            at = _next_change(probe, line, at, _end(line)) if at is not None else None
             if at is None:
                 break
             yield from _pair("rounding", line, at)
@@ -172,26 +151,23 @@ def _edges(probe: _Probe) -> Iterator[tuple[str, _Size]]:
 def _aspects(probe: _Probe) -> Iterator[tuple[str, _Size]]:
     for line in _THIN:
         end = _end(line)
-        # Acceptance alone first: between two refusals of one line lie counts without number.
-        stops = sorted({min(1 << power, end) for power in range(end.bit_length() + 1)})
-        refused = [probe.outcome(line(t)) is None for t in stops]
-        found = 0
-        for i in range(1, len(stops)):
-            if refused[i] != refused[i - 1] and found < _REFUSALS_PER_LINE:
-                yield from _pair("aspect", line, _acceptance(probe, line, stops[i - 1], stops[i]))
-                found += 1
-        if not found:
-            at = probe.next_change(line, end, 1)
-            if at is not None:
-                yield from _pair("aspect", line, at)
+        edges = list(islice(_refusal_edges(probe, line, end), _REFUSALS_PER_LINE))
+        if not edges:
+            at = _next_change(probe, line, end, 1)
+            edges = [] if at is None else [at]
+        for edge in edges:
+            yield from _pair("aspect", line, edge)
 
 
-def _acceptance(probe: _Probe, line: _Line, low: int, high: int) -> int:
-    refused = probe.outcome(line(low)) is None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if (probe.outcome(line(middle)) is None) == refused:
-            low = middle
-        else:
-            high = middle
-    return low
+def _refusal_edges(probe: _Probe, line: _Line, end: int) -> Iterator[int]:
+    """Where sizes begin to be refused, or cease: between two refusals are any number of counts."""
+
+    def refused(t: int) -> bool:
+        return probe(line(t)) is None
+
+    stops = [*(1 << power for power in range((end - 1).bit_length())), end]
+    for low, high in pairwise(stops):
+        if refused(low) and not refused(high):
+            yield _boundary(refused, low, high)
+        elif refused(high) and not refused(low):
+            yield _boundary(lambda t: not refused(t), low, high)

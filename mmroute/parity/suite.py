@@ -57,14 +57,14 @@ def built_in_cases(model: ResolvedModel) -> list[Case]:
         return [case for case in cases if not case.request.get("images") or case.id == _REFUSED]
     sizes = [
         Case(
-            f"{found.kind}-{found.size}",
-            found.kind,
+            f"{kind}-{size}",
+            kind,
             {
                 "messages": [user(IMAGE, part("What is this?"))],
-                "images": [{"width": found.size.width, "height": found.size.height}],
+                "images": [{"width": size.width, "height": size.height}],
             },
         )
-        for found in boundary_sizes(rules.geometry, model.context)
+        for kind, size in boundary_sizes(rules.geometry, model.context)
     ]
     if takes_chats(model):
         return sizes + cases

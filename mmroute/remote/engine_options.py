@@ -16,11 +16,11 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from mmroute.net.transport import Transport
+from mmroute.remote.model_list import ServedModel, served_models
 
 __all__ = ["ask_options"]
 
 _INFO: Final = "/server_info?config_format=json"
-_MODELS: Final = "/v1/models"
 _GENERATES: Final = "/v1/chat/completions"  # which vllm launch render does not
 _OF_CACHES: Final = ("cache_config", "scheduler_config")
 # Where the configuration has the value of an option.
@@ -69,7 +69,7 @@ def ask_options(transport: Transport) -> str:
         if (value := environment.get(name)) is not None
     ]
     words += ["vllm", "serve"]
-    words += _of_cards(transport.ask("GET", _MODELS).body)
+    words += _of_models(served_models(transport))
     configuration = info.get("vllm_config")
     if isinstance(configuration, dict):
         left_out: tuple[str, ...] = ()
@@ -79,18 +79,16 @@ def ask_options(transport: Transport) -> str:
     return shlex.join(words)
 
 
-def _of_cards(body: Any) -> Iterator[str]:
-    cards = body.get("data") if isinstance(body, dict) else None
-    known = [card for card in cards or () if isinstance(card, dict)]
-    own = [card for card in known if card.get("parent") is None]
-    if own and isinstance(own[0].get("root"), str):
-        yield from ("--model", own[0]["root"])
-        yield from ("--served-model-name", *(str(card.get("id")) for card in own))
-    if own and isinstance(own[0].get("max_model_len"), int):
-        yield from ("--max-model-len", str(own[0]["max_model_len"]))
-    adapters = {c["id"]: c["root"] for c in known if c.get("parent") and c.get("root")}
+def _of_models(models: Mapping[str, ServedModel]) -> Iterator[str]:
+    own = {name: model for name, model in models.items() if model.parent is None}
+    for first in list(own.values())[:1]:
+        if first.root:
+            yield from ("--model", first.root, "--served-model-name", *own)
+        if first.max_model_len is not None:
+            yield from ("--max-model-len", str(first.max_model_len))
+    adapters = [f"{n}={model.root}" for n, model in models.items() if model.parent and model.root]
     if adapters:
-        yield from ("--lora-modules", *(f"{name}={path}" for name, path in adapters.items()))
+        yield from ("--lora-modules", *adapters)
 
 
 def _of_configuration(configuration: Mapping[str, Any], left_out: tuple[str, ...]) -> Iterator[str]:

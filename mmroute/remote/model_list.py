@@ -23,10 +23,12 @@ class ServedModel:
         parent: the model that it is an adapter of; None if it is none.
         root: the engine's model string, or the adapter's path; empty if the server tells none.
             Source: vLLM 0.33.0 ``entrypoints/openai/models/serving.py``.
+        max_model_len: its longest context; None if the server does not tell it.
     """
 
     parent: str | None
     root: str
+    max_model_len: int | None
 
 
 def served_models(transport: Transport) -> Mapping[str, ServedModel]:
@@ -43,7 +45,9 @@ def served_models(transport: Transport) -> Mapping[str, ServedModel]:
     body = reply.body
     cards = body.get("data") if isinstance(body, dict) else None
     names = {
-        str(card.get("id")): ServedModel(card.get("parent") or None, str(card.get("root") or ""))
+        str(card.get("id")): ServedModel(
+            card.get("parent") or None, str(card.get("root") or ""), card.get("max_model_len")
+        )
         for card in (cards if isinstance(cards, list) else ())
         if isinstance(card, dict)
     }

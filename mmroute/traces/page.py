@@ -12,6 +12,7 @@ from markupsafe import Markup
 from mmroute.pages.plots import Bar, Line, bars, lines
 from mmroute.pages.rendering import rendered
 from mmroute.traces.explain import Explanation
+from mmroute.traces.report import cache_table, loss_table, policy_table
 from mmroute.traces.simulation import Policy
 
 __all__ = ["explanation_page", "trace_page"]
@@ -92,35 +93,15 @@ def _curve(report: dict[str, Any]) -> _Plot:
         "One cache",
         "One worker gets all requests. The larger its cache, the more it finds again.",
         lines("hit rate by cache size", [Line("one cache", points)], ticks, "blocks", "Hit rate"),
-        ("blocks", "hit rate"),
-        [(f"{e['blocks']:,}", f"{e['hit_rate']:.1%}") for e in report["one_cache"]],
+        *cache_table(report),
     )
 
 
 def _policies(report: dict[str, Any]) -> _Plot:
     shown = [Bar(e["policy"], e["hit_rate"], f"{e['hit_rate']:.1%}") for e in report["policies"]]
-    rows = [
-        (
-            each["policy"],
-            f"{each['hit_rate']:.1%}",
-            f"{each['not_kept']:.1%}",
-            f"{each['computed']:,}",
-            f"{each['imbalance']:.2f}",
-            f"{each['items_in_blocks']:,}",
-            f"{each['items_in_encoder']:,}",
-            f"{each['items_encoded']:,}",
-        )
-        for each in report["policies"]
-    ]
     fleet = f"{report['workers']} workers of {report['worker_blocks']:,} blocks"
-    return (
-        "Routing",
-        f"Hit rate of {fleet}, by how a router picks one.",
-        bars("hit rate by routing", shown),
-        ("routing", "hit rate", "not kept", "tokens computed", "busiest worker, of the mean",
-         "items in cached blocks", "in the encoder cache", "encoded"),
-        rows,
-    )  # fmt: skip
+    text = f"Hit rate of {fleet}, by how a router picks one."
+    return ("Routing", text, bars("hit rate by routing", shown), *policy_table(report))
 
 
 def _over_time(report: dict[str, Any]) -> _Plot:
@@ -157,10 +138,6 @@ def _over_time(report: dict[str, Any]) -> _Plot:
 
 
 def _losses(report: dict[str, Any]) -> _Plot:
-    rows = [
-        (e["cause"], f"{e['tokens']:,}", f"{e['tokens'] / report['tokens']:.1%}", f"{e['pairs']:,}")
-        for e in report["losses"]
-    ]
     text = (
         f"{report['suspects']:,} requests share less than they could with an earlier one. Counted "
         "are tokens that are the same in both behind the part that differs."
@@ -176,8 +153,7 @@ def _losses(report: dict[str, Any]) -> _Plot:
             "lost tokens by cause",
             [Bar(e["cause"], e["tokens"], f"{e['tokens']:,}") for e in report["losses"]],
         ),
-        ("cause", "lost tokens", "of all", "requests"),
-        rows,
+        *loss_table(report),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from mmroute.traces.losses import Loss
 from mmroute.traces.reuse import Bin
 from mmroute.traces.suspects import Suspect
 
-__all__ = ["as_dict"]
+__all__ = ["Table", "as_dict", "cache_table", "loss_table", "policy_table"]
+
+Table: TypeAlias = tuple[Sequence[str], list[tuple[str, ...]]]
+"""Names of columns, and rows."""
 
 _PERCENTILES: Final = (50, 99)
 
@@ -63,6 +66,40 @@ def as_dict(
         "explained": analysis.explained,
         "losses": [_loss(loss, command(loss.example), show_text) for loss in analysis.losses],
     }
+
+
+def cache_table(report: dict[str, Any]) -> Table:
+    """The hit rates of one cache."""
+    curve = report["one_cache"]
+    return ("blocks", "hit rate"), [(f"{e['blocks']:,}", f"{e['hit_rate']:.1%}") for e in curve]
+
+
+def policy_table(report: dict[str, Any]) -> Table:
+    """What each policy makes of the trace; of a trace without items nothing of encoders."""
+    names = ("routing", "hit rate", "not kept", "computed", "busiest", "encoded", "encoder hits")
+    rows = []
+    for each in report["policies"]:
+        found = each["items_in_encoder"]
+        rows.append((
+            each["policy"],
+            f"{each['hit_rate']:.1%}",
+            f"{each['not_kept']:.1%}",
+            f"{each['computed']:,}",
+            f"{each['imbalance']:.2f}",
+            f"{each['items_encoded']:,}",
+            f"{found / max(1, found + each['items_encoded']):.1%}",
+        ))  # fmt: skip
+    shown = len(names) if report["items"] else len(names) - 2
+    return names[:shown], [row[:shown] for row in rows]
+
+
+def loss_table(report: dict[str, Any]) -> Table:
+    """What each cause costs."""
+    total = report["tokens"]
+    return ("cause", "lost tokens", "of all", "requests"), [
+        (e["cause"], f"{e['tokens']:,}", f"{e['tokens'] / total:.1%}", f"{e['pairs']:,}")
+        for e in report["losses"]
+    ]
 
 
 def _costs(reading: Reading) -> dict[str, float] | None:

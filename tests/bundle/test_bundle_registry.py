@@ -236,7 +236,7 @@ def test_a_worker_killed_at_any_chunk_hands_over(
 
 
 class Busy:
-    """The lock of a model that is loaded; `waiting` is released by each thread that waits for it."""
+    """The lock of a model; `waiting` is released by each thread that waits for it."""
 
     def __init__(self, registry: TokenizerRegistry[Any]) -> None:
         self.lock, self.waiting = threading.Lock(), threading.Semaphore(0)
