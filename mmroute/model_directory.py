@@ -80,6 +80,7 @@ TOKENIZER_FILES: Final = (
 
 # A path with a directory in it, which is no JSON, and no template that says anything.
 _LINK: Final = re.compile(r"\s*(?:\.{0,2}/)?[\w.@+-]+(?:/[\w.@+-]+)+\s*")
+_LONGEST_LINK: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,7 @@ def find_model(
             f"{model} has no revision {revision!r}: only models of the hub have revisions.",
         )
     if path.is_dir():
-        return ModelFiles(name=model, root=path)
+        return ModelFiles(name=model, root=path, renamed=_links_as_text(path))
     if path.suffix == ".gguf" and path.is_file():
         raise ModelError(
             Reason.TOKENIZER_UNVERIFIED,
@@ -287,8 +288,26 @@ def what_stands_instead(text: str) -> str:
         return ""
     return (
         f"holds the text of a link, {quoted(text.strip())}, and not the file that the link was to: "
-        "links were lost when the directory was copied or checked out. Put that file here."
+        "links were lost when the directory was copied or checked out, and that file is not there. "
+        "Put it here."
     )
+
+
+def _links_as_text(root: Path) -> dict[str, Path]:
+    """The files that hold the text of a link, and where those links lead.
+
+    Git leaves links so where it may not make any (``core.symlinks``), and so do some copies. Only
+    a relative link to an existing file of the same name is followed.
+    """
+    found: dict[str, Path] = {}
+    for path in root.iterdir():
+        if path.is_file() and path.stat().st_size <= _LONGEST_LINK:
+            text = path.read_text(encoding="utf-8", errors="replace").strip()
+            target = root / text
+            follows = _LINK.fullmatch(text) is not None and not Path(text).is_absolute()
+            if follows and target.name == path.name and target.is_file():
+                found[path.name] = target
+    return found
 
 
 def _embedded() -> ModelFiles:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.model_directory import MODEL_FILES, TOKENIZER_FILES, ModelFiles
+from mmroute.model_directory import EMBEDDED_MODEL, MODEL_FILES, TOKENIZER_FILES, ModelFiles
 
 __all__ = [
     "BUNDLE_FILES",
@@ -97,7 +97,7 @@ def check_flat(model: ModelFiles) -> None:
     Raises:
         ModelError: `invalid_config_field`; `model_not_found` for a model that is part of a package.
     """
-    if model.renamed:
+    if model.name == EMBEDDED_MODEL:
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
             f"{model.name} is part of a package and has no directory; nobody could load what a "

@@ -12,7 +12,7 @@ from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.bundle.files import SOURCE_FILES
 from mmroute.bundle.fleet import Fleet, FleetError, fetch_fleet
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.model_directory import find_model
+from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.tokenizers.fingerprint import fingerprint
 
 __all__ = ["Status", "TokenizerRegistry"]
@@ -313,7 +313,7 @@ class TokenizerRegistry(Generic[T]):
 
     def _from_source(self, model: _Model[T], source: str) -> _Loaded[T]:
         files = find_model(source, patterns=SOURCE_FILES)
-        if files.renamed:
+        if files.name == EMBEDDED_MODEL:
             raise ModelError(
                 Reason.MODEL_NOT_FOUND,
                 f"{source} is part of a package and has no directory of its own to be loaded from.",

@@ -18,7 +18,7 @@ import pytest
 from comparison import read_vectors
 from conformance import load_as_served, matrix, own_fingerprint
 from image_vectors import IMAGE_VECTORS, wrong_parts
-from paths import ROOT, VECTORS, real_models, with_links
+from paths import ROOT, VECTORS, real_models
 from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
@@ -135,7 +135,7 @@ ANSWERED_BY_CHANCE = {"nemotron-nano-omni-v3": {"edge-2040x2040-2048x2048": "bud
 UNHEALTHY = {"deepseek-r1-distill-llama-synthetic": "text: "}
 
 
-def directory_of(path: Path, scratch: Path) -> Path:
+def directory_of(path: Path) -> Path:
     """The model directory that a file of real vectors is of."""
     variable = "MMROUTE_SMALL_MODELS" if path in SMALL_VECTORS else "MMROUTE_MODELS"
     if path in TEXT_VECTORS:
@@ -144,23 +144,19 @@ def directory_of(path: Path, scratch: Path) -> Path:
     assert models is not None, f"vectors of real models need {variable}"
     directory = models / path.stem
     assert directory.is_dir(), directory
-    return with_links(directory, scratch)
+    return directory
 
 
 if REAL_VECTORS:
-
-    @pytest.fixture(scope="module")
-    def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return tmp_path_factory.mktemp("links")
 
     @pytest.mark.models
     @pytest.mark.parametrize(
         "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
     )
-    def test_real_vectors(path: Path, scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_real_vectors(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """vLLM's answers; and the model is healthy, which is asked here since it is loaded."""
         meta, cases = read_vectors(path)
-        model = load_as_served(directory_of(path, scratch), meta)
+        model = load_as_served(directory_of(path), meta)
         failures = check_model(model.model).failures
         assert failures.startswith(UNHEALTHY.get(path.stem, "")), failures
         assert bool(failures) == (path.stem in UNHEALTHY), failures

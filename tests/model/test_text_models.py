@@ -185,6 +185,21 @@ def test_a_file_that_says_where_the_file_is_is_no_file(
     assert str(tmp_path / file) in str(caught.value)
 
 
+def test_a_file_that_holds_the_text_of_a_link_is_the_file_behind_it(tmp_path: Path) -> None:
+    (there := tmp_path / "there").mkdir()
+    (here := tmp_path / "here").mkdir()
+    write(there), write(here)
+    (here / "tokenizer.json").write_text("../there/tokenizer.json")
+    found = Normalizer.from_pretrained(here).normalize(messages=HELLO)
+    assert (
+        found.token_ids.tolist()
+        == Normalizer.from_pretrained(there).normalize(messages=HELLO).token_ids.tolist()
+    )
+    (here / "tokenizer.json").write_text("../there/config.json")  # of another name
+    with pytest.raises(ModelError, match="holds the text of a link"):
+        Normalizer.from_pretrained(here)
+
+
 def test_the_template_of_a_processor_is_not_looked_at(tmp_path: Path) -> None:
     directory = write(tmp_path, template=None)
     (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
