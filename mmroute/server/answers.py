@@ -80,7 +80,7 @@ class GenerateRequest(TypedDict):
     sampling_params: dict[str, Any] | None
     model: str | None
     reasoning_ended: bool | None
-    reasoning_parser_kwargs: None
+    reasoning_parser_kwargs: dict[str, Any] | None
     return_token_ids: bool | None
     output_mode: str
     parse_context: dict[str, Any] | None

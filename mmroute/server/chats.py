@@ -17,7 +17,7 @@ from mmroute.server.loading import LoadedModel
 from mmroute.server.routings import ChatRequest, route_chat
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["exact", "exact_chat"]
+__all__ = ["check_template", "exact", "exact_chat"]
 
 _WARM_UP: Final = "warmup"
 # The normalizer's advice is for those who call it.
@@ -57,7 +57,9 @@ def exact_chat(
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    _check_trust(request, settings)
+    if not loaded.by_harmony:
+        check_template(request)
+        _check_trust(request, settings)
     if (typed := _with_part_types(request.messages)) is not request.messages:
         request.messages = typed
     routing = route_chat(loaded, request, cache_salt, limited=limited)
@@ -99,13 +101,21 @@ def _with_part_types(messages: list[Any]) -> list[Any]:
     return [{**messages[0], "content": typed}]
 
 
-def _check_trust(request: ChatRequest, settings: ServerSettings) -> None:
+def check_template(request: ChatRequest) -> None:
+    """Refuse a request that brings a chat template.
+
+    Raises:
+        ApiError: 400.
+    """
     in_kwargs = (request.chat_template_kwargs or {}).get("chat_template")
     if request.chat_template is not None or in_kwargs is not None:
         raise bad_request(
             "Chat template is passed with request, but --trust-request-chat-template is not set. "
             "Refused request with untrusted chat template."
         )
+
+
+def _check_trust(request: ChatRequest, settings: ServerSettings) -> None:
     for name, given in (
         ("mm_processor_kwargs", request.mm_processor_kwargs),
         ("media_io_kwargs", request.media_io_kwargs),

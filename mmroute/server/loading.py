@@ -20,7 +20,7 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request import Lora
 from mmroute.server.messages_chat import MessagesRules, messages_rules
-from mmroute.server.output_text import OutputRules, output_rules
+from mmroute.server.output_text import HARMONY, OutputRules, output_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info
 from mmroute.stages import Stopwatch
@@ -85,6 +85,7 @@ class LoadedModel:
         defaults: of sampling parameters.
         outputs: rules of its answers.
         messages: rules of its chats of the Anthropic Messages API.
+        tool_server: whether its engine has one, which describes tools in prompts of Harmony.
         loras: path of each LoRA adapter, by its name.
         tokenizer_info: what ``/tokenizer_info`` answers.
     """
@@ -96,6 +97,7 @@ class LoadedModel:
     defaults: SamplingDefaults
     outputs: OutputRules
     messages: MessagesRules
+    tool_server: bool
     loras: Mapping[str, str]
     tokenizer_info: Mapping[str, Any]
 
@@ -103,6 +105,11 @@ class LoadedModel:
     def max_model_len(self) -> int:
         """Tokens of the longest context."""
         return self.model.max_model_len
+
+    @property
+    def by_harmony(self) -> bool:
+        """Whether vLLM renders its chats by Harmony, without looking at all their fields."""
+        return self.outputs.parser == HARMONY
 
     def lora(self, name: str | None) -> Lora | None:
         """The adapter that a request asks for, if it is one."""
@@ -205,6 +212,7 @@ def _load(
         sampling_defaults(generation_config),
         outputs,
         messages,
+        "--tool-server" in source.engine_settings.without_effect,
         source.engine_settings.loras,
         tokenizer_info(tokenizer_config),
     )

@@ -16,19 +16,19 @@ from mmroute.hash_forms import HashFields
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.answers import GenerateRequest, features_of
-from mmroute.server.chats import exact, exact_chat
+from mmroute.server.chats import check_template, exact, exact_chat
 from mmroute.server.errors import ApiError, bad_request, of_reason, require
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
+from mmroute.server.harmony_output import tagged
 from mmroute.server.loading import LoadedModel
 from mmroute.server.messages_chat import chat_of_messages
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
-from mmroute.server.output_text import HARMONY
 from mmroute.server.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
     RenderRequest,
 )
-from mmroute.server.responses_chat import chat_of_responses
+from mmroute.server.responses_chat import chat_of_responses, options_of_responses
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.routings import (
     Prompt,
@@ -36,6 +36,7 @@ from mmroute.server.routings import (
     has_template,
     prompt_offsets,
     route_beginning,
+    route_conversation,
     route_prompt,
 )
 from mmroute.server.sampling import check_output_budget, sampling_params
@@ -69,9 +70,14 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
     def answer_of(routing: Routing) -> GenerateRequest:
         request_id = _request_id("chatcmpl", request, context)
         answer = _answer(request, routing, context, loaded, request_id)
+        kwargs = _template_kwargs(request)
         # Without a reasoning parser only the request itself can say so.
         answer["reasoning_ended"] = None if request.include_reasoning else True
-        answer["parse_context"] = _parse_context(request)
+        if loaded.by_harmony:  # the engine always has one for these models
+            answer["reasoning_ended"] = True
+            answer["reasoning_parser_kwargs"] = {"chat_template_kwargs": kwargs}
+            kwargs = {}
+        answer["parse_context"] = _parse_context(request, kwargs)
         if request.return_token_offsets:
             answer["token_offsets"] = chat_offsets(loaded, request)
         return answer
@@ -94,17 +100,14 @@ def render_responses(request: ResponsesRequest, context: HandlerContext) -> Hand
     """The prompt of a request of the OpenAI Responses API.
 
     Raises:
-        ApiError: as `render_chat`; 422 `unsupported_route` for models of Harmony.
+        ApiError: as `render_chat`.
     """
     loaded = context.models.find(request.model)
-    if loaded.outputs.parser == HARMONY:
-        raise of_reason(
-            Reason.UNSUPPORTED_ROUTE,
-            f"{context.path}: vLLM makes Harmony's messages of such a request by rules of its own "
-            "for this model, which are not covered; send the chat to "
-            "/v1/chat/completions/render, or set --fallback-url",
-            model=loaded.name,
-        )
+    request_id = request.request_id
+    if "request_id" not in request.model_fields_set:
+        request_id = f"resp_{context.own_id}"
+    if loaded.by_harmony:
+        return _render_conversation(request, context, loaded, request_id)
     chat = chat_of_responses(request)
     in_parts = any(isinstance(m.get("content"), list) and m["content"] for m in chat.messages)
     require(
@@ -112,15 +115,23 @@ def render_responses(request: ResponsesRequest, context: HandlerContext) -> Hand
         "mistral-common takes no `input_text` and no `input_image`; send texts, or a chat.",
     )
     check_output_budget(request, loaded.max_model_len)
-    request_id = request.request_id
-    if "request_id" not in request.model_fields_set:
-        request_id = f"resp_{context.own_id}"
     return _rendered(
         chat,
         context,
         loaded,
         lambda routing: _answer(chat, routing, context, loaded, request_id),
     )
+
+
+def _render_conversation(
+    request: ResponsesRequest, context: HandlerContext, loaded: LoadedModel, request_id: str
+) -> HandlerResult:
+    options = options_of_responses(request)
+    check_template(options)
+    routing = route_conversation(loaded, request, truncation_of(options))
+    answer = _answer(options, routing, context, loaded, request_id)
+    answer["reasoning_parser_kwargs"] = {"chat_template_kwargs": _template_kwargs(options)}
+    return result_of(loaded, answer, [routing])
 
 
 def _rendered(
@@ -161,7 +172,7 @@ def route_chat_request(
 
 def _route(request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel) -> Routing:
     _check_fields(request, loaded)
-    truncation = truncation_of(request)
+    truncation = None if loaded.by_harmony else truncation_of(request)
     routing = exact_chat(
         loaded, request, context.settings, request.cache_salt, limited=truncation is None
     )
@@ -205,7 +216,8 @@ def _model_of(request: RenderRequest, context: HandlerContext) -> LoadedModel:
     loaded = context.models.find(request.model)
     if request.use_beam_search:
         raise bad_request("Beam search is not supported by the render endpoint")
-    check_output_budget(request, loaded.max_model_len)
+    if not (loaded.by_harmony and isinstance(request, ChatCompletionRequest)):
+        check_output_budget(request, loaded.max_model_len)
     return loaded
 
 
@@ -228,15 +240,20 @@ def _answer(
             context.models.watch.lap(Stage.HASH)
     except InexactError as inexact:
         raise of_reason(inexact.reason, str(inexact), model=loaded.name) from None
+    # Chats by Harmony are not cut, but the length of an answer is that of a cut one.
+    cut = request.truncate_prompt_tokens
+    length = len(ids) if cut is None or cut < 0 else min(len(ids), cut)
+    sampling = sampling_params(request, loaded.defaults, loaded.max_model_len, length)
+    constrained = isinstance(request, ChatCompletionRequest) and "structured_outputs" in sampling
+    if constrained and loaded.by_harmony:
+        sampling["structured_outputs"] = tagged(sampling["structured_outputs"])
     answer: GenerateRequest = {
         "request_id": request_id,
         "token_ids": ids,
         "token_offsets": None,
         "features": features,
         "content_parts": None,
-        "sampling_params": sampling_params(
-            request, loaded.defaults, loaded.max_model_len, len(ids)
-        ),
+        "sampling_params": sampling,
         "model": request.model,
         "reasoning_ended": None,
         "reasoning_parser_kwargs": None,
@@ -279,7 +296,8 @@ def _check_as_chat(
 ) -> None:
     """Refuse what vLLM refuses in chats alone."""
     choice = request.tool_choice
-    if context.settings.strict and choice not in (None, "none"):
+    unparsed = context.settings.strict and not loaded.by_harmony
+    if unparsed and choice not in (None, "none"):
         raise bad_request(
             f"tool_choice={quoted(choice)} requires --enable-auto-tool-choice and "
             "--tool-call-parser to be set (--strict)"
@@ -310,7 +328,7 @@ def _are_ids(given: object) -> bool:
     return isinstance(given, list) and bool(given) and all(type(i) is int and i >= 0 for i in given)
 
 
-def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
+def _template_kwargs(request: ChatCompletionRequest) -> dict[str, Any]:
     own: Mapping[str, Any] = request.chat_template_kwargs or {}
     effort, documents = request.reasoning_effort, request.documents
     every = own
@@ -319,7 +337,7 @@ def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
             Request(chat_template_kwargs=own, reasoning_effort=effort, documents=documents)
         )
     every = {name: value for name, value in every.items() if value not in _UNSET}
-    kwargs = {
+    return {
         # A default of vLLM's own, for every model.
         "cohere_format": "cmd4",
         **{name: value for name, value in every.items() if name in own},
@@ -327,6 +345,9 @@ def _parse_context(request: ChatCompletionRequest) -> dict[str, Any]:
         "continue_final_message": request.continue_final_message,
         **{name: value for name, value in every.items() if name not in own},
     }
+
+
+def _parse_context(request: ChatCompletionRequest, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     choice = request.tool_choice
     calls = [m.get("tool_calls") for m in request.messages if m["role"] == "assistant"]
     return {

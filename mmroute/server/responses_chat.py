@@ -28,7 +28,7 @@ from mmroute.server.responses_protocol import (
     ResponsesRequest,
 )
 
-__all__ = ["chat_of_responses"]
+__all__ = ["chat_of_responses", "options_of_responses"]
 
 _COPIED: Final = (
     "model", "logit_bias", "parallel_tool_calls", "stream", "temperature", "tool_choice",
@@ -54,7 +54,21 @@ _CUSTOM_PARAMETERS: Final = {
 
 
 def chat_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
-    """The chat of a request. Its fields are not checked a second time, as vLLM does not.
+    """The chat of a request.
+
+    Raises:
+        ApiError: as `options_of_responses`.
+    """
+    chat = options_of_responses(request)
+    chat.messages = _messages(request.instructions, request.input)
+    chat.tools = list(_tools(request.tools)) if request.tools else None
+    return chat
+
+
+def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
+    """The options of such a chat, without messages and tools.
+
+    They are not checked a second time, as vLLM does not.
 
     Raises:
         ApiError: 400: vLLM refuses it; 422 `unsupported_field`.
@@ -70,8 +84,7 @@ def chat_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
     unfinished = not isinstance(given, str) and bool(given) and _is_unfinished(given[-1])
     transferred = request.kv_transfer_params or request.ec_transfer_params
     return ChatCompletionRequest.model_construct(
-        messages=_messages(request.instructions, given),
-        tools=list(_tools(request.tools)) if request.tools else None,
+        messages=[],
         max_completion_tokens=request.max_output_tokens,
         truncate_prompt_tokens=None if request.truncation == "disabled" else -1,
         logprobs=_LOGPROBS in (request.include or ()),

@@ -86,12 +86,6 @@ class PromptCacheOptions(BaseModel):
     prewarm: bool | None = None
 
 
-class Message(BaseModel):
-    """A message of Harmony, which other models do not read."""
-
-    model_config = OPEN
-
-
 class ResponsesRequest(BaseModel):
     """Body of ``/v1/responses/render``."""
 
@@ -156,7 +150,7 @@ class ResponsesRequest(BaseModel):
     return_mm_kwargs: bool | None = None
     cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
     enable_response_messages: bool = False
-    previous_input_messages: list[Message | dict[str, Any]] | None = None
+    previous_input_messages: list[dict[str, Any]] | None = None
     structured_outputs: StructuredOutputsParams | None = None
     repetition_penalty: float | None = None
     seed: Int64 | None = None

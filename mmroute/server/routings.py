@@ -6,10 +6,11 @@ and ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
+from mmroute.engines.vllm.refused_chat import RefusedChat
 from mmroute.errors import Reason, quoted
 from mmroute.items import Modality
 from mmroute.pipeline import rendered_chat, text_prefix
@@ -18,7 +19,12 @@ from mmroute.routing import Routing
 from mmroute.server.errors import of_reason
 from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, TokenizeChatRequest
+from mmroute.server.responses_protocol import ResponsesRequest
+from mmroute.server.sampling import check_output_budget
 from mmroute.server.truncation import Truncation
+
+if TYPE_CHECKING:
+    from mmroute.engines.vllm.harmony_chat import HarmonyChat
 
 __all__ = [
     "MAX_TOKEN_ID",
@@ -29,6 +35,7 @@ __all__ = [
     "prompt_offsets",
     "route_beginning",
     "route_chat",
+    "route_conversation",
     "route_prompt",
 ]
 
@@ -71,6 +78,28 @@ def route_beginning(
     )
 
 
+def route_conversation(
+    loaded: LoadedModel, request: ResponsesRequest, truncation: Truncation | None
+) -> Routing:
+    """The routing of a request of the Responses API to a model of Harmony.
+
+    Raises:
+        ApiError: what vLLM refuses; 422: Harmony, or the engine's date, is missing.
+    """
+    chat = loaded.model.chat
+    if isinstance(chat, RefusedChat):
+        raise of_reason(Reason.CHAT_RENDERER_UNSUPPORTED, chat.why, model=loaded.name)
+    # Harmony is an extra, and slow to import.
+    from mmroute.server.responses_harmony import conversation_ids
+
+    chat = cast("HarmonyChat", chat)
+    ids = conversation_ids(request, chat, tool_server=loaded.tool_server).tolist()
+    check_output_budget(request, loaded.max_model_len)
+    if truncation is not None:
+        ids = truncation.of_ids(ids, loaded.max_model_len)
+    return _of_ids(loaded, ids, request)
+
+
 def route_prompt(
     loaded: LoadedModel,
     request: CompletionRequest,
@@ -106,14 +135,20 @@ def route_prompt(
         raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
     if in_vocabulary:
         return loaded.normalizer.answer(asked._replace(prompt_token_ids=ids))
-    if len(ids) > loaded.max_model_len:
-        message = f"{len(ids)} tokens do not fit the context of {loaded.max_model_len}"
-        raise of_reason(Reason.PROMPT_TOO_LONG, message, model=loaded.name)
     if max(ids) > MAX_TOKEN_ID:
         message = f"{quoted(max(ids))} is no token ID of any model"
         raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
+    return _of_ids(loaded, ids, request)
+
+
+def _of_ids(
+    loaded: LoadedModel, ids: list[int], request: CompletionRequest | ResponsesRequest
+) -> Routing:
+    if len(ids) > loaded.max_model_len:
+        message = f"{len(ids)} tokens do not fit the context of {loaded.max_model_len}"
+        raise of_reason(Reason.PROMPT_TOO_LONG, message, model=loaded.name)
     return Routing(
-        lora=lora,
+        lora=loaded.lora(request.model),
         cache_salt=request.cache_salt,
         hashing=loaded.model.hashing,
         _token_ids=np.array(ids, dtype=np.uint32),

@@ -22,15 +22,17 @@ sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance",
 
 def main() -> None:
     """Write one file for each model named."""
-    from small_models import SMALL_MODELS, write_model
+    from harmony_cases import HARMONY_MODEL, harmony_model
+    from small_models import SMALL_MODELS, fingerprint, write_model
 
     command, *models = sys.argv[1:]
     for model in models:
         # The same path for everyone: image hashes cover it.
         root = Path(tempfile.gettempdir()) / "mmroute-server-vectors"
-        directory = write_model(SMALL_MODELS[model](), root / model)
+        files = harmony_model() if model == HARMONY_MODEL else SMALL_MODELS[model]()
+        directory = write_model(files, root / model)
         try:
-            lines = _ask(command, model, directory)
+            lines = _ask(command, model, directory, fingerprint(files))
         finally:
             shutil.rmtree(root)
         text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -38,10 +40,10 @@ def main() -> None:
         print(f"{model}: {len(lines) - 1} requests")
 
 
-def _ask(command: str, model: str, directory: Path) -> list[dict[str, Any]]:
+def _ask(command: str, model: str, directory: Path, of_files: str) -> list[dict[str, Any]]:
     from cases import PLACEHOLDERS
+    from harmony_cases import HARMONY_MODEL, harmony_cases
     from server_cases import SERVED_NAMES, server_cases
-    from small_models import SMALL_MODELS, fingerprint
     from two_servers import request, vllm_render
 
     log = directory.with_suffix(".log")
@@ -49,9 +51,10 @@ def _ask(command: str, model: str, directory: Path) -> list[dict[str, Any]]:
     with vllm_render(command, str(directory), *options, log=log) as server:
         version = request(server, "GET", "/version", None, {}).body["version"]
         meta = {"meta": {"model": model, "model_id": str(directory), "vllm": version,
-                         "fingerprint": fingerprint(SMALL_MODELS[model]())}}  # fmt: skip
+                         "fingerprint": of_files}}  # fmt: skip
         lines: list[dict[str, Any]] = [meta]
-        for case in server_cases(PLACEHOLDERS[model]):
+        by_harmony = model == HARMONY_MODEL
+        for case in harmony_cases() if by_harmony else server_cases(PLACEHOLDERS[model]):
             reply = request(server, case.method, case.path, case.raw, case.headers)
             lines.append({"name": case.name, "status": reply.status, "body": reply.body})
         return lines

@@ -16,8 +16,10 @@ from typing import Any, Final
 import httpx
 from server_helpers import free_port
 
-__all__ = ["Reply", "mmroute_serve", "post", "request", "vllm_render"]
+__all__ = ["START_DATE", "Reply", "mmroute_serve", "post", "request", "vllm_render"]
 
+START_DATE: Final = "2026-01-02"
+"""What vLLM writes for today into chats of gpt-oss."""
 _STARTS_WITHIN: Final = 300.0  # seconds
 _STOPS_WITHIN: Final = 30.0
 _ANSWERS_WITHIN: Final = 300.0  # vLLM decodes and resizes pictures of any size
@@ -25,6 +27,7 @@ _VLLM_ENVIRONMENT: Final[Mapping[str, str]] = {
     "VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
     "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_SYSTEM_START_DATE": START_DATE,
 }  # fmt: skip
 _JSON: Final = {"content-type": "application/json"}
 # A connection each: a server closes idle ones, and slow answers of the other leave them idle.

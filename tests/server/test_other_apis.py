@@ -10,10 +10,13 @@ from typing import Any, Final
 
 import pytest
 from api_requests import api_requests
+from harmony_cases import harmony_model
 from server_cases import png_url
 from server_helpers import CHAT, HI, MESSAGES, RESPONSES, error_of, serving
+from small_models import write_model
 from starlette.testclient import TestClient
 
+from mmroute import EngineSettings
 from mmroute.chat.template import ChatTemplate
 from mmroute.normalizer import Normalizer
 from mmroute.server import ModelSource, ServerSettings
@@ -198,6 +201,22 @@ def test_mistral_s_own_tokenizers_take_texts_of_the_responses_api() -> None:
         assert text["token_ids"] == answered(client, CHAT, {"messages": HI})["token_ids"]
         parts = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]}
         assert error_of(client.post(RESPONSES, json=parts)) == (400, "BadRequestError", None)
+
+
+def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: Path) -> None:
+    directory = str(write_model(harmony_model(), tmp_path / "model"))
+    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02 --tool-server demo")
+    undated = ModelSource(directory, ("undated",))
+    described = ModelSource(directory, ("described",), engine_settings=settings)
+    with serving([undated, described], ServerSettings()) as client:
+        reply = client.post(RESPONSES, json={"model": "undated", "input": "Hi"})
+        assert error_of(reply) == (422, "InexactRouting", "chat_renderer_unsupported")
+        body = {"model": "described", "input": "Hi"}
+        assert answered(client, RESPONSES, body)["token_ids"]
+        for kind in ("web_search_preview", "mcp"):
+            tool = {"type": kind, "server_label": "code_interpreter"}
+            reply = client.post(RESPONSES, json={**body, "tools": [tool]})
+            assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
 
 
 def test_odd_requests_get_an_answer_or_an_error(client: TestClient) -> None:

@@ -1,0 +1,188 @@
+"""Messages of Harmony, and the token IDs that vLLM makes of a conversation of them.
+
+Source: vLLM 0.33.0 ``entrypoints/openai/parser/harmony_utils.py``; oss-harmony 0.0.11, which vLLM
+requires.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from openai_harmony import (
+    Author,
+    Conversation,
+    DeveloperContent,
+    HarmonyEncodingName,
+    Message,
+    ReasoningEffort,
+    RenderConversationConfig,
+    Role,
+    SystemContent,
+    TextContent,
+    ToolDescription,
+    load_harmony_encoding,
+)
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import TokenIds
+
+__all__ = [
+    "EFFORTS", "INSTRUCTING", "call", "developer", "joined", "of_assistant",
+    "of_role", "preamble", "result", "token_ids",
+]  # fmt: skip
+
+EFFORTS: Final = {
+    "low": ReasoningEffort.LOW,
+    "medium": ReasoningEffort.MEDIUM,
+    "high": ReasoningEffort.HIGH,
+}
+"""The values of `reasoning_effort` that Harmony has."""
+INSTRUCTING: Final = ("system", "developer")
+"""Roles whose messages are instructions."""
+# Earlier analysis is dropped here, by vLLM's rule.
+_KEPT: Final = RenderConversationConfig(auto_drop_analysis=False)
+_ENCODING: Final = load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
+_START, _CHANNEL, _CONSTRAIN, _MESSAGE = (
+    _ENCODING.encode(mark, allowed_special="all")[0]
+    for mark in ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>")
+)
+
+
+def preamble(
+    start_date: str,
+    effort: str | None,
+    instructions: str | None,
+    functions: Sequence[Mapping[str, Any]],
+) -> Iterator[Message]:
+    """The messages before a conversation.
+
+    Args:
+        start_date: what the engine writes for today.
+        effort: one of `EFFORTS`; None for Harmony's default.
+        instructions: of the developer.
+        functions: each with `name`, `description` and `parameters`.
+    """
+    content = SystemContent.new().with_conversation_start_date(start_date)
+    if effort is not None:
+        content = content.with_reasoning_effort(EFFORTS[effort])
+    yield Message.from_role_and_content(Role.SYSTEM, content)
+    if instructions or functions:
+        yield developer(instructions, functions)
+
+
+def developer(instructions: str | None, functions: Sequence[Mapping[str, Any]] = ()) -> Message:
+    """A message of instructions, and of the functions that the model may call."""
+    content = DeveloperContent.new()
+    if instructions is not None:
+        content = content.with_instructions(instructions)
+    if functions:
+        content = content.with_function_tools([
+            ToolDescription.new(f["name"], f.get("description") or "", f.get("parameters"))
+            for f in functions
+        ])  # fmt: skip
+    return Message.from_role_and_content(Role.DEVELOPER, content)
+
+
+def of_role(role: str, content: Any) -> Message:
+    """A message of a text, or of parts: those without a text are empty texts."""
+    parts = [{"text": content}] if isinstance(content, str) else content
+    texts = [TextContent(text=part.get("text", "")) for part in parts]
+    return Message.from_role_and_contents(Role(role), texts)
+
+
+def of_assistant(text: str, channel: str) -> Message:
+    """What the model said on a channel."""
+    return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
+
+
+def call(name: str, arguments: str) -> Message:
+    """The model's call of a function."""
+    message = of_assistant(arguments, "commentary").with_recipient(f"functions.{name}")
+    return message.with_content_type("json")
+
+
+def result(author: str, text: str) -> Message:
+    """What a tool returned."""
+    message = Message.from_author_and_content(Author.new(Role.TOOL, author), text)
+    return message.with_channel("commentary").with_recipient("assistant")
+
+
+def joined(content: str | Sequence[Any] | None) -> str | None:
+    """The texts of a content as one, None if it has none."""
+    if content is None or isinstance(content, str):
+        return content
+    texts = [part if isinstance(part, str) else part.get("text") for part in content]
+    texts = [text for text in texts if text is not None]
+    return "".join(texts) if texts else None
+
+
+def token_ids(messages: Sequence[Message]) -> TokenIds:
+    """The prompt, up to the beginning of the model's answer. Special tokens in a text are text.
+
+    Raises:
+        InexactError: `chat_template_failed`.
+    """
+    try:
+        ids = _ENCODING.render_conversation_for_completion(
+            Conversation.from_messages(_without_earlier_analysis(messages)),
+            Role.ASSISTANT,
+            config=_KEPT,
+        )
+        return np.array(_with_legacy_headers(ids), np.uint32)
+    except Exception as error:  # of what it cannot render it raises whatever comes
+        raise refused(error) from error
+
+
+def refused(error: Exception) -> InexactError:
+    """What Harmony does not take."""
+    return InexactError(Reason.CHAT_TEMPLATE_FAILED, f"Harmony refuses the messages: {error!r}")
+
+
+def _without_earlier_analysis(messages: Sequence[Message]) -> list[Message]:
+    """What the assistant thought before its last final answer is left out."""
+    final = [
+        i
+        for i, m in enumerate(messages)
+        if m.author.role == Role.ASSISTANT and m.channel == "final"
+    ]
+    last = final[-1] if final else -1
+    return [m for i, m in enumerate(messages) if i >= last or m.channel != "analysis"]
+
+
+def _with_legacy_headers(ids: list[int]) -> list[int]:
+    """Tool calls with the recipient before the channel, as the model was trained, not behind it.
+
+    ``<|start|>assistant<|channel|>commentary to=f <|constrain|>json<|message|>`` becomes
+    ``<|start|>assistant to=f<|channel|>commentary json<|message|>``.
+    """
+    starts = [i for i, token_id in enumerate(ids) if token_id == _START]
+    result: list[int] = []
+    for begin, end in itertools.pairwise([*starts, len(ids)]):
+        result += _with_legacy_header(ids[begin:end])
+    return result
+
+
+def _with_legacy_header(ids: list[int]) -> list[int]:
+    """The IDs of one message."""
+    try:
+        text_at = ids.index(_MESSAGE)
+        channel_at = ids.index(_CHANNEL, 0, text_at)
+        type_at = ids.index(_CONSTRAIN, channel_at, text_at)
+    except ValueError:
+        return ids
+    author = _ENCODING.decode(ids[1:channel_at])
+    address = _ENCODING.decode(ids[channel_at + 1 : type_at])
+    kind = _ENCODING.decode(ids[type_at + 1 : text_at])
+    channel, _, recipient = address.removesuffix(" ").partition(" to=")
+    if author != "assistant" or not address.endswith(" ") or not (channel and recipient and kind):
+        return ids
+    return [
+        ids[0],
+        *_ENCODING.encode(f"assistant to={recipient}"),
+        _CHANNEL,
+        *_ENCODING.encode(f"{channel} {kind}"),
+        *ids[text_at:],
+    ]
