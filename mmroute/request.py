@@ -108,7 +108,7 @@ class Request(NamedTuple):
         return f"Request({', '.join(told)})"
 
     @classmethod
-    def of(cls, fields: RequestFields) -> Request:
+    def of(cls, fields: Mapping[str, object]) -> Request:
         """The request with these fields.
 
         Raises:

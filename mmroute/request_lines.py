@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, quoted
 from mmroute.hash_forms import BlockForm
 from mmroute.items import Item, Modality, audio_length, image_size, video_size
-from mmroute.request import Lora, Request, RequestFields
+from mmroute.request import Lora, Request
 from mmroute.routing import Routing
 
 if TYPE_CHECKING:
@@ -212,6 +212,6 @@ def request_of(value: Mapping[str, Any]) -> Request:
             fields[name] = _items(name, fields[name])
     if fields.get("lora") is not None:
         fields["lora"] = _lora(fields["lora"])
-    request = Request.of(cast("RequestFields", fields))
+    request = Request.of(fields)
     request.check()
     return request
