@@ -161,12 +161,16 @@ def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
     """The second half: every item in its place, in a prompt that fits the context.
 
     Raises:
-        InexactError: `placeholder_count_mismatch`, `empty_prompt`, `prompt_too_long`.
+        InexactError: `placeholder_count_mismatch`, `empty_prompt`, `prompt_too_long`,
+            `unsupported_field`.
     """
     expansion = Expansion(prepared.ids, ())
     if prepared.insertions:
         expansion = model.placement.expand(prepared.ids, prepared.insertions)
     _check_length(model, expansion.token_ids)
+    kept = prepared.request.truncate_prompt_tokens
+    if kept is not None:
+        _check_uncut(model, kept, max(len(prepared.ids), len(expansion.token_ids)))
     return expansion
 
 
@@ -372,6 +376,22 @@ def _check_length(model: ResolvedModel, token_ids: TokenIds) -> None:
         raise InexactError(Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it")
     if len(token_ids) >= model.max_model_len:
         raise _too_long(model, len(token_ids), "expanded prompt has")
+
+
+def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
+    """Refuse a prompt that the engine shortens, which it does before and after items are placed."""
+    if kept == 0:
+        raise InexactError(Reason.EMPTY_PROMPT, "truncate_prompt_tokens leaves no token")
+    if kept > model.max_model_len:
+        raise invalid(
+            f"truncate_prompt_tokens={kept} is above the context of {model.max_model_len} tokens"
+        )
+    if -1 < kept < longest:
+        raise InexactError(
+            Reason.UNSUPPORTED_FIELD,
+            f"truncate_prompt_tokens={kept} would shorten this prompt of {longest} tokens; that is "
+            "not covered",
+        )
 
 
 def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:

@@ -74,6 +74,8 @@ class Request(NamedTuple):
         documents: of a chat, for templates that read them.
         mm_processor_kwargs: overrides for the model's processor.
         media_io_kwargs: overrides for reading media, by modality.
+        truncate_prompt_tokens: how many tokens the prompt may keep; -1 for as many as fit the
+            context. A prompt that is shortened by it has no exact answer.
         mm_hashes: SGLang's field: hexadecimal digits for each image, in the order of their
             placeholders, by which its prefix cache tells them apart. No other engine reads it.
         cache_salt: keeps the caches of tenants apart; block hashes cover it.
@@ -97,6 +99,7 @@ class Request(NamedTuple):
     documents: Sequence[Mapping[str, str]] | None = None
     mm_processor_kwargs: Mapping[str, Any] = _NO_KWARGS
     media_io_kwargs: Mapping[str, Any] = _NO_KWARGS
+    truncate_prompt_tokens: int | None = None
     mm_hashes: Sequence[Any] = _NO_ITEMS
     cache_salt: str | None = None
     lora: Lora | None = None
@@ -170,6 +173,9 @@ class Request(NamedTuple):
         for name in _KWARGS:
             if (kwargs := getattr(self, name)) or type(kwargs) is not dict:
                 _check_object(name, kwargs)
+        kept = self.truncate_prompt_tokens
+        if kept is not None and (type(kept) is not int or kept < -1):
+            raise invalid(f"truncate_prompt_tokens must be -1 or more, found {quoted(kept)}")
         if self.media_io_kwargs or self.mm_hashes is not _NO_ITEMS or self.lora is not None:
             _check_media_io(self.media_io_kwargs)
             _check_mm_hashes(self.mm_hashes)
@@ -198,6 +204,7 @@ class RequestFields(TypedDict, total=False):
     documents: Sequence[Mapping[str, str]] | None
     mm_processor_kwargs: Mapping[str, Any] | None
     media_io_kwargs: Mapping[str, Any] | None
+    truncate_prompt_tokens: int | None
     mm_hashes: Sequence[Any] | None
     cache_salt: str | None
     lora: Lora | None

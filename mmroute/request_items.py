@@ -31,6 +31,23 @@ if TYPE_CHECKING:
 __all__ = ["check_decoded", "given_items", "items_of_parts", "left_over", "with_uuid"]
 
 ItemT = TypeVar("ItemT", bound=Item)
+_LEVELS: Final = range(256)
+
+
+def _is_colour(value: object) -> bool:
+    channels = 3
+    return (
+        isinstance(value, list)
+        and len(value) == channels
+        and all(type(level) is int and level in _LEVELS for level in value)
+    )
+
+
+_IMAGE_READING: Final[Mapping[str, Callable[[object], bool]]] = {
+    "image_mode": lambda value: value == "RGB",
+    "rgba_background_color": _is_colour,
+}
+"""What an image may be read with, as far as a processor still gets an RGB picture."""
 
 
 def given_items(request: Request, engine: EngineProfile) -> Items:
@@ -79,12 +96,16 @@ def items_of_parts(
 
 
 def _check_media_io(request: Request, items: Items) -> None:
-    """Refuse overrides for reading images, which were not observed; geometries read the others."""
-    if Modality.IMAGE in items and request.media_io_kwargs.get(Modality.IMAGE):
-        raise InexactError(
-            Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-            "media_io_kwargs.image: what it changes was not observed; leave it out",
-        )
+    """Refuse overrides by which a processor gets no RGB picture; geometries read the others."""
+    kwargs = request.media_io_kwargs.get(Modality.IMAGE)
+    if kwargs and Modality.IMAGE in items:
+        for name, value in kwargs.items():
+            if name not in _IMAGE_READING or not _IMAGE_READING[name](value):
+                raise InexactError(
+                    Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+                    f"media_io_kwargs.image.{name}: found {quoted(value)}; covered are an "
+                    'image_mode of "RGB", and an rgba_background_color of three integers up to 255',
+                )
 
 
 def left_over(modality: Modality, left: int, given: int) -> InexactError:

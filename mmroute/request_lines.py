@@ -33,7 +33,6 @@ _UNSUPPORTED = (
     "mm_payload",
     "prompt_embeds",
     "suffix",
-    "truncate_prompt_tokens",
 )
 # Those that only the prompts of a few models depend on.
 _OF_SOME_MODELS = ("response_format", "thinking", "tool_choice")

@@ -221,6 +221,27 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
         {"messages": ASK, "images": [SIZE], "chat_template_kwargs": {"chat_template": "x"}},
         Reason.INVALID_REQUEST,
     ),
+    "a template that the engine is to choose": (
+        {"messages": ASK, "images": [SIZE], "chat_template_kwargs": {"chat_template": "auto"}},
+        Reason.INVALID_REQUEST,
+    ),
+    "tools that are none": (
+        {"messages": ASK, "images": [SIZE], "chat_template_kwargs": {"tools": "x"}},
+        Reason.INVALID_REQUEST,
+    ),
+    "a shortened prompt": (
+        {"messages": ASK, "images": [SIZE], "truncate_prompt_tokens": 20},
+        Reason.UNSUPPORTED_FIELD,
+    ),
+    "a prompt of no length": ({"prompt": "a", "truncate_prompt_tokens": 0}, Reason.EMPTY_PROMPT),
+    "a length above the context": (
+        {"prompt": "a", "truncate_prompt_tokens": 32769},
+        Reason.INVALID_REQUEST,
+    ),
+    "a picture that is not RGB": (
+        {"messages": ASK, "images": [SIZE], "media_io_kwargs": {"image": {"image_mode": "L"}}},
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+    ),
     "unproved processor kwargs": (
         {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"return_tensors": "np"}},
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,

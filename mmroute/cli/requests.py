@@ -71,7 +71,7 @@ one request per input line:
       themselves (as data URLs do), in order; each may have the client's "uuid"
   as in the engine's API: "add_generation_prompt", "continue_final_message", "tools",
       "chat_template_kwargs", "reasoning_effort", "documents", "mm_processor_kwargs",
-      "media_io_kwargs", "cache_salt"
+      "media_io_kwargs", "truncate_prompt_tokens", "cache_salt"
   "add_special_tokens": false unless given (the completions API has true)
   "lora": {"lora_name": "...", "lora_path": "..."}: a server tells it from the request's "model"
 

@@ -16,6 +16,7 @@ __all__ = [
     "HARMLESS_WHEN_FLAT",
     "SIZE_EDGES",
     "is_count",
+    "is_empty",
     "is_positive",
     "is_switch",
 ]
@@ -39,6 +40,11 @@ def is_count(value: object) -> bool:
 def is_positive(value: object) -> bool:
     """Whether a value is a positive number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def is_empty(value: object) -> bool:
+    """Whether a value is an object that holds nothing."""
+    return isinstance(value, Mapping) and not value
 
 
 def _is_box(value: object) -> bool:
@@ -94,6 +100,9 @@ HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     "patch_size": is_count,
     "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
     "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
+    # Common kwargs stay with the processor's class, for requests to come.
+    "common_kwargs": is_empty,
+    "text_kwargs": is_empty,
     "pad_size": _is_box,
     # Of texts and videos, which are not in question here; but their types are checked.
     **dict.fromkeys(
@@ -129,11 +138,11 @@ HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
 }
 """What all video processors know. They check it where there is no video, too."""
 HARMFUL: Final = frozenset({
-    "audio", "backend", "chunk_length", "cls", "common_kwargs", "config", "dither",
+    "audio", "backend", "chunk_length", "cls", "config", "dither",
     "feature_extractor", "feature_size", "gguf_file", "hop_length", "image_grid_pinpoints",
     "image_processor", "images", "input_data_format", "max_length", "n_fft", "padding_value",
     "return_tensors", "revision", "sampling_rate", "self", "size", "subfolder", "text",
-    "text_kwargs", "text_pair", "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code",
+    "text_pair", "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code",
     "video_metadata", "video_processor", "videos",
 })  # fmt: skip
 """Names that were seen to break a processor or to change what it returns.

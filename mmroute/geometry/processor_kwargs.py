@@ -22,6 +22,7 @@ from mmroute.geometry.known_kwargs import (
     HARMLESS_WHEN_FLAT,
     SIZE_EDGES,
     is_count,
+    is_empty,
     is_switch,
 )
 from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
@@ -96,7 +97,11 @@ def read_scoped_kwargs(kwargs: Mapping[str, Any], scope: str, *names: str) -> di
     scoped = kwargs.get(scope) or {}
     if not isinstance(scoped, Mapping):
         raise refused(scope, scoped, "an object")
-    flat = {name: value for name, value in kwargs.items() if name not in _SCOPES}
+    flat = {
+        name: value
+        for name, value in kwargs.items()
+        if name not in _SCOPES and not (name in _OBJECTS and is_empty(value))
+    }
     for name, value in {**scoped, **flat}.items():
         if name not in names:
             raise refused(name, value, "absent, where the request has videos or audio")
@@ -194,7 +199,7 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
 def check_known(kwargs: Mapping[str, Any], *names: str) -> None:
     """Refuse all names but these, for processors that do so, where others ignore them."""
     for name, value in kwargs.items():
-        if name not in names:
+        if name not in names and not (name in SCOPES and is_empty(value)):
             raise refused(name, value, "absent for this model")
 
 

@@ -27,6 +27,7 @@ _IN_VOCABULARY: Final = f"?block_size={1 << 20}"
 _MAX_ID: Final = 2**32 - 1
 _OPTIONAL: Final = (
     "tools", "reasoning_effort", "documents", "chat_template_kwargs", "mm_processor_kwargs",
+    "truncate_prompt_tokens",
 )  # fmt: skip
 # No tensors; and room for one token of an answer, which is what the engine wants at least.
 _ALWAYS: Final = {"mm_payload": "none", "max_tokens": 1}
@@ -82,6 +83,8 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
     if request.images or request.videos or request.audios:
         raise _inexpressible("the route for prompts takes no items; send messages")
     body = {"model": model, "add_special_tokens": request.add_special_tokens, **_ALWAYS}
+    if request.truncate_prompt_tokens is not None:
+        body["truncate_prompt_tokens"] = request.truncate_prompt_tokens
     if request.prompt_token_ids is not None:
         ids = integers("prompt_token_ids", request.prompt_token_ids)
         if not ids:

@@ -207,7 +207,7 @@ def test_each_answer_comes_at_once() -> None:
         ({"message": []}, "invalid_request", "did you mean 'messages'"),
         ({"prompt": "a", "image": []}, "invalid_request", "did you mean 'images'"),
         ({"prompt": "a", "chat_template": "x"}, "unsupported_field", "chat_template"),
-        ({"prompt": "a", "truncate_prompt_tokens": 3}, "unsupported_field", "truncate"),
+        ({"prompt": "a b c d", "truncate_prompt_tokens": 3}, "unsupported_field", "truncate"),
     ],
 )
 def test_fields_that_would_change_the_answer(

@@ -307,6 +307,12 @@ def cases(setting: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if setting == "processor arguments of requests":
         own = {"max_pixels": 6272}
         yield "own arguments", chat(picture(96, 64), text, mm_processor_kwargs=own)
+        empty: dict[str, Any] = {"text_kwargs": {}, "common_kwargs": {}}
+        yield "no arguments", chat(picture(40, 56), text, mm_processor_kwargs=empty)
+        on_blue = {"image_mode": "RGB", "rgba_background_color": [1, 2, 255]}
+        for name, reading in ("on blue", on_blue), ("as RGB", {"image_mode": "RGB"}):
+            yield name, chat(_transparent(), text, media_io_kwargs={"image": reading})
+        yield "kept whole", chat(picture(40, 56), text, truncate_prompt_tokens=-1)
     if setting.endswith("batched tokens"):
         large = {"min_pixels": 28 * 28 * 2000, "max_pixels": 28 * 28 * 2500}
         yield "large image", chat(picture(96, 64), text, mm_processor_kwargs=large)
@@ -315,6 +321,13 @@ def cases(setting: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "adapter", chat(picture(96, 64), text, lora=lora)
     if setting == "media arguments":
         yield "video", chat({"type": "video_url", "video_url": {"url": _video()}}, text)
+
+
+def _transparent() -> dict[str, Any]:
+    """A picture that vLLM has to convert, of those that the tests of headers read."""
+    lines = (VECTORS.parent / "images" / "files.jsonl").read_text(encoding="utf-8").splitlines()
+    urls = {line["name"]: line["url"] for line in map(json.loads, lines)}
+    return {"type": "image_url", "image_url": {"url": urls["png-rgba"]}}
 
 
 def _video() -> str:

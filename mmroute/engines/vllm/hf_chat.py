@@ -19,7 +19,7 @@ from mmroute.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning, ChatReuse
 
-__all__ = ["OWN_PARAMETERS", "HfChat", "documents_of", "template_kwargs"]
+__all__ = ["OWN_PARAMETERS", "HfChat", "objects_of", "template_kwargs", "tools_of"]
 
 OWN_PARAMETERS: Final = frozenset({
     "add_generation_prompt", "continue_final_message", "documents", "max_length", "padding",
@@ -123,7 +123,7 @@ class HfChat(Chat):
             InexactError: `invalid_request`, `chat_template_missing`.
         """
         kwargs = template_kwargs(request)
-        tools = kwargs.get("tools", normalize_tools(request.tools))
+        tools = tools_of(kwargs, request)
         template = self.template if tools is None else self.tool_template
         if template is None:
             with_tools = "" if tools is None else " that is used when a request has tools"
@@ -135,7 +135,7 @@ class HfChat(Chat):
         if kwargs:
             asked = (kwargs.keys() & template.variables) - OWN_PARAMETERS
             variables |= {name: kwargs[name] for name in asked}
-        variables |= {"tools": tools, "documents": documents_of(kwargs)}
+        variables |= {"tools": tools, "documents": objects_of(kwargs, "documents")}
         return template, variables
 
 
@@ -148,8 +148,10 @@ def template_kwargs(request: Request) -> dict[str, Any]:
     own = own_template_kwargs(request)
     if not own:
         return {}
-    # null and "auto" mean "not set" to the engine, whatever the variable.
-    kwargs = {k: v for k, v in own.items() if v not in (None, "auto")}
+    # null and "auto" mean "not set" to the engine, but for what it looks for before that.
+    kwargs = {
+        k: v for k, v in own.items() if v not in (None, "auto") or (v and k == "chat_template")
+    }
     if kwargs.get("tokenize") is False:  # what the engine does anyway
         del kwargs["tokenize"]
     refused = _REFUSED_KWARGS & kwargs.keys()
@@ -158,20 +160,28 @@ def template_kwargs(request: Request) -> dict[str, Any]:
     return kwargs
 
 
-def documents_of(kwargs: Mapping[str, Any]) -> Any:
-    """The documents that a template may read.
+def tools_of(kwargs: Mapping[str, Any], request: Request) -> list[dict[str, Any]] | None:
+    """The tools that a template gets: of its variables, which win, or of the request.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    tools = normalize_tools(request.tools)
+    return objects_of(kwargs, "tools") if "tools" in kwargs else tools
+
+
+def objects_of(kwargs: Mapping[str, Any], name: str) -> list[dict[str, Any]] | None:
+    """The tools or documents among the variables of a template.
 
     Raises:
         InexactError: `invalid_request`: they are no list of objects.
     """
-    documents = kwargs.get("documents")
-    if documents is not None and not (
-        isinstance(documents, list) and all(isinstance(d, dict) for d in documents)
-    ):
-        raise invalid(
-            f"chat_template_kwargs.documents must be a list of objects, found {quoted(documents)}"
-        )
-    return documents
+    objects = kwargs.get(name)
+    if objects is None:
+        return None
+    if isinstance(objects, list) and all(isinstance(each, dict) for each in objects):
+        return objects
+    raise invalid(f"chat_template_kwargs.{name} must be a list of objects, found {quoted(objects)}")
 
 
 def _developer_to_system(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:

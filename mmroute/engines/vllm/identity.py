@@ -6,7 +6,7 @@ Source: vLLM 0.33.0 ``multimodal/hasher.py`` and ``multimodal/processing/inputs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,8 +39,6 @@ _MAPPING: Final = b"\x02"
 _LEAF: Final = b"\x03"
 BACKGROUND: Final = (255, 255, 255)
 """The colour behind a transparent picture."""
-# What an image becomes if it is not RGB.
-_CONVERSION: Final = {"image_mode": "RGB", "rgba_background_color": BACKGROUND}
 # Processor kwargs of other modalities do not enter the identity of an item.
 _KWARGS_OF_MODALITIES: Final = frozenset({"images_kwargs", "videos_kwargs", "audio_kwargs"})
 _SCOPE: Final = {Modality.IMAGE: "images", Modality.VIDEO: "videos", Modality.AUDIO: "audio"}
@@ -87,7 +85,7 @@ def item_identity(
         kwargs = {k: v for k, v in kwargs.items() if k not in others}
     if uuid is not None and not kwargs and not overrides.media_io:
         return Identity(uuid, IdentitySource.UUID)
-    content = _content(item, frames, form) if uuid is None else _value(uuid)
+    content = _content(item, frames, form, overrides) if uuid is None else _value(uuid)
     if content is None:
         return None
     factors: dict[str, Iterable[bytes]] = {
@@ -108,12 +106,14 @@ def item_identity(
     return Identity(hasher.hexdigest(), source)
 
 
-def _content(item: Item, frames: Frames | None, form: IdentityForm) -> Iterable[bytes] | None:
+def _content(
+    item: Item, frames: Frames | None, form: IdentityForm, overrides: Overrides
+) -> Iterable[bytes] | None:
     """What the engine hashes of a file; None if it is not the file's own bytes."""
     if form is IdentityForm.VISION_CHUNK:
         return None
     if isinstance(item, ImageFile):
-        return _image(item, form)
+        return _image(item, form, overrides.media_io)
     if isinstance(item, VideoFile) and frames is not None:
         pixels = len(frames.indices) * item.size.width * item.size.height * _BYTES_PER_PIXEL
         if pixels >= len(item.data) and frames.certain:
@@ -121,11 +121,21 @@ def _content(item: Item, frames: Frames | None, form: IdentityForm) -> Iterable[
     return None
 
 
-def _image(image: ImageFile, form: IdentityForm) -> tuple[bytes, bytes]:
+def _image(
+    image: ImageFile, form: IdentityForm, media_io: Mapping[str, Any]
+) -> tuple[bytes, bytes]:
     """A file, with what it was converted to if it was not RGB."""
-    converted = image.converted and form is IdentityForm.FILE
-    start = _CONVERTED_IMAGE if converted else _IMAGE
+    start = _IMAGE
+    if image.converted and (form is IdentityForm.FILE or "image_mode" in media_io):
+        background = media_io.get("rgba_background_color")
+        start = _CONVERTED_IMAGE if background is None else _converted_to(background)
     return start + _LEAF + _length(len(image.data)), image.data
+
+
+def _converted_to(background: Sequence[int]) -> bytes:
+    conversion = {"image_mode": "RGB", "rgba_background_color": background}
+    framing = (_MAPPING, _length(2), _framed(b"io_config"), *_value(conversion), _framed(b"data"))
+    return _IMAGE + b"".join(framing)
 
 
 def _video(video: VideoFile, frames: Frames) -> Iterator[bytes]:
@@ -194,6 +204,4 @@ def _model(model_id: str) -> bytes:
 
 
 _IMAGE: Final = _LEAF + _framed(b"image")
-_CONVERTED_IMAGE: Final = b"".join((
-    _IMAGE, _MAPPING, _length(2), _framed(b"io_config"), *_value(_CONVERSION), _framed(b"data"),
-))  # fmt: skip
+_CONVERTED_IMAGE: Final = _converted_to(BACKGROUND)

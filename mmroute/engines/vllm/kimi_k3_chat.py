@@ -15,9 +15,8 @@ from typing import Any, Final
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, documents_of, template_kwargs
+from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, objects_of, template_kwargs, tools_of
 from mmroute.engines.vllm.messages import to_conversation
-from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.items import Items, Modality
 from mmroute.request import Request
@@ -72,8 +71,8 @@ class KimiK3Chat(Chat):
         kwargs = template_kwargs(request)
         for name in sorted(_REFUSED & kwargs.keys()):
             raise invalid(f"chat_template_kwargs must not set {name} for this model")
-        tools = kwargs.get("tools", normalize_tools(request.tools))
-        documents = documents_of(kwargs)
+        tools = tools_of(kwargs, request)
+        documents = objects_of(kwargs, "documents")
         _read_thinking(kwargs)
         conversation = to_conversation(
             chat, content_format=self.content_format, placeholders=self.placeholders

@@ -32,6 +32,7 @@ __all__ = ["VllmEngine", "VllmOracle"]
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
     "chat_template_kwargs", "tools", "reasoning_effort", "documents", "mm_processor_kwargs",
+    "truncate_prompt_tokens",
 )  # fmt: skip
 
 
@@ -195,6 +196,7 @@ class VllmEngine:
             prompt="-",
             max_tokens=1,
             add_special_tokens=request.get("add_special_tokens", False),
+            **given(request, "truncate_prompt_tokens"),
         )
         if request.get("prompt") is not None:
             prompt: dict[str, Any] = {"prompt": request["prompt"]}
