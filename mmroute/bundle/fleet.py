@@ -62,23 +62,22 @@ def fetch_fleet(model: str, workers: Sequence[str], fetch: Callable[[str], Bundl
     different: dict[str, Bundle] = {}
     with contextlib.ExitStack() as fetched:
 
-        def attempt(worker: str) -> Bundle | Exception:
-            try:
-                bundle = fetch(worker)
-            except Exception as error:  # noqa: BLE001 - whatever `fetch` raises, others may answer
-                return error
+        def fetch_one(worker: str) -> Bundle:
+            bundle = fetch(worker)
             fetched.callback(bundle.close)
             return bundle
 
-        if workers:
-            with ThreadPoolExecutor(min(_AT_A_TIME, len(workers))) as pool:
-                for worker, bundle in zip(workers, pool.map(attempt, workers), strict=True):
-                    if isinstance(bundle, Exception):
-                        failures[worker] = bundle
-                        continue
-                    fingerprints[worker] = bundle.fingerprint
-                    if different.setdefault(bundle.fingerprint, bundle) is not bundle:
-                        bundle.close()
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            asked = {worker: pool.submit(fetch_one, worker) for worker in workers}
+        for worker, answer in asked.items():
+            error = answer.exception()
+            if isinstance(error, Exception):
+                failures[worker] = error
+                continue
+            bundle = answer.result()
+            fingerprints[worker] = bundle.fingerprint
+            if different.setdefault(bundle.fingerprint, bundle) is not bundle:
+                bundle.close()
         if len(different) > 1:
             raise _disagreement(model, different, fingerprints)
         fetched.pop_all()  # one bundle at most is still open, and that is the caller's now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
@@ -278,27 +279,23 @@ class TokenizerRegistry(Generic[T]):
 
     def _update(self, model: _Model[T]) -> _Loaded[T]:
         """Find the model's files, and load them if they are not those that are loaded."""
-        failures: list[Exception] = []
-        reasons: list[str] = []
+        failures: dict[str, Exception] = {}
         if model.source is not None:
-            try:
-                return self._from_source(model, model.source)
-            except Exception as error:  # noqa: BLE001 - whatever the caller's `load` raises
-                failures.append(error)
-                reasons.append(f"{model.source}: {error}")
+            found = _tried(partial(self._from_source, model, model.source))
+            if not isinstance(found, Exception):
+                return found
+            failures[f"{model.source}: {found}"] = found
         fleet = self._ask(model)
-        failures += fleet.failures.values()
-        reasons += [str(error) for error in fleet.failures.values()]
+        failures |= {str(error): error for error in fleet.failures.values()}
         if fleet.bundle is not None:
-            try:
-                return self._from_workers(model, fleet.bundle, fleet.fingerprints)
-            except Exception as error:  # noqa: BLE001 - as above
-                failures.append(error)
-                reasons.append(f"the files of {fleet.bundle.worker}: {error}")
+            found = _tried(partial(self._from_workers, model, fleet.bundle, fleet.fingerprints))
+            if not isinstance(found, Exception):
+                return found
+            failures[f"the files of {fleet.bundle.worker}: {found}"] = found
         raise ModelError(
             Reason.TOKENIZER_UNAVAILABLE,
-            f"No tokenizer for {model.name}: {'; '.join(reasons) or 'no worker is left to ask'}",
-        ) from (ExceptionGroup("what was tried", failures) if failures else None)
+            f"No tokenizer for {model.name}: {'; '.join(failures) or 'no worker is left to ask'}",
+        ) from (ExceptionGroup("what was tried", [*failures.values()]) if failures else None)
 
     def _ask(self, model: _Model[T]) -> Fleet:
         """Ask all workers; again, if they disagree and one of them was gone before all answered."""
@@ -364,3 +361,10 @@ class TokenizerRegistry(Generic[T]):
         if loaded is not None:
             loaded.close()
         return True
+
+
+def _tried(load: Callable[[], T]) -> T | Exception:
+    try:
+        return load()
+    except Exception as error:  # noqa: BLE001 - whatever the caller's `load` raises
+        return error

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.fast_paths import EncoderChoice
+from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "engine_arguments",
     "engine_settings",
     "failed",
+    "image_links",
+    "link_arguments",
     "load_normalizer",
     "model_arguments",
     "needs_extra",
@@ -265,6 +268,37 @@ def encoder_argument(parser: argparse.ArgumentParser) -> None:
         help="who encodes text; auto takes fastokens where it proves itself equal to tokenizers "
         "(default: %(default)s)",
     )
+
+
+def link_arguments(parser: argparse._ActionsContainer) -> None:
+    """Add what says which links are followed."""
+    parser.add_argument(
+        "--image-host",
+        metavar="HOST",
+        action="append",
+        default=[],
+        help="follow links to images on this host (repeatable; *.example.com; * for any public "
+        "one); none otherwise",
+    )
+    parser.add_argument(
+        "--image-network",
+        metavar="NETWORK",
+        action="append",
+        default=[],
+        help="connect to private addresses of this network as well, such as 10.1.0.0/16",
+    )
+
+
+def image_links(arguments: argparse.Namespace) -> ImageLinks | None:
+    """The links that are followed; None for none.
+
+    Raises:
+        ValueError: a host or network is malformed, or there is a network without a host.
+    """
+    hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
+    if networks and not hosts:
+        raise ValueError("--image-network is for links, and no --image-host is allowed")
+    return ImageLinks(hosts=hosts, networks=networks) if hosts else None
 
 
 def port(text: str) -> int:

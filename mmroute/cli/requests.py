@@ -8,7 +8,6 @@ import functools
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,6 +19,8 @@ from mmroute.cli.common import (
     encoder_argument,
     engine_settings,
     failed,
+    image_links,
+    link_arguments,
     load_normalizer,
     model_arguments,
     positive,
@@ -27,7 +28,7 @@ from mmroute.cli.common import (
 )
 from mmroute.cli.strip import print_strip
 from mmroute.engines.settings import EngineSettings
-from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.fast_paths import FastPaths
 from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.net.links import ImageLinks
@@ -46,19 +47,11 @@ __all__ = ["add_blocks", "add_tokens"]
 
 _STANDARD = "-"
 
-# What only requests are answered with, and its default.
-_OF_REQUESTS: Final[Mapping[str, object]] = {
-    "--input": _STANDARD,
-    "--output": _STANDARD,
-    "--backend": DEFAULT_BACKEND,
-    "--model-id": None,
-    "--engine-args": "",
-    "--engine-config": None,
-    "--encoder": EncoderChoice.AUTO.value,
-    "--fail-on-inexact": False,
-    "--image-host": [],
-    "--image-network": [],
-}
+# What only requests are answered with.
+_OF_REQUESTS: Final = (
+    "input", "output", "backend", "model_id", "engine_args", "engine_config", "encoder",
+    "fail_on_inexact", "image_host", "image_network",
+)  # fmt: skip
 
 _REQUESTS_HELP = """\
 one request per input line:
@@ -142,7 +135,9 @@ def _tokens(arguments: argparse.Namespace) -> int:
                 '"add_special_tokens"',
             )
         return _answer_requests(arguments, engine_settings(arguments), tokens_answer)
-    wrong = [option for option, value in _OF_REQUESTS.items() if _given(arguments, option) != value]
+    default = arguments.parser.get_default
+    given = [name for name in _OF_REQUESTS if getattr(arguments, name) != default(name)]
+    wrong = [f"--{name.replace('_', '-')}" for name in given]
     if wrong:
         return failed(
             arguments,
@@ -160,10 +155,6 @@ def _tokens(arguments: argparse.Namespace) -> int:
     except ValueError as error:  # an argument that was not UTF-8 holds lone surrogates
         return failed(arguments, f"the text cannot be encoded: {error}", EXIT_FAILURE)
     return 0
-
-
-def _given(arguments: argparse.Namespace, option: str) -> object:
-    return getattr(arguments, option.removeprefix("--").replace("-", "_"))
 
 
 def add_blocks(commands: Commands) -> None:
@@ -215,21 +206,7 @@ def _request_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exit status 3 where a line has no exact answer",
     )
-    parser.add_argument(
-        "--image-host",
-        metavar="HOST",
-        action="append",
-        default=[],
-        help="follow links to images on this host (repeatable; *.example.com; * for any public "
-        "one); without it, their sizes must be in images",
-    )
-    parser.add_argument(
-        "--image-network",
-        metavar="NETWORK",
-        action="append",
-        default=[],
-        help="connect to private addresses of this network as well, such as 10.1.0.0/16",
-    )
+    link_arguments(parser)
 
 
 def _blocks(arguments: argparse.Namespace) -> int:
@@ -251,9 +228,9 @@ def _answer_requests(
     if _same_file(arguments.input, arguments.output):
         return failed(arguments, "--input and --output are the same file")
     try:
-        links = _links(arguments)
+        links = image_links(arguments)
     except ValueError as error:
-        return failed(arguments, f"{error} (--image-host, --image-network)")
+        return failed(arguments, f"--image-host, --image-network: {error}")
     with contextlib.ExitStack() as files:
         try:
             requests = _requests(files, arguments.input)
@@ -309,13 +286,6 @@ def _fleet(
         own = settings if name.startswith("vllm") else None
         fleet[name] = normalizer.matching(name, model_id=arguments.model_id, engine_settings=own)
     return fleet
-
-
-def _links(arguments: argparse.Namespace) -> ImageLinks | None:
-    hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
-    if networks and not hosts:
-        raise ValueError("private networks are for links, and no host of links is allowed")
-    return ImageLinks(hosts=hosts, networks=networks) if hosts else None
 
 
 def _same_file(first: str, second: str) -> bool:

@@ -15,13 +15,13 @@ from mmroute.cli.common import (
     add_command,
     ask_running,
     failed,
+    image_links,
     needs_extra,
 )
 from mmroute.cli.serve_config import configured
 from mmroute.cli.serve_options import serve_arguments
 from mmroute.engines.settings import EngineSettings
 from mmroute.fast_paths import FastPaths
-from mmroute.net.links import ImageLinks
 
 if TYPE_CHECKING:
     from mmroute.server.listening import Listen
@@ -178,9 +178,6 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     )
 
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
-    hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
-    if networks and not hosts:
-        raise ValueError("--image-network is for links, and no --image-host is allowed")
     same: Mapping[str, Any] = {
         name: getattr(arguments, name)
         for name in (
@@ -199,7 +196,7 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
         request_id_headers=arguments.enable_request_id_headers,
         api_keys=tuple(arguments.api_key),
         admin_key=arguments.admin_key,
-        links=ImageLinks(hosts=hosts, networks=networks) if hosts else None,
+        links=image_links(arguments),
         access_log=AccessLog(arguments.access_log),
     )
 

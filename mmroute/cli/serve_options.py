@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mmroute.cli.common import DEFAULT_BACKEND, encoder_argument, port
+from mmroute.cli.common import DEFAULT_BACKEND, encoder_argument, link_arguments, port
 
 __all__ = ["serve_arguments"]
 
@@ -142,14 +142,7 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
     answers.add_argument(
         "--hash-seed", metavar="SEED", help="the engine's PYTHONHASHSEED, for ?block_size="
     )
-    answers.add_argument(
-        "--image-host", metavar="HOST", action="append", default=[],
-        help="follow links to images on this host (repeatable; *.example.com; *); none otherwise",
-    )  # fmt: skip
-    answers.add_argument(
-        "--image-network", metavar="NETWORK", action="append", default=[],
-        help="connect to private addresses of this network as well",
-    )  # fmt: skip
+    link_arguments(answers)
 
 
 def _limit_options(parser: argparse.ArgumentParser) -> None:

@@ -22,8 +22,7 @@ from mmroute.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
-from mmroute.normalizer import Normalizer
-from mmroute.parity.cases import Case, Oracle
+from mmroute.parity.cases import Case
 from mmroute.parity.comparison import compare
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
@@ -131,16 +130,20 @@ def _compared(arguments: argparse.Namespace) -> int:
         served_model=arguments.served_model,
         api_key=arguments.api_key,
     )
-    cases = list(_cases(arguments, normalizer, oracle))
+    if isinstance(oracle, VectorsOracle):
+        cases = oracle.cases()
+    else:
+        cases = list(_own_cases(arguments, normalizer.model))
+    family = normalizer.model.family.family
     running = oracle.running
     found = compare(normalizer.model, oracle, cases)
     report = Report(
         model=normalizer.model.name,
-        family=normalizer.model.family.family,
+        family=family,
         oracle=title_of(oracle),
         findings=tuple(with_progress(found, f" of {len(cases)}", watched=sys.stderr.isatty())),
         tokenizer=normalizer.model.tokenizer,
-        known_differences=_known_differences(arguments.against, normalizer),
+        known_differences=known_differences(family) if arguments.against == "transformers" else (),
         engine="" if running is None else str(running),
         warning="" if running is None else running.warning(normalizer.model.engine),
     )
@@ -165,12 +168,6 @@ def _told(arguments: argparse.Namespace, report: Report) -> int:
     return {True: 0, False: _EXIT_MISMATCH, None: _EXIT_UNDECIDED}[report.parity]
 
 
-def _cases(arguments: argparse.Namespace, normalizer: Normalizer, oracle: Oracle) -> Iterable[Case]:
-    if isinstance(oracle, VectorsOracle):
-        return oracle.cases()
-    return _own_cases(arguments, normalizer.model)
-
-
 def _own_cases(arguments: argparse.Namespace, model: ResolvedModel) -> Iterable[Case]:
     """The user's, or mmroute's."""
     if arguments.cases is not None:
@@ -178,9 +175,3 @@ def _own_cases(arguments: argparse.Namespace, model: ResolvedModel) -> Iterable[
     else:
         chosen = built_in_cases(model)
     return itertools.chain(chosen, random_cases(model, arguments.random, arguments.seed))
-
-
-def _known_differences(against: str, normalizer: Normalizer) -> tuple[str, ...]:
-    if against != "transformers":
-        return ()
-    return tuple(known_differences(normalizer.model.family.family))

@@ -11,10 +11,13 @@ from typing import Final, TypeAlias
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Alignment", "Column", "Ranges", "Run", "aligned"]
+__all__ = ["NOT_DECODED", "Alignment", "Column", "Ranges", "Run", "aligned"]
 
 Ranges: TypeAlias = Iterable[tuple[int, int]]
 """Offset and length of each item of a prompt."""
+
+NOT_DECODED: Final = (ValueError, KeyError, OverflowError, IndexError)
+"""What tokenizers raise for an ID that is not theirs."""
 
 _BEFORE: Final = 3  # columns shown before the first difference
 _COLUMNS: Final = 60
@@ -137,5 +140,5 @@ def _columns(ours: Sequence[Run], theirs: Sequence[Run]) -> Iterator[Column]:
 def _text(tokenizer: Tokenizer, token_id: int) -> str:
     try:
         return tokenizer.decode([token_id])
-    except (ValueError, KeyError, OverflowError, IndexError):  # not an ID of this tokenizer
+    except NOT_DECODED:
         return "?"

@@ -12,6 +12,7 @@ from mmroute.chat import Chat
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
+from mmroute.pages.alignment import NOT_DECODED
 from mmroute.parity.cases import Range
 from mmroute.pipeline import answer
 from mmroute.request import Request
@@ -154,7 +155,7 @@ def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:
     """The text of token IDs; None if the tokenizer has no text for one of them."""
     try:
         return tokenizer.decode(ids.tolist())
-    except Exception:  # noqa: BLE001 - tokenizers have no one exception for a foreign ID
+    except NOT_DECODED:
         return None
 
 

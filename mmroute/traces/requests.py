@@ -30,7 +30,9 @@ __all__ = [
 
 _TEXT_CHUNK: Final = 256  # characters that a router of texts compares at once
 _MOONCAKE_BLOCK: Final = 512
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")  # noqa: RUF001 - they end sentences
+_SENTENCE_END: Final = re.compile(
+    r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])"
+)  # and full-width ones
 _SHORTEST_PIECE: Final = 24  # characters; shorter sentences are in any request
 _CHARACTERS_PER_TOKEN: Final = 4
 _WORD: Final = (1 << 64) - 1

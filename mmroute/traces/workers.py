@@ -27,7 +27,7 @@ _CHUNK_LINES: Final = 1000
 _CHUNK_BYTES: Final = 16 << 20  # of lines, which may hold images
 _AHEAD: Final = 2  # tasks of each process that wait
 
-_normalizer: Normalizer | None = None  # of this process
+_normalizers: Final[list[Normalizer | None]] = []  # the one of this process
 
 
 class Processes:
@@ -91,8 +91,7 @@ class Processes:
 
 
 def _keep(normalizer: Normalizer | None) -> None:
-    global _normalizer  # noqa: PLW0603 - how a pool's process keeps what it loaded
-    _normalizer = normalizer
+    _normalizers.append(normalizer)
     if normalizer is not None:
         normalizer.stats()  # waits for its encoder, which is not a cost of the first requests
 
@@ -100,7 +99,7 @@ def _keep(normalizer: Normalizer | None) -> None:
 def _run(
     function: Callable[[Normalizer | None, _Argument], _Result], argument: _Argument
 ) -> _Result:
-    return function(_normalizer, argument)
+    return function(_normalizers[0], argument)
 
 
 def chunks_of(lines: Iterable[tuple[int, bytes]]) -> Iterator[Lines]:

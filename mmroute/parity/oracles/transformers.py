@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -22,7 +21,6 @@ from mmroute.parity.oracles.pictures import pictures, split_pictures, with_pictu
 
 __all__ = [
     "KNOWN_DIFFERENCES",
-    "KnownDifference",
     "MistralCommonOracle",
     "TransformersOracle",
     "known_differences",
@@ -35,66 +33,40 @@ _OWN_ARGUMENTS: Final = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDifference:
-    """Where the processor and the engine (vLLM 0.33.0) are known to differ, neither being wrong.
-
-    Attributes:
-        families: of which models; empty for all.
-        requests: which.
-        oracle: what this oracle says.
-        engine: what the engine does.
-    """
-
-    families: tuple[str, ...]
-    requests: str
-    oracle: str
-    engine: str
-
-
-KNOWN_DIFFERENCES: Final = (
-    KnownDifference(
-        (), "too long, empty, or with IDs outside the vocabulary", "token IDs", "a refusal"
-    ),
-    KnownDifference(
-        (), "with a data URL that is not strict base64", "read leniently", "a refusal"
-    ),
-    KnownDifference(
-        (), "with a system text that begins `x-anthropic-billing-header`", "kept", "cut off"
-    ),
-    KnownDifference(
+KNOWN_DIFFERENCES: Final[tuple[tuple[tuple[str, ...], str, str, str], ...]] = (
+    ((), "too long, empty, or with IDs outside the vocabulary", "token IDs", "a refusal"),
+    ((), "with a data URL that is not strict base64", "read leniently", "a refusal"),
+    ((), "with a system text that begins `x-anthropic-billing-header`", "kept", "cut off"),
+    (
         (), "with a `size` in `mm_processor_kwargs`", "replaces the whole size",
         "depends on the model: ignored, merged, or refused",
     ),
-    KnownDifference(
+    (
         ("gemma-3",), "with images next to each other or to line breaks",
         "line breaks as the tokenizer merges them",
         "line breaks merged in another way, or a refusal",
     ),
-    KnownDifference(("llava-next-video",), "with images", "token IDs", "a refusal"),
-    KnownDifference(
-        ("phi-3-vision",), "text only", "BOS in front, whatever was asked for",
-        "no BOS in chats",
-    ),
-    KnownDifference(
+    (("llava-next-video",), "with images", "token IDs", "a refusal"),
+    (("phi-3-vision",), "text only", "BOS in front, whatever was asked for", "no BOS in chats"),
+    (
         ("pixtral-mistral",), "with `add_generation_prompt` after an assistant's message",
         "the conversation as it is", "a refusal",
     ),
-    KnownDifference(
+    (
         ("pixtral-mistral",), "with a tool call whose arguments are no JSON object",
         "kept as a text", "an empty object in its place",
     ),
 )  # fmt: skip
-"""For the report, beside the answers that differ."""
+"""Families (none for all), requests, what this oracle says, and what vLLM 0.33.0 does."""
 
 
-def known_differences(family: str) -> list[str]:
-    """In words, what is known of one family."""
-    return [
-        f"requests {known.requests}: {known.oracle} here, {known.engine} in vLLM 0.33.0"
-        for known in KNOWN_DIFFERENCES
-        if not known.families or family in known.families
-    ]
+def known_differences(family: str) -> tuple[str, ...]:
+    """Where the processor and the engine are known to differ, neither being wrong, in words."""
+    return tuple(
+        f"requests {requests}: {oracle} here, {engine} in vLLM 0.33.0"
+        for families, requests, oracle, engine in KNOWN_DIFFERENCES
+        if not families or family in families
+    )
 
 
 class TransformersOracle:
