@@ -198,7 +198,9 @@ class ChatTemplate:
         """
         try:
             tree = environment().parse(source)
-            compiled = environment().from_string(source)
+            content_format = detect_content_format(tree)
+            variables = frozenset(jinja2.meta.find_undeclared_variables(tree))
+            compiled = environment().from_string(tree)
             compiled.globals = {}  # `pieces_of` gives them, and a context goes through all of these
         except jinja2.TemplateSyntaxError as error:
             raise ModelError(
@@ -212,8 +214,8 @@ class ChatTemplate:
         return cls(
             source=source,
             origin=origin,
-            content_format=detect_content_format(tree),
-            variables=frozenset(jinja2.meta.find_undeclared_variables(tree)),
+            content_format=content_format,
+            variables=variables,
             knows_developer="'developer'" in source or '"developer"' in source,
             _compiled=compiled,
         )

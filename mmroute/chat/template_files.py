@@ -6,8 +6,9 @@ and ``tokenization_utils_base.py`` (files).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import ModelError, Reason
@@ -20,6 +21,7 @@ _JINJA: Final = "chat_template.jinja"
 _CONFIG: Final = "tokenizer_config.json"
 _FIELD: Final = "chat_template"
 _DEFAULT: Final = "default"
+_Source: TypeAlias = tuple[str, str]  # of a template, and the file (and field) it comes from
 
 
 def chat_templates(
@@ -49,21 +51,27 @@ def chat_templates(
         )
     own = _of_tokenizer(files, named)
     if not own and fallback is not None:
-        own[_DEFAULT] = ChatTemplate.compile(fallback, "the engine's own template")
-    first = _of_processor(files) if processor else None
-    return first or own.get(_DEFAULT), own.get("tool_use", own.get(_DEFAULT))
+        own[_DEFAULT] = fallback, "the engine's own template"
+    default = own.get(_DEFAULT)
+    first = (_of_processor(files) if processor else None) or default
+    with_tools = own.get("tool_use", default)
+    template = None if first is None else ChatTemplate.compile(*first)
+    if with_tools is None:
+        return template, None
+    source, origin = with_tools
+    if template is not None and template.source == source:
+        return template, replace(template, origin=origin)
+    return template, ChatTemplate.compile(source, origin)
 
 
-def _of_tokenizer(files: ModelFiles, named: list[str]) -> dict[str, ChatTemplate]:
+def _of_tokenizer(files: ModelFiles, named: list[str]) -> dict[str, _Source]:
     sources = {Path(name).stem: (files.text(name), name) for name in named}
     if files.has(_JINJA):
         sources[_DEFAULT] = files.text(_JINJA), _JINJA
-    if not sources:  # any file hides what the configuration has
-        sources = _of_configuration(files)
-    return {name: ChatTemplate.compile(*source) for name, source in sources.items()}
+    return sources or _of_configuration(files)  # any file hides what the configuration has
 
 
-def _of_configuration(files: ModelFiles) -> dict[str, tuple[str, str]]:
+def _of_configuration(files: ModelFiles) -> dict[str, _Source]:
     value = files.object(_CONFIG).get(_FIELD)
     origin = f"{_CONFIG}:{_FIELD}"
     if value is None:
@@ -81,14 +89,14 @@ def _of_configuration(files: ModelFiles) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _of_processor(files: ModelFiles) -> ChatTemplate | None:
+def _of_processor(files: ModelFiles) -> _Source | None:
     for file in ("processor_config.json", "chat_template.json"):
         value = files.object(file).get(_FIELD)
         if isinstance(value, str):
-            return ChatTemplate.compile(value, f"{file}:{_FIELD}")
+            return value, f"{file}:{_FIELD}"
         if value is not None:
             raise _not_one(files, file, value)
-    return ChatTemplate.compile(files.text(_JINJA), _JINJA) if files.has(_JINJA) else None
+    return (files.text(_JINJA), _JINJA) if files.has(_JINJA) else None
 
 
 def _not_one(files: ModelFiles, file: str, value: JsonValue) -> ModelError:
