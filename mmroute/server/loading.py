@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,7 +85,8 @@ class LoadedModel:
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: of sampling parameters.
         outputs: rules of its answers.
-        messages: rules of its chats of the Anthropic Messages API.
+        messages: gives the rules of its chats of the Anthropic Messages API, which are found out by
+            rendering chats when the first one asks.
         tool_server: whether its engine has one, which describes tools in prompts of Harmony.
         loras: path of each LoRA adapter, by its name.
         tokenizer_info: what ``/tokenizer_info`` answers.
@@ -96,7 +98,7 @@ class LoadedModel:
     unlimited: Normalizer
     defaults: SamplingDefaults
     outputs: OutputRules
-    messages: MessagesRules
+    messages: Callable[[], MessagesRules]
     tool_server: bool
     loras: Mapping[str, str]
     tokenizer_info: Mapping[str, Any]
@@ -193,7 +195,7 @@ def _load(
         generation_config,
         source.engine_settings.without_effect,
     )
-    messages = messages_rules(normalizer, source.engine_settings.without_effect)
+    messages = cache(partial(messages_rules, normalizer, source.engine_settings.without_effect))
     normalizer = replace(normalizer, watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
     fields = {

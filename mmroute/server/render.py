@@ -93,7 +93,7 @@ def render_messages(request: AnthropicMessagesRequest, context: HandlerContext) 
         ApiError: as `render_chat`.
     """
     loaded = context.models.find(request.model)
-    return render_chat(chat_of_messages(request, loaded.messages), context)
+    return render_chat(chat_of_messages(request, loaded.messages()), context)
 
 
 def render_responses(request: ResponsesRequest, context: HandlerContext) -> HandlerResult:
