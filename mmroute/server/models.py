@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import threading
@@ -29,6 +30,7 @@ __all__ = [
     "ModelStatus",
     "Models",
     "NameTakenError",
+    "reclaim",
 ]
 
 _LOG: Final = logging.getLogger(__name__)
@@ -234,6 +236,7 @@ class Models:
             new.wait_for(loading)
         # What is called keeps all that it knows, for as long as the new model is there.
         loading.add_done_callback(lambda _: self._put(new))
+        loading.add_done_callback(self._reclaim)
         return current
 
     def _fail(self, source: ModelSource, why: str) -> Entry:
@@ -254,13 +257,12 @@ class Models:
             entry = self.entry(name)
             self._forget(entry)
         _LOG.info("model removed", extra={"fields": {"names": entry.source.names}})
-        self._collect()
+        self._reclaim()
         return entry
 
-    def _collect(self) -> None:
-        """A model is full of cycles, and may be all that a quiet server has to collect for long."""
+    def _reclaim(self, _: object = None) -> None:
         with contextlib.suppress(RuntimeError):  # it is about to stop
-            self._pool.submit(gc.collect)
+            self._pool.submit(reclaim)
 
     def close(self, *, wait: bool = False) -> None:
         """Begin no more loading."""
@@ -340,7 +342,6 @@ class Models:
             self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
             self._drop_files(current.source)
             self._loads[_files(new.source)] = new.loading
-        self._collect()
 
     def _forget(self, entry: Entry) -> None:
         self._by_name = {name: e for name, e in self._by_name.items() if e is not entry}
@@ -364,6 +365,17 @@ class Models:
         if not self.loads:
             return Future()
         return self._pool.submit(load, source, self._links, self._fast_paths, self.watch)
+
+
+def reclaim() -> None:
+    """Give the memory of models that are gone back to the system.
+
+    A model is full of cycles, and may be all that a quiet server has to collect for long. Without
+    its ``malloc_trim`` glibc keeps what they had in the arena of each thread that loaded one.
+    """
+    gc.collect()
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _pool() -> ThreadPoolExecutor:

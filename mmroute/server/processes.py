@@ -30,7 +30,7 @@ from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
 from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
-from mmroute.server.models import Entry, Models, NameTakenError
+from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
 __all__ = ["RETIRE", "Member", "supervise"]
 
@@ -177,7 +177,7 @@ class _Supervisor:
         self._models.close(wait=True)
         self._models.renew()
         gc.unfreeze()
-        gc.collect()
+        reclaim()
         gc.freeze()  # or looking for garbage would copy the memory that is shared
         for slot in sorted(missing):
             self._fork(slot)
