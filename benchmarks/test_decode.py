@@ -23,7 +23,7 @@ import pytest
 from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
-from mmroute.decode import DecodeStream, StopSequenceDecoder
+from mmroute.decode import DecodeStream, StopConditions, StopSequenceDecoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
@@ -83,7 +83,7 @@ def reference(tokenizer: HfTokenizer) -> Decoder:
 
 
 def with_stops(tokenizer: HfTokenizer) -> Decoder:
-    decoder = StopSequenceDecoder.builder(tokenizer).stop_strings(*STOPS).stop_tokens(0).build()
+    decoder = StopSequenceDecoder(tokenizer, StopConditions.of(stop=STOPS, stop_token_ids=[0]))
     return lambda token_id: decoder.process_token(token_id).text
 
 

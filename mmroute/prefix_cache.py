@@ -11,7 +11,7 @@ Example, with a first beginning of 4 characters instead of 1024:
     put("abcdXYZW", entry 2)    "abcd" leads to entry 2 now, "abcdXYZW" as well
     find("abcdefghijkl")        entry 1: "abcdefgh" is the longest known beginning
     find("abcdQQQQ")            entry 2: only "abcd" is known
-    entry 2 is evicted          "abcd" leads to entry 1 again
+    entry 2 is evicted          "abcd" leads nowhere, until the next text that begins so is put
 """
 
 from __future__ import annotations
@@ -162,26 +162,12 @@ class PrefixCache(Generic[Entry]):
         self._lock = threading.Lock()
 
     def _evict(self) -> None:
-        """Drop the least recently used entry; other entries get the hashes it took over back."""
+        """Drop the least recently used entry, and the hashes that lead to it."""
         oldest = next(iter(self._recent))
         self._drop(oldest)
-        successor: _Slot[Entry] | None = oldest
-        for place, prefix_hash in enumerate(oldest.hashes):
-            if self._by_hash.get(prefix_hash) is not oldest:
-                continue
-            # Each hash continues the one before: an entry without that one has none of the rest.
-            if successor is not None:
-                sharing = (
-                    slot
-                    for slot in reversed(self._recent)
-                    if slot.hashes[place : place + 1] == (prefix_hash,)
-                )
-                successor = next(sharing, None)
-            if successor is None:
+        for prefix_hash in oldest.hashes:
+            if self._by_hash.get(prefix_hash) is oldest:
                 del self._by_hash[prefix_hash]
-            else:
-                self._by_hash[prefix_hash] = successor
-                successor.leading += 1
 
     def _drop(self, slot: _Slot[Entry]) -> None:
         del self._recent[slot]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -179,7 +179,7 @@ def _load(
     family: FamilySpec | None,
     doubts: tuple[str, ...],
 ) -> LoadedTokenizer:
-    loaded = _LOADERS[kind](files, name, family)
+    loaded = _by_format(files, kind, name, family)
     loaded = replace(loaded, notes=(*doubts, *loaded.notes))
     if kind == FileKind.GGUF:  # it is all there is, and the weights stand behind it
         return LoadedTokenizer(files.name, loaded)
@@ -190,57 +190,36 @@ def _load(
     )
 
 
-# Each format is imported only where it is loaded: some of their libraries are slow to import.
+def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec | None) -> Loaded:
+    # Each format is imported only where it is loaded: some of their libraries are slow to import.
+    path = files.path(name)
+    match kind:
+        case FileKind.TOKENIZER_JSON:
+            from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json
 
+            return load_tokenizer_json(files, family.tokenizer.pipelines if family else {})
+        case FileKind.VOCAB_JSON:
+            from mmroute.tokenizers.formats.vocab_merges import load_vocab_and_merges
 
-def _tokenizer_json(files: ModelFiles, _name: str, family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json
+            return load_vocab_and_merges(files)
+        case FileKind.SENTENCEPIECE if not path.match("*.model.v*"):  # where its version stands
+            from mmroute.tokenizers.formats.sentencepiece_model import load_sentencepiece
 
-    return load_tokenizer_json(files, family.tokenizer.pipelines if family is not None else {})
+            return load_sentencepiece(files)
+        case FileKind.TEKKEN | FileKind.SENTENCEPIECE:
+            with needs_extra("mistral", f"{path} is a tokenizer of Mistral's. It"):
+                from mmroute.tokenizers.formats.mistral import load_mistral_file
 
+            return load_mistral_file(path, tekken=kind is FileKind.TEKKEN)
+        case FileKind.TIKTOKEN:
+            with needs_extra("formats", f"{path} is a rank file of tiktoken. It"):
+                from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file
 
-def _vocab_json(files: ModelFiles, _name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.vocab_merges import load_vocab_and_merges
+            return load_rank_file(path, files)
+        case FileKind.GGUF:
+            from mmroute.tokenizers.formats.gguf_vocabulary import load_gguf
 
-    return load_vocab_and_merges(files)
-
-
-def _mistral(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    with needs_extra("mistral", f"{files.path(name)} is a tokenizer of Mistral's. It"):
-        from mmroute.tokenizers.formats.mistral import load_mistral_file
-
-    return load_mistral_file(files.path(name), tekken=name.endswith(".json"))
-
-
-def _sentencepiece(files: ModelFiles, name: str, family: FamilySpec | None) -> Loaded:
-    if files.path(name).match("*.model.v*"):  # the name is where Mistral's version stands
-        return _mistral(files, name, family)
-    from mmroute.tokenizers.formats.sentencepiece_model import load_sentencepiece
-
-    return load_sentencepiece(files)
-
-
-def _rank_file(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    with needs_extra("formats", f"{files.path(name)} is a rank file of tiktoken. It"):
-        from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file
-
-    return load_rank_file(files.path(name), files)
-
-
-def _gguf(files: ModelFiles, name: str, _family: FamilySpec | None) -> Loaded:
-    from mmroute.tokenizers.formats.gguf_vocabulary import load_gguf
-
-    return load_gguf(files.path(name))
-
-
-_LOADERS: Final[dict[FileKind, Callable[[ModelFiles, str, FamilySpec | None], Loaded]]] = {
-    FileKind.TOKENIZER_JSON: _tokenizer_json,
-    FileKind.TEKKEN: _mistral,
-    FileKind.VOCAB_JSON: _vocab_json,
-    FileKind.SENTENCEPIECE: _sentencepiece,
-    FileKind.TIKTOKEN: _rank_file,
-    FileKind.GGUF: _gguf,
-}
+            return load_gguf(path)
 
 
 def _of_ones_own(name: str) -> Codec | None:

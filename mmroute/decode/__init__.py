@@ -1,11 +1,11 @@
 """Decode token IDs as they arrive, and stop at stop strings and stop tokens."""
 
+from mmroute.decode.builder import StopSequenceDecoderBuilder
 from mmroute.decode.sequence import Sequence
 from mmroute.decode.stop import (
     StopConditions,
     StopOutput,
     StopSequenceDecoder,
-    StopSequenceDecoderBuilder,
     StopString,
     StopToken,
 )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
 
 from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder, own_copy
 from mmroute.geometry import TokenIds
+
+if TYPE_CHECKING:
+    from mmroute.decode.builder import StopSequenceDecoderBuilder
 
 __all__ = [
     "StopConditions",
     "StopOutput",
     "StopSequenceDecoder",
-    "StopSequenceDecoderBuilder",
     "StopString",
     "StopToken",
 ]
@@ -69,6 +71,35 @@ class StopConditions:
     def __post_init__(self) -> None:
         if self.min_tokens < 0:
             raise ValueError(f"min_tokens must not be negative, and is {self.min_tokens}")
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        stop: Iterable[str] = (),
+        stop_token_ids: Iterable[int] = (),
+        eos_token_id: int | None = None,
+        include_stop_str_in_output: bool = False,
+        min_tokens: int = 0,
+    ) -> StopConditions:
+        """From the fields of a request, by vLLM's names; all stops are visible, or none.
+
+        Args:
+            stop: texts.
+            stop_token_ids: token IDs.
+            eos_token_id: the model's own end; None where it is to be ignored.
+            include_stop_str_in_output: what ends the output stays in its text.
+            min_tokens: see the attribute.
+
+        Raises:
+            ValueError: a text is empty, or `min_tokens` is negative.
+        """
+        visible = include_stop_str_in_output
+        tokens = [StopToken(token_id, visible) for token_id in stop_token_ids]
+        if eos_token_id is not None:
+            tokens.append(StopToken(eos_token_id, visible, is_eos=True))
+        strings = tuple(StopString(text, visible) for text in stop)
+        return cls(strings, tuple(tokens), min_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +167,9 @@ class StopSequenceDecoder:
 
     @staticmethod
     def builder(tokenizer: TokenDecoder) -> StopSequenceDecoderBuilder:
-        """A builder of a decoder."""
+        """The old way to make a decoder; use its arguments, and `StopConditions.of`."""
+        from mmroute.decode.builder import StopSequenceDecoderBuilder  # only until the next release
+
         return StopSequenceDecoderBuilder(tokenizer)
 
     def reset(self) -> None:
@@ -235,70 +268,3 @@ def _first_to_end(
         if at >= 0 and (first is None or at + overlap < first[1] - 1):
             first = stop, at + overlap + 1
     return first
-
-
-class StopSequenceDecoderBuilder:
-    """Builds a `StopSequenceDecoder`."""
-
-    def __init__(self, tokenizer: TokenDecoder) -> None:
-        self._tokenizer = tokenizer
-        self._strings: list[StopString] = []
-        self._tokens: list[StopToken] = []
-        self._min_tokens = 0
-        self._skip_special_tokens = True
-        self._prompt_token_ids: Sequence[int] | TokenIds = ()
-
-    def stop_strings(self, *texts: str, visible: bool = False) -> Self:
-        """Texts that end the output. vLLM: `stop`, visible if `include_stop_str_in_output`.
-
-        Raises:
-            ValueError: one is empty.
-        """
-        self._strings += [StopString(text, visible) for text in texts]
-        return self
-
-    def stop_tokens(self, *token_ids: int, visible: bool = False) -> Self:
-        """Tokens that end the output. vLLM: `stop_token_ids`, visible likewise."""
-        self._tokens += [StopToken(token_id, visible) for token_id in token_ids]
-        return self
-
-    def eos_token(self, token_id: int, *, visible: bool = False) -> Self:
-        """The model's own end; leave it out where it is to be ignored."""
-        self._tokens.append(StopToken(token_id, visible, is_eos=True))
-        return self
-
-    def min_tokens(self, count: int) -> Self:
-        """Until so many tokens were generated, no stop string counts."""
-        self._min_tokens = count
-        return self
-
-    def prompt(self, token_ids: Sequence[int] | TokenIds) -> Self:
-        """The prompt, or its end."""
-        self._prompt_token_ids = token_ids
-        return self
-
-    def skip_special_tokens(self, skip: bool) -> Self:
-        """Whether special tokens have no text; they have none unless this says otherwise."""
-        self._skip_special_tokens = skip
-        return self
-
-    def conditions(self) -> StopConditions:
-        """What was said so far about where the output ends.
-
-        Raises:
-            ValueError: `min_tokens` is negative.
-        """
-        return StopConditions(tuple(self._strings), tuple(self._tokens), self._min_tokens)
-
-    def build(self) -> StopSequenceDecoder:
-        """A decoder for one request; each call gives another.
-
-        Raises:
-            ValueError: `min_tokens` is negative.
-        """
-        return StopSequenceDecoder(
-            self._tokenizer,
-            self.conditions(),
-            prompt_token_ids=self._prompt_token_ids,
-            skip_special_tokens=self._skip_special_tokens,
-        )

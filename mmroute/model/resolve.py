@@ -255,13 +255,12 @@ class _Resolver:
         if not self.family.media:
             self.values.note("images", "refused", "the engine takes only text for this family")
         media: dict[Modality, MediaRules] = {}
-        plan = CachePlan(max_model_len)
         for modality, spec in self.family.media.items():
             if spec.needs is None or self.files.lookup(spec.needs)[0]:
-                rules = self._media_rules(modality, spec, tokenizer, tokens, plan)
-                media[modality] = rules
-                if modality is Modality.IMAGE:  # the first, if there are images
-                    plan = CachePlan(max_model_len, rules.max_embeds, rules.max_items > 0)
+                images = media.get(Modality.IMAGE)  # which come first, if there are any
+                planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
+                plan = CachePlan(max_model_len, *planned)
+                media[modality] = self._media_rules(modality, spec, tokenizer, tokens, plan)
         return media
 
     def _media_rules(

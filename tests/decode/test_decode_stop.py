@@ -98,7 +98,7 @@ def test_the_output_ends_before_the_stop_that_ends_first(
 @settings(deadline=None, max_examples=30)
 @given(text=st.text("ab\N{PARTY POPPER}é", max_size=20), stop=st.text("xy", min_size=1, max_size=6))
 def test_as_many_characters_are_held_back_as_could_begin_a_stop(text: str, stop: str) -> None:
-    decoder = StopSequenceDecoder.builder(tokenizer_of("tiktoken")).stop_strings(stop).build()
+    decoder = StopSequenceDecoder(tokenizer_of("tiktoken"), StopConditions.of(stop=[stop]))
     decoder.process_tokens(text.encode())
     assert decoder.text == text[: max(len(text) - len(stop) + 1, 0)]
     assert decoder.flush().text == text[len(decoder.text) - len(text) :] or decoder.text == text
@@ -110,7 +110,7 @@ def test_as_many_characters_are_held_back_as_could_begin_a_stop(text: str, stop:
 )
 def test_a_copy_goes_on_by_itself(text: str, one: str, two: str) -> None:
     def decoder() -> StopSequenceDecoder:
-        return StopSequenceDecoder.builder(tokenizer_of("tiktoken")).stop_strings("aéb").build()
+        return StopSequenceDecoder(tokenizer_of("tiktoken"), StopConditions.of(stop=["aéb"]))
 
     original = decoder()
     original.process_tokens(text.encode())
@@ -187,7 +187,7 @@ def test_the_text_of_a_visible_stop_token_may_complete_a_stop_string() -> None:
 
 
 def test_flush_gives_what_was_held() -> None:
-    decoder = StopSequenceDecoder.builder(Words()).stop_strings("NEVER_MATCH").build()
+    decoder = StopSequenceDecoder(Words(), StopConditions.of(stop=["NEVER_MATCH"]))
     assert decoder.process_token(HELLO) == StopOutput("")
     assert (decoder.text, decoder.stopped) == ("", False)
     assert decoder.flush() == StopOutput("Hello")
@@ -195,7 +195,7 @@ def test_flush_gives_what_was_held() -> None:
 
 
 def test_flush_after_a_stop_repeats_the_match() -> None:
-    decoder = StopSequenceDecoder.builder(Words()).stop_strings("lo").build()
+    decoder = StopSequenceDecoder(Words(), StopConditions.of(stop=["lo"]))
     assert decoder.process_token(HELLO) == StopOutput("Hel", stopped=True, matched="lo")
     assert decoder.flush() == StopOutput("", stopped=True, matched="lo")
     assert decoder.process_tokens([HELLO, WORLD]) == StopOutput("", stopped=True, matched="lo")
@@ -217,34 +217,36 @@ def test_flush_with_half_a_character() -> None:
 
 
 def test_reset_begins_again() -> None:
-    decoder = StopSequenceDecoder.builder(Words()).stop_tokens(EOS).prompt([HELLO]).build()
+    decoder = StopSequenceDecoder(
+        Words(), StopConditions.of(stop_token_ids=[EOS]), prompt_token_ids=[HELLO]
+    )
     assert decoder.process_tokens([WORLD, EOS]).stopped
     decoder.reset()
     assert (decoder.stopped, decoder.text, decoder.token_ids) == (False, "", [])
     assert decoder.process_token(WORLD) == StopOutput(" world")
 
 
-def test_the_builder() -> None:
-    builder = (
-        StopSequenceDecoder.builder(Words())
-        .stop_strings("a", "b")
-        .stop_strings("c", visible=True)
-        .stop_tokens(7, 8)
-        .stop_tokens(9, visible=True)
-        .eos_token(EOS)
-        .min_tokens(2)
-        .skip_special_tokens(False)
-        .prompt([HELLO])
+def test_conditions_of_a_request() -> None:
+    assert StopConditions.of(stop=["a", "b"], stop_token_ids=[7], eos_token_id=EOS) == (
+        StopConditions(
+            (StopString("a"), StopString("b")), (StopToken(7), StopToken(EOS, is_eos=True))
+        )
     )
+    shown = StopConditions.of(stop=["a"], stop_token_ids=[7], include_stop_str_in_output=True)
+    assert shown.strings[0].visible
+    assert shown.tokens[0].visible
+    assert StopConditions.of(min_tokens=2) == StopConditions(min_tokens=2)
+
+
+def test_the_builder_still_works() -> None:
+    with pytest.deprecated_call(match="StopConditions.of"):
+        builder = StopSequenceDecoder.builder(Words())
+    builder.stop_strings("a", "b").stop_strings("c", visible=True).stop_tokens(7, 8)
+    builder.eos_token(EOS).min_tokens(2).skip_special_tokens(False).prompt([HELLO])
     assert builder.conditions() == StopConditions(
-        strings=(StopString("a"), StopString("b"), StopString("c", visible=True)),
-        tokens=(
-            StopToken(7),
-            StopToken(8),
-            StopToken(9, visible=True),
-            StopToken(EOS, is_eos=True),
-        ),
-        min_tokens=2,
+        (StopString("a"), StopString("b"), StopString("c", visible=True)),
+        (StopToken(7), StopToken(8), StopToken(EOS, is_eos=True)),
+        2,
     )
     one, other = builder.build(), builder.build()
     assert one.process_tokens([WORLD]).text == " world"
@@ -253,13 +255,13 @@ def test_the_builder() -> None:
 
 def test_what_vllm_refuses() -> None:
     with pytest.raises(ValueError, match="at least one character"):
-        StopSequenceDecoder.builder(Words()).stop_strings("a", "")
+        StopConditions.of(stop=["a", ""])
     with pytest.raises(ValueError, match="min_tokens must not be negative"):
-        StopSequenceDecoder.builder(Words()).min_tokens(-1).build()
+        StopConditions.of(min_tokens=-1)
 
 
 def test_the_ids_kept_are_plain_numbers() -> None:
-    decoder = StopSequenceDecoder.builder(tokenizer_of("tiktoken")).stop_tokens(98).build()
+    decoder = StopSequenceDecoder(tokenizer_of("tiktoken"), StopConditions.of(stop_token_ids=[98]))
     assert decoder.process_tokens(np.array([97, 98], np.uint32)).matched == 98
     assert json.dumps(decoder.token_ids) == "[97, 98]"
 
@@ -273,7 +275,7 @@ def test_a_number_that_is_no_id_does_not_count() -> None:
 
 @pytest.mark.parametrize("stop", [" ×", "Δ", "°", " (∆", " –", "€", "中", "🚀", "💡"])  # noqa: RUF001 - are what is tried
 def test_stops_of_several_bytes(stop: str) -> None:
-    decoder = StopSequenceDecoder.builder(tokenizer_of("tiktoken")).stop_strings(stop).build()
+    decoder = StopSequenceDecoder(tokenizer_of("tiktoken"), StopConditions.of(stop=[stop]))
     output = decoder.process_tokens(f"aéb{stop}c".encode())
     assert output == StopOutput("aéb", stopped=True, matched=stop)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmroute.decode import StopSequenceDecoder, TokenDecoder
+from mmroute.decode import StopConditions, StopSequenceDecoder, TokenDecoder
 
 TEXTS = (
     "Hello world, STOP here",
@@ -31,6 +31,9 @@ TEXTS = (
     "\xa0\u200b\u3000",
     "abcabcabc",
 )
+_OF_CONDITIONS = (
+    "stop", "stop_token_ids", "eos_token_id", "include_stop_str_in_output", "min_tokens",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,18 +118,13 @@ def _steps(output: list[int], draw: random.Random) -> Iterator[list[int]]:
 
 def output_of(tokenizer: TokenDecoder, case: Mapping[str, Any]) -> dict[str, Any]:
     """What mmroute makes of a case, in the form of vLLM's answer."""
-    visible = case["include_stop_str_in_output"]
-    builder = (
-        StopSequenceDecoder.builder(tokenizer)
-        .stop_strings(*case["stop"], visible=visible)
-        .stop_tokens(*case["stop_token_ids"], visible=visible)
-        .min_tokens(case["min_tokens"])
-        .prompt(case["prompt_token_ids"])
-        .skip_special_tokens(case["skip_special_tokens"])
+    conditions = StopConditions.of(**{name: case[name] for name in _OF_CONDITIONS})
+    decoder = StopSequenceDecoder(
+        tokenizer,
+        conditions,
+        prompt_token_ids=case["prompt_token_ids"],
+        skip_special_tokens=case["skip_special_tokens"],
     )
-    if case["eos_token_id"] is not None:
-        builder.eos_token(case["eos_token_id"], visible=visible)
-    decoder = builder.build()
     deltas = []
     for step in case["steps"]:
         output = decoder.process_tokens(step)

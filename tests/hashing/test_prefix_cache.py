@@ -140,12 +140,10 @@ def test_a_cache_is_bounded_and_knows_what_it_holds(
 def check_consistent(cache: PrefixCache[Any], limit: int) -> None:
     held = list(cache._recent)
     assert cache._bytes == sum(kept.size for kept in held) <= limit
-    leading = [cache._by_hash.get(each) for kept in held for each in kept.hashes]
     assert all(kept in cache._recent for kept in cache._by_hash.values())
     for kept in held:
         ways = sum(cache._by_hash.get(each) is kept for each in kept.hashes)
         assert ways == kept.leading > 0, "nobody would ever find it, or it would never go"
-    assert None not in leading
 
 
 def test_threads_leave_a_cache_whole() -> None:

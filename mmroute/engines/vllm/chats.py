@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat
 from mmroute.chat.template_files import chat_templates
@@ -18,22 +17,24 @@ from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
+    from mmroute.engines.settings import EngineSettings
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
 
-    _Media: TypeAlias = Mapping[Modality, MediaRules]
-    _Load: TypeAlias = Callable[[ModelFiles, FamilySpec, Tokenizer, _Media], Chat]
-    from mmroute.engines.settings import EngineSettings
-
 __all__ = ["load_chat"]
+
+
+_NAMES: Final = (
+    "harmony", "kimi_k3", "mistral", "mistral_text", "refused", "template", "tokenizer_template",
+)  # fmt: skip
 
 
 def load_chat(
     files: ModelFiles,
     family: FamilySpec,
     tokenizer: Tokenizer,
-    media: _Media,
+    media: Mapping[Modality, MediaRules],
     settings: EngineSettings,
 ) -> Chat:
     """The chat renderer of one model.
@@ -42,39 +43,36 @@ def load_chat(
         ModelError: its chat template cannot be loaded.
         SpecError: there is no renderer of that name.
     """
-    if family.chat == _HARMONY:
-        return _harmony(settings)
-    if family.chat not in _RENDERERS:
-        names = sorted([*_RENDERERS, _HARMONY])
-        known = ", ".join(names)
-        hint = did_you_mean(family.chat, names)
-        raise SpecError(f"{family.family}: chat is {family.chat!r}, none of {known}{hint}")
-    return _RENDERERS[family.chat](files, family, tokenizer, media)
+    match family.chat:
+        case "template":
+            return _by_template(files, family, tokenizer, processor=True)
+        case "tokenizer_template":  # without a processor, it does not read chat_template.json
+            return _by_template(files, family, tokenizer, processor=False)
+        case "kimi_k3":
+            return _kimi_k3(files, family, tokenizer)
+        case "harmony":
+            return _harmony(settings)
+        case "mistral" | "mistral_text":
+            return _mistral(family, tokenizer, media)
+        case "refused":
+            # Source: vLLM 0.33.0 ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
+            return RefusedChat(
+                f"the engine renders chats of the family {family.family} by Python code of its "
+                "own, not by a template; send the rendered `prompt`, or `prompt_token_ids`",
+            )
+    hint = did_you_mean(family.chat, _NAMES)
+    raise SpecError(f"{family.family}: chat is {family.chat!r}, none of {', '.join(_NAMES)}{hint}")
 
 
-def _template(
-    files: ModelFiles,
-    family: FamilySpec,
-    tokenizer: Tokenizer,
-    _media: _Media,
-    *,
-    processor: bool = True,
+def _by_template(
+    files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, *, processor: bool
 ) -> Chat:
-    """A model whose tokenizer has no processor beside it does not read chat_template.json."""
     template, tool_template = chat_templates(files, family.fallback_template, processor=processor)
     return HfChat(
         template=template,
         tool_template=tool_template,
         special_tokens=tokenizer.template_tokens,
         placeholders=_placeholders(family),
-    )
-
-
-def _refused(_files: ModelFiles, family: FamilySpec, _tokenizer: Tokenizer, _media: _Media) -> Chat:
-    # Source: vLLM 0.33.0 ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
-    return RefusedChat(
-        f"the engine renders chats of the family {family.family} by Python code of its own, not "
-        "by a template; send the rendered `prompt`, or `prompt_token_ids`",
     )
 
 
@@ -96,17 +94,7 @@ def _harmony(settings: EngineSettings) -> Chat:
     return HarmonyChat(settings.start_date)
 
 
-def _mistral_text(
-    _files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media
-) -> Chat:
-    from mmroute.engines.vllm.mistral_chat import MistralChat
-
-    if tokenizer.chat_encoder is None:
-        raise SpecError(f"{family.family}: mistral_text is for the tokenizer format mistral")
-    return MistralChat(tokenizer.chat_encoder, takes_kwargs=False)
-
-
-def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, _media: _Media) -> Chat:
+def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer) -> Chat:
     _, template = chat_templates(files)  # the tokenizer's, whether there are tools or not
     if template is None:
         raise ModelError(
@@ -129,13 +117,17 @@ def _placeholders(family: FamilySpec) -> Mapping[Modality, str]:
     }
 
 
-def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media: _Media) -> Chat:
+def _mistral(
+    family: FamilySpec, tokenizer: Tokenizer, media: Mapping[Modality, MediaRules]
+) -> Chat:
     # mistral-common is an extra, and slow to import.
     from mmroute.engines.vllm.mistral_chat import MistralChat
 
     encoder = tokenizer.chat_encoder
-    if encoder is None or not media:
-        raise SpecError(f"{family.family}: a family in Mistral format needs a geometry")
+    if encoder is None:
+        raise SpecError(f"{family.family}: {family.chat} is for the tokenizer format mistral")
+    if family.chat == "mistral_text":
+        return MistralChat(encoder, takes_kwargs=False)
     context = ModelContext(0, lambda text: tokenizer.encode(text, add_special_tokens=False))
 
     def tokens_of(size: ImageSize | AudioLength) -> list[int]:
@@ -145,14 +137,3 @@ def _mistral(_files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, media
 
     # Images were compared with `LLM.chat`, audio with the server.
     return MistralChat(encoder.with_items(media, tokens_of), takes_kwargs=Modality.IMAGE in media)
-
-
-_HARMONY: Final = "harmony"
-_RENDERERS: Final[Mapping[str, _Load]] = {
-    "kimi_k3": _kimi_k3,
-    "mistral": _mistral,
-    "template": _template,
-    "tokenizer_template": partial(_template, processor=False),
-    "refused": _refused,
-    "mistral_text": _mistral_text,
-}
