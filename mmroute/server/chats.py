@@ -116,14 +116,15 @@ def check_template(request: ChatRequest) -> None:
 
 
 def _check_trust(request: ChatRequest, settings: ServerSettings) -> None:
-    for name, given in (
-        ("mm_processor_kwargs", request.mm_processor_kwargs),
-        ("media_io_kwargs", request.media_io_kwargs),
+    for name, given, changed in (
+        ("mm_processor_kwargs", request.mm_processor_kwargs, "preprocessing"),
+        ("media_io_kwargs", request.media_io_kwargs, "media loading"),
     ):
         if given and not settings.trust_request_mm_kwargs:
             raise bad_request(
-                f"Per-request {name} are disabled by default. Start the server with "
-                f"--trust-request-mm-kwargs only when clients are trusted. (parameter={name})",
+                f"Per-request {name} are disabled by default because they can change multimodal "
+                f"{changed} resource usage. Start the server with --trust-request-mm-kwargs only "
+                "when clients are trusted.",
                 name,
             )
 
@@ -135,7 +136,7 @@ def _named_otherwise(
     if reason is Reason.UNSUPPORTED_MODALITY:
         found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}
         for refused in sorted(found - loaded.model.media.keys()):
-            text = f"At most 0 {refused}(s) may be provided in one prompt. (parameter={refused})"
+            text = f"At most 0 {refused}(s) may be provided in one prompt."
             return bad_request(text, refused, reason=reason, model=loaded.name)
     if reason is Reason.IMAGE_UNREADABLE and any(map(_is_not_base64, _parts(messages))):
         return ApiError(

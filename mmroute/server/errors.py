@@ -87,24 +87,36 @@ class ApiError(Exception):
 def bad_request(
     message: str,
     param: str | None = None,
+    value: object = None,
     *,
     reason: Reason | None = None,
     model: str | None = None,
 ) -> ApiError:
-    """What vLLM's own code refuses."""
+    """What vLLM's own code refuses. The message ends with the field and its value, as in vLLM.
+
+    Args:
+        message: for people.
+        param: the field that is meant.
+        value: of it, where vLLM says it. Only numbers are said here.
+        reason: why there is no exact answer.
+        model: that was asked.
+    """
+    if param is not None:
+        said = f", value={value}" if isinstance(value, int | float) else ""
+        message = f"{message} (parameter={param}{said})"
     return ApiError(
         HTTPStatus.BAD_REQUEST, "BadRequestError", message, param=param, reason=reason, model=model
     )
 
 
-def require(holds: object, message: str, param: str | None = None) -> None:
+def require(holds: object, message: str, param: str | None = None, value: object = None) -> None:
     """Refuse a request, as vLLM's own code does, unless something holds.
 
     Raises:
         ApiError: 400.
     """
     if not holds:
-        raise bad_request(message, param)
+        raise bad_request(message, param, value)
 
 
 def invalid_body(message: str, param: str | None = None) -> ApiError:

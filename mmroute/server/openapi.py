@@ -27,6 +27,7 @@ _READ: Final = {
     "/livez": "200 as long as the process answers",
     "/readyz": "As /health, and how far each model is; ?model=NAME asks for one",
     "/load": "How many requests are being answered",
+    "/kv_event_sources": "Empty: only an engine publishes events",
     "/metrics": "Prometheus metrics",
     "/openapi.json": "This document",
 }

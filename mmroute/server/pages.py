@@ -61,6 +61,7 @@ class Pages:
             "/livez": lambda _: Response(200),
             "/readyz": self._readiness,
             "/load": lambda _: json_response({"server_load": self._capacity.requests}),
+            "/kv_event_sources": lambda _: json_response({}),  # as of vLLM's renderer
             "/version": lambda _: json_response(self._version),
             "/v1/models": lambda _: json_response(_model_list(self._models)),
             "/metrics": self._show_metrics,

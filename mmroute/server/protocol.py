@@ -88,7 +88,7 @@ def _thinking_budget(value: object) -> object:
     if value is None or (type(value) is int and value >= -1):
         return None if value == -1 else value
     name = "thinking_token_budget"
-    raise bad_request(f"`{name}` must be a non-negative integer or -1 for unlimited.", name)
+    raise bad_request(f"`{name}` must be a non-negative integer or -1 for unlimited.", name, value)
 
 
 _Messages: TypeAlias = Annotated[list[Any], BeforeValidator(_check_messages)]

@@ -278,7 +278,9 @@ def _request_id(prefix: str, request: RenderRequest, context: HandlerContext) ->
 
 def _prompts(request: CompletionRequest) -> list[Prompt]:
     if request.suffix is not None:
-        raise bad_request("suffix is only supported for models with FIM rendering", "suffix")
+        raise bad_request(
+            "suffix is only supported for models with FIM completion rendering", "suffix"
+        )
     if request.prompt_embeds not in (None, []):
         raise bad_request(
             "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"

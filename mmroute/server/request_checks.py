@@ -22,6 +22,7 @@ __all__ = [
 
 _CONSTRAINTS: Final = ("json", "regex", "choice")
 _TOOL_CHOICES: Final = ("auto", "required")
+_NO_SUCH_TOOL: Final = "Tool choice 'function' not found in 'tools' parameter."
 _MOST_PROMPTS: Final = 1024
 _COMPLETION_TOKENS: Final = 16
 # All other fields of a chat have a kind, and nothing else to check.
@@ -103,7 +104,12 @@ def check_responses(body: dict[str, Any]) -> dict[str, Any]:
     if tools and named:
         _check_named_of_responses(choice.get("name"), tools)
     elif not tools:
-        require(choice != "required" and not named, "`tool_choice` needs `tools`.", "tool_choice")
+        require(
+            choice != "required",
+            "Tool choice 'required' must be specified with 'tools' parameter.",
+            "tool_choice",
+        )
+        require(not named, _NO_SUCH_TOOL, "tool_choice")
         if choice == "auto":
             body["tool_choice"] = "none"
     for tool in tools if isinstance(tools, list) else ():
@@ -111,7 +117,8 @@ def check_responses(body: dict[str, Any]) -> dict[str, Any]:
         of_grammar = isinstance(shape, dict) and shape.get("type") == "grammar"
         require(
             not of_grammar or tool.get("type") != "custom",
-            "Custom tools with a grammar format are not supported.",
+            "Custom tools with a grammar format are not supported; only free-form text custom "
+            "tools are accepted.",
             "tools",
         )
     require(body.get("prompt") is None, "prompt template is not supported", "prompt")
@@ -223,7 +230,7 @@ def _check_named_of_responses(name: object, tools: object) -> None:
             known.append(tool.get("name"))
     require(
         name and (name in known or inner.count(name) == 1),
-        "The tool of `tool_choice` is not in `tools`, or in several namespaces.",
+        _NO_SUCH_TOOL,
         "tool_choice",
     )
 
@@ -246,10 +253,12 @@ def _check_logprobs(body: dict[str, Any], top: str, *, unset: bool) -> None:
     wanted = body.get(name)
     beam = wanted and body.get("use_beam_search")
     require(not beam, f"`{name}` is not supported with beam search.", name)
-    require(not (wanted and unset), f"when using `{name}`, `logprobs` must be set.", name)
+    how = " to true" if top == "top_logprobs" else ""
+    require(not (wanted and unset), f"when using `{name}`, `logprobs` must be set{how}.", name)
     for name in ("prompt_logprobs", top):
-        number = isinstance(body.get(name), int | float | None)
-        require(number, f"`{name}` must be an integer.", name)
+        value = body.get(name)
+        number = isinstance(value, int | float | None)
+        require(number, f"`{name}` must be an integer.", name, value)
     of_prompt = body.get("prompt_logprobs") or 0
     require(
         not (body.get("stream") and (of_prompt > 0 or of_prompt == -1)),
@@ -259,7 +268,7 @@ def _check_logprobs(body: dict[str, Any], top: str, *, unset: bool) -> None:
     for name in ("prompt_logprobs", top):
         value = body.get(name) or 0
         negative = value < 0 and value != -1
-        require(not negative, f"`{name}` must be a positive value or -1.", name)
+        require(not negative, f"`{name}` must be a positive value or -1.", name, value)
 
 
 def _check_echo(body: dict[str, Any]) -> None:

@@ -41,8 +41,10 @@ class ToolChoice(BaseModel):
 class Reasoning(BaseModel):
     """How much the model is to think."""
 
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
     effort: Effort | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    mode: str | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 

@@ -37,18 +37,16 @@ _NEUTRAL: Final[Mapping[str, float]] = {
     "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
     "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
 }  # fmt: skip
-# Where a value must lie; vLLM names the field in `param` for some of them only.
-_RANGES: Final[Mapping[str, tuple[float, float, bool]]] = {
-    "presence_penalty": (-2.0, 2.0, False),
-    "frequency_penalty": (-2.0, 2.0, False),
-    "repetition_penalty": (math.ulp(0.0), math.inf, False),
-    "temperature": (0.0, 2.0, True),
-    "top_p": (math.ulp(0.0), 1.0, True),
-    "top_k": (-1, math.inf, False),
-    "min_p": (0.0, 1.0, False),
+# Where a value must lie, in vLLM's words, and whether it names the field in `param`.
+_RANGES: Final[Mapping[str, tuple[float, float, str, bool]]] = {
+    "presence_penalty": (-2.0, 2.0, "in [-2, 2]", False),
+    "frequency_penalty": (-2.0, 2.0, "in [-2, 2]", False),
+    "repetition_penalty": (math.ulp(0.0), math.inf, "greater than zero", False),
+    "temperature": (0.0, 2.0, "in [0, 2]", True),
+    "top_p": (math.ulp(0.0), 1.0, "in (0, 1]", True),
+    "top_k": (-1, math.inf, "0 (disable), or at least 1", False),
+    "min_p": (0.0, 1.0, "in [0, 1]", False),
 }
-
-
 _DEFAULT_TOKENS: Final = 16
 _UNLIMITED: Final = 1 << 40
 # Fields of a chat that change nothing here; others are rarely set.
@@ -92,6 +90,7 @@ def check_output_budget(request: RenderRequest | ResponsesRequest, max_model_len
         f"{name}={most} cannot be greater than max_model_len={max_model_len}. Please request "
         "fewer output tokens.",
         name,
+        most,
     )
 
 
@@ -140,7 +139,12 @@ def _sampling_params(
     _check_extra_args(request)
     _check_ranges(numbers)
     max_tokens = _tokens_of_answer(request, defaults, left)
-    require(max_tokens > 0, f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens")
+    require(
+        max_tokens > 0,
+        f"max_tokens must be at least 1, got {max_tokens}.",
+        "max_tokens",
+        max_tokens,
+    )
     fits = 0 <= request.min_tokens <= max_tokens
     require(fits, f"min_tokens must be in [0, max_tokens={max_tokens}].")
     require(all(stop), "stop cannot contain an empty string.")
@@ -216,11 +220,10 @@ def _number(request: RenderRequest, name: str, defaults: SamplingDefaults) -> fl
 
 
 def _check_ranges(numbers: Mapping[str, float]) -> None:
-    for name, (low, high, named) in _RANGES.items():
+    for name, (low, high, words, named) in _RANGES.items():
         value = numbers[name]
         within = low <= value <= high and math.isfinite(value)
-        message = f"{name} must be in [{low:g}, {high:g}], got {value}."
-        require(within, message, name if named else None)
+        require(within, f"{name} must be {words}, got {value}.", name if named else None, value)
 
 
 def _logprobs(request: RenderRequest) -> tuple[int | None, int | None]:

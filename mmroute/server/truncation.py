@@ -45,6 +45,7 @@ class Truncation:
                 f"truncate_prompt_tokens={self.length} cannot be greater than max_model_len = "
                 f"{max_model_len}. Please request a smaller truncation size.",
                 "truncate_prompt_tokens",
+                self.length,
             )
         return self.length
 

@@ -344,3 +344,4 @@ def test_each_model_has_a_readiness_of_its_own(client: TestClient, tmp_path: Pat
     assert everything.json()["models"] == {"first": "ready", "broken": "failed"}
     assert client.get("/livez").status_code == client.post("/ping").status_code == httpx.codes.OK
     assert client.get("/load").json() == {"server_load": 0}
+    assert client.get("/kv_event_sources").json() == {}
