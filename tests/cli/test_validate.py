@@ -233,12 +233,10 @@ def test_spec_check(
 NEW_MODELS = {
     "small-qwen3-vl": "smart_resize",
     "small-llava-next": "anyres",
-    "small-mistral3": "patch_rows",
-    "small-phi-3.5-vision": "hd_transform",
 }
 
 # Of these the engine keeps tokenizer.json because of the model type, which a newcomer has not.
-BY_MODEL_TYPE = ("small-llava-next", "small-phi-3.5-vision")
+BY_MODEL_TYPE = ("small-llava-next",)
 
 
 @pytest.mark.parametrize("name", NEW_MODELS)
@@ -258,7 +256,7 @@ def test_a_spec_is_proposed_for_a_model_nobody_knows(
     with pytest.raises(ModelError) as caught:
         Normalizer.from_pretrained(path)
     assert caught.value.reason is Reason.UNKNOWN_FAMILY
-    cases = size_cases()
+    cases = size_cases()[::3]
     proposal = propose(find_model(str(path)), _Engine(normalizer(name)), cases)
     best = proposal.best
     assert (best.geometry, best.problem) == (NEW_MODELS[name], "")
