@@ -1,8 +1,6 @@
 """The token IDs an inference engine will hold for a vision-language request, without pixels."""
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
@@ -17,6 +15,7 @@ from mmroute.items import (
     VideoFile,
     VideoSize,
 )
+from mmroute.lazy import lazily
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
@@ -64,22 +63,15 @@ __all__ = [
     "read_video",
 ]
 
-# What the request path does not need is imported when it is asked for (PEP 562).
-_LATER: Final = {
-    "ImageIdentity": ("mmroute.items", "Identity"),  # the old name; goes with the next release
-    "Remote": ("mmroute.remote", "Remote"),
-    "connect": ("mmroute.remote.normalizer", "connect"),
-    "read_audio": ("mmroute.audios.reading", "read_audio"),
-    "read_video": ("mmroute.videos.reading", "read_video"),
-    "load_tokenizer": ("mmroute.tokenizer_loading", "load_tokenizer"),
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _LATER:
-        module, attribute = _LATER[name]
-        value: object = getattr(importlib.import_module(module), attribute)
-        return value
-    # With name and obj, Python's own traceback proposes the nearest name.
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message, name=name, obj=sys.modules[__name__])
+# What the request path does not need is imported when it is asked for.
+__getattr__ = lazily(
+    __name__,
+    {
+        "ImageIdentity": "mmroute.items:Identity",  # the old name; goes with the next release
+        "Remote": "mmroute.remote",
+        "connect": "mmroute.remote.normalizer",
+        "read_audio": "mmroute.audios.reading",
+        "read_video": "mmroute.videos.reading",
+        "load_tokenizer": "mmroute.tokenizer_loading",
+    },
+)

@@ -98,12 +98,10 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
         raise ValueError(
             "--served-model-name and --revision are for one MODEL; serve several as NAME=MODEL"
         )
-    ids = _model_ids(arguments.model_id, one=one)
     sources = []
     for given in arguments.models:
         model, names = _named(given)
         names = tuple(arguments.served_model_name) or names
-        known = [ids.pop(name) for name in (*names, "") if name in ids]
         backend = arguments.backend
         engine_args = _of_model(names, arguments.engine_args, one=one) or ""
         engine = _of_model(names, arguments.engine, one=one)
@@ -119,22 +117,21 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
             ModelSource(
                 model,
                 names,
-                model_id=known[0] if known else None,
+                model_id=_of_model(names, arguments.model_id, one=one),
                 revision=arguments.revision,
                 backend=backend,
                 engine_settings=settings,
             )
         )
     named = {name for source in sources for name in source.names}
-    if not one:
-        for text in (*arguments.engine_args, *arguments.engine_config, *arguments.engine):
-            if text.partition("=")[0] not in named:
-                raise ValueError(
-                    "--engine, --engine-args and --engine-config must be of the form NAME=… where "
-                    f"there are several models, found {text}"
-                )
-    if ids:
-        raise ValueError(f"--model-id: no model is served as {', '.join(ids)}")
+    given = (*arguments.engine_args, *arguments.engine_config, *arguments.engine)
+    for text in arguments.model_id if one else (*arguments.model_id, *given):
+        name, equals, _ = text.partition("=")
+        if name not in named and not (one and not equals):
+            raise ValueError(
+                "--model-id, --engine, --engine-args and --engine-config must be of the form "
+                f"NAME=… where there are several models, with the name of one; found {text}"
+            )
     return sources
 
 
@@ -159,15 +156,6 @@ def _of_model(names: Sequence[str], given: Sequence[str], *, one: bool) -> str |
         elif one:
             found = text
     return found
-
-
-def _model_ids(given: Sequence[str], *, one: bool) -> dict[str, str]:
-    if one and len(given) == 1 and "=" not in given[0]:
-        return {"": given[0]}
-    pairs = [text.partition("=") for text in given]
-    if not all(name and equals and value for name, equals, value in pairs):
-        raise ValueError("--model-id must be of the form NAME=ID where there are several models")
-    return {name: value for name, _, value in pairs}
 
 
 def _settings(arguments: argparse.Namespace) -> ServerSettings:

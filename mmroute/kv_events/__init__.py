@@ -11,6 +11,7 @@ from mmroute.kv_events.events import (
     decode_events,
 )
 from mmroute.kv_events.streams import Lost, Received, Restarted, Source
+from mmroute.lazy import lazily
 
 if TYPE_CHECKING:
     from mmroute.kv_events.subscriber import Subscriber
@@ -31,9 +32,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name != "Subscriber":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mmroute.kv_events.subscriber import Subscriber  # pyzmq, an extra
-
-    return Subscriber
+__getattr__ = lazily(__name__, {"Subscriber": "mmroute.kv_events.subscriber"})  # pyzmq, an extra

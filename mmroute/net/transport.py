@@ -174,7 +174,8 @@ class _Connections:
         self.clock: Final = _Clock()
         self._places = threading.BoundedSemaphore(remote.max_connections)
         self._waiting: deque[httpcore.HTTPConnection] = deque()
-        self._new = functools.partial(
+        # Makes a connection, which is opened when it is used.
+        self.new: Final = functools.partial(
             httpcore.HTTPConnection,
             httpcore.URL(remote.base).origin,
             ssl_context=httpcore.default_ssl_context() if remote.base[:6] == "https:" else None,
@@ -207,10 +208,6 @@ class _Connections:
                     return connection
                 connection.close()
         return None
-
-    def new(self) -> httpcore.HTTPConnection:
-        """A connection that is opened when it is used."""
-        return self._new()
 
     def keep(self, connection: httpcore.HTTPConnection) -> None:
         """Use it again, if the server leaves it open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -250,15 +250,10 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
         "request": dict(finding.case.request),
     }
     if finding.diagnosis is not None:
-        result["cause"] = finding.diagnosis.cause.value
-        result["meaning"] = finding.diagnosis.cause.meaning
-        result["explanation"] = finding.diagnosis.explanation
-        result["first_difference"] = finding.diagnosis.first_difference
-        result["alternatives"] = list(finding.diagnosis.alternatives)
+        result |= asdict(finding.diagnosis) | {"meaning": finding.diagnosis.cause.meaning}
     for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
         if answer is not None:
             ids = answer.token_ids
-            result[name] = (
-                {"refused": answer.refusal} if ids is None else {"token_ids": ids.tolist()}
-            )
+            refused = {"refused": answer.refusal}
+            result[name] = refused if ids is None else {"token_ids": ids.tolist()}
     return result

@@ -6,8 +6,9 @@ Needs ``pip install 'mmroute[ray]'``. Nothing else in mmroute imports this packa
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from mmroute.lazy import lazily
 
 if TYPE_CHECKING:
     from mmroute.ray.application import app
@@ -24,18 +25,14 @@ __all__ = [
     "build_openai_app",
 ]
 
-_MODULES: Final = {
-    "BlockHashRouter": "router",
-    "IngressTokenizer": "tokenizer",
-    "KVBlockHashRouter": "llm",
-    "LLMRouter": "llm",
-    "app": "application",
-    "build_openai_app": "llm",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    return value
+__getattr__ = lazily(
+    __name__,
+    {
+        "BlockHashRouter": "mmroute.ray.router",
+        "IngressTokenizer": "mmroute.ray.tokenizer",
+        "KVBlockHashRouter": "mmroute.ray.llm",
+        "LLMRouter": "mmroute.ray.llm",
+        "app": "mmroute.ray.application",
+        "build_openai_app": "mmroute.ray.llm",
+    },
+)

@@ -302,8 +302,8 @@ def test_a_port_that_is_taken(directory: str) -> None:
     [
         (["a", "b", "--served-model-name", "x"], "--served-model-name"),
         (["=a"], "NAME=MODEL"),
-        (["x=a", "y=b", "--model-id", "z=i"], "no model is served as z"),
-        (["x=a", "y=b", "--model-id", "i"], "NAME=ID"),
+        (["x=a", "y=b", "--model-id", "z=i"], "found z=i"),
+        (["x=a", "y=b", "--model-id", "i"], "NAME=…"),
         (["x=a", "x=b"], "'x'"),
         (["a", "--image-network", "10.0.0.0/8"], "--image-host"),
         (["a", "--image-host", "http://x"], "hosts"),

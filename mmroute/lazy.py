@@ -1,0 +1,29 @@
+"""Names of a package that are imported when they are asked for (PEP 562)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+
+__all__ = ["lazily"]
+
+
+def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
+    """The ``__getattr__`` of a package.
+
+    Args:
+        package: its name.
+        places: the module of each name; ``MODULE:NAME`` where it has another name there.
+    """
+
+    def find(name: str) -> object:
+        if name not in places:
+            # With name and obj, Python's own traceback proposes the nearest name.
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[package])
+        module, _, other_name = places[name].partition(":")
+        value: object = getattr(importlib.import_module(module), other_name or name)
+        return value
+
+    return find
