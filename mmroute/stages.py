@@ -46,8 +46,9 @@ class Stopwatch(threading.local):
     def start(self, *, runs: bool = True) -> None:
         """Begin with a new request, which is timed or not."""
         self.runs = runs
-        self._spent = {}
-        self.resume()
+        if runs:
+            self._spent = {}
+            self.resume()
 
     def resume(self) -> None:
         """Leave out the time since the last lap."""

@@ -75,18 +75,20 @@ class KnownFiles:
                 self._misses += 1
                 self._keep(sample, None)
                 return None
-            self._recent.move_to_end(sample)
             known = self._recent[sample]
             if known is not None and known.is_at(raw, text):
                 self._hits += 1
                 self._reused += len(known.text)
+                self._recent.move_to_end(sample)
                 return known
             self._misses += 1
+            if known is not None:  # to keep one after the other would cost more than to keep none
+                return None
         copied = raw[text]
-        known = KnownFile(copied, pybase64.b64decode(copied, validate=True), {})
+        file = KnownFile(copied, pybase64.b64decode(copied, validate=True), {})
         with self._lock:
-            self._keep(sample, known)
-        return known
+            self._keep(sample, file)
+        return file
 
     def stats(self) -> ReuseStats:
         """The counters, in bytes of base64; `entries` are also files that came once."""

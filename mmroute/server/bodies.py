@@ -116,7 +116,8 @@ def _contents(raw: bytes) -> Iterator[slice]:
     """The contents of data URLs, each to the next quotation mark: it is all within one string."""
     at = 0
     for _ in range(_MOST_PICTURES):
-        found = raw.find(_BASE64, at)
+        # A character is found much faster than a word, and most texts have none of this one.
+        found = raw.find(_BASE64, raw.find(_BASE64[:1], at))
         at = raw.find(b'"', found)
         if found < 0 or at < 0:
             return

@@ -85,13 +85,13 @@ def check_output_budget(request: RenderRequest | ResponsesRequest, max_model_len
         ApiError: 400.
     """
     most, name = _max_tokens(request)
-    require(
-        most is None or most <= max_model_len,
-        f"{name}={most} cannot be greater than max_model_len={max_model_len}. Please request "
-        "fewer output tokens.",
-        name,
-        most,
-    )
+    if most is not None and most > max_model_len:
+        raise bad_request(
+            f"{name}={most} cannot be greater than max_model_len={max_model_len}. Please request "
+            "fewer output tokens.",
+            name,
+            most,
+        )
 
 
 def sampling_params(
