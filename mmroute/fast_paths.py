@@ -12,6 +12,7 @@ from mmroute.errors import did_you_mean, quoted
 __all__ = ["REFERENCE_ONLY", "EncoderChoice", "EncoderStats", "FastPaths", "ReuseStats", "Stats"]
 
 _MEBIBYTE: Final = 1 << 20
+_BYTES: Final = ("text_cache_bytes", "hash_cache_bytes", "chat_cache_bytes", "image_cache_bytes")
 
 
 class EncoderChoice(StrEnum):
@@ -37,6 +38,8 @@ class FastPaths:
         chat_cache_bytes: the same for the messages of chats and their texts, so that only a
             conversation's new messages are checked and rendered.
         shadow_rate: has no effect; accepted for one more release.
+        image_cache_bytes: memory for images that come again as data URLs, which are then neither
+            decoded nor hashed; 0 for none.
 
     Raises:
         ValueError: a value is not one of these.
@@ -47,6 +50,7 @@ class FastPaths:
     hash_cache_bytes: int = 64 * _MEBIBYTE
     shadow_rate: float = 0.0
     chat_cache_bytes: int = 64 * _MEBIBYTE
+    image_cache_bytes: int = 64 * _MEBIBYTE
 
     def __post_init__(self) -> None:
         known = [choice.value for choice in EncoderChoice]
@@ -55,7 +59,7 @@ class FastPaths:
             raise ValueError(
                 f"encoder must be one of {', '.join(known)}; found {quoted(self.encoder)}{hint}"
             )
-        for name in ("text_cache_bytes", "hash_cache_bytes", "chat_cache_bytes"):
+        for name in _BYTES:
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise ValueError(f"{name} must be a number of bytes or 0, found {quoted(value)}")
@@ -67,21 +71,19 @@ class FastPaths:
             )
 
 
-REFERENCE_ONLY: Final = FastPaths(
-    EncoderChoice.TOKENIZERS, text_cache_bytes=0, hash_cache_bytes=0, chat_cache_bytes=0
-)
+REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, **dict.fromkeys(_BYTES, 0))
 """For a model that answers a few texts: the choice of a faster encoder takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseStats:
-    """What a cache of beginnings has done.
+    """What a cache of beginnings has done, or one of images.
 
     Attributes:
-        hits: lookups that found a known beginning.
+        hits: lookups that found a known beginning, or image.
         misses: those that did not, of what is long enough to be kept.
-        reused: characters, or bytes of token IDs or of messages, that all hits together had not
-            to compute.
+        reused: characters, or bytes of token IDs, of messages or of base64, that all hits together
+            had not to compute.
         entries: how many the cache holds now.
         kept_bytes: the memory that these take.
     """
@@ -116,8 +118,10 @@ class Stats:
         encoder: the encoder of text; None where a model's own chat encoder does all.
         hashes: counters of the cache of block hashes; None if they are not kept.
         chats: counters of the cache of rendered chats; None if they are not kept.
+        images: counters of the cache of images; None if they are not kept.
     """
 
     encoder: EncoderStats | None
     hashes: ReuseStats | None
     chats: ReuseStats | None = None
+    images: ReuseStats | None = None

@@ -13,6 +13,7 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
+from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.pipeline import answer
 from mmroute.request import Request, RequestFields
@@ -39,6 +40,7 @@ class Normalizer:
         links: permission to follow links to images; None to leave them alone.
         hash_reuse: keeps block hashes; None for none.
         chat_reuse: keeps rendered chats of this model; None for none.
+        files: keeps images of data URLs; None for none.
         watch: counts what the stages of each request take; None to count nothing.
     """
 
@@ -46,6 +48,7 @@ class Normalizer:
     links: ImageLinks | None = None
     hash_reuse: HashReuse | None = None
     chat_reuse: ChatReuse | None = None
+    files: KnownFiles | None = None
     watch: Stopwatch | None = None
     _loaded_with: Mapping[str, Any] | None = None
 
@@ -163,6 +166,7 @@ class Normalizer:
             links,
             HashReuse(fast_paths.hash_cache_bytes) if fast_paths.hash_cache_bytes else None,
             ChatReuse(fast_paths.chat_cache_bytes) if fast_paths.chat_cache_bytes else None,
+            KnownFiles(fast_paths.image_cache_bytes) if fast_paths.image_cache_bytes else None,
             _loaded_with={**source, "links": links},
         )
 
@@ -237,6 +241,7 @@ class Normalizer:
             links=self.links,
             hash_reuse=self.hash_reuse,
             chat_reuse=self.chat_reuse,
+            files=self.files,
             watch=self.watch if self.watch is not None and self.watch.runs else None,
         )
 
@@ -270,6 +275,7 @@ class Normalizer:
             self.model.tokenizer.encoder_stats(),
             None if self.hash_reuse is None else self.hash_reuse.stats(),
             None if self.chat_reuse is None else self.chat_reuse.stats(),
+            None if self.files is None else self.files.stats(),
         )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
     from mmroute.hashing.reuse import HashReuse
+    from mmroute.images.known_files import KnownFiles
     from mmroute.model.media_rules import MediaRules
     from mmroute.model.resolved import ResolvedModel
     from mmroute.net.links import ImageLinks
@@ -74,6 +75,7 @@ def answer(
     links: ImageLinks | None = None,
     hash_reuse: HashReuse | None = None,
     chat_reuse: ChatReuse | None = None,
+    files: KnownFiles | None = None,
     watch: Stopwatch | None = None,
 ) -> Routing:
     """The token IDs of one request. Nothing a client put into it raises.
@@ -84,12 +86,15 @@ def answer(
         links: permission to follow links to images; None to leave them alone.
         hash_reuse: the cache that the routing's block hashes use; None for none.
         chat_reuse: the cache of rendered chats of this model; None for none.
+        files: the cache of images in data URLs; None for none.
         watch: counts what each stage takes.
     """
     if watch is not None:
         watch.resume()
     try:
-        prepared = prepare(model, request, links=links, chat_reuse=chat_reuse, watch=watch)
+        prepared = prepare(
+            model, request, links=links, chat_reuse=chat_reuse, files=files, watch=watch
+        )
         expansion = expand(model, prepared)
         if watch is not None:
             watch.lap(Stage.PLACE)
@@ -127,6 +132,7 @@ def prepare(
     *,
     links: ImageLinks | None = None,
     chat_reuse: ChatReuse | None = None,
+    files: KnownFiles | None = None,
     watch: Stopwatch | None = None,
 ) -> Prepared:
     """The first half of the way: everything before items are placed.
@@ -145,7 +151,7 @@ def prepare(
         if watch is not None:
             watch.lap(Stage.ENCODE)
     else:
-        items, ids = _chat_ids(model, request, links, chat_reuse, watch)
+        items, ids = _chat_ids(model, request, links, chat_reuse, watch, files=files)
     if not items:
         return Prepared(request, ids, items, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
@@ -260,6 +266,8 @@ def _chat_ids(
     links: ImageLinks | None,
     chat_reuse: ChatReuse | None,
     watch: Stopwatch | None,
+    *,
+    files: KnownFiles | None,
 ) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
     beginning = None if chat_reuse is None else model.chat.begin(request, chat_reuse)
@@ -269,7 +277,7 @@ def _chat_ids(
         request = request._replace(images=(), videos=(), audios=())
     for modality, parts in chat.media.items():
         _rules(model, modality, len(parts))
-    items = items_of_parts(chat.media, request, model.engine, links)
+    items = items_of_parts(chat.media, request, model.engine, links, files=files)
     if watch is not None:
         watch.lap(Stage.PARSE)
     if request.api_fields:

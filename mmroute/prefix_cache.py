@@ -23,13 +23,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, overload
 
 import xxhash
 
 from mmroute.fast_paths import ReuseStats
 
-__all__ = ["PrefixCache", "PrefixHashes", "num_shared"]
+__all__ = ["PrefixCache", "PrefixHashes", "num_shared", "renew_lock_after_fork"]
 
 _FIRST: Final = 1024
 _GROWTH: Final = 2  # the next beginning is longer by half of this one
@@ -77,7 +77,7 @@ class PrefixCache(Generic[Entry]):
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        _CACHES.add(self)
+        renew_lock_after_fork(self)
         self._by_hash: dict[int, _Slot[Entry]] = {}
         self._recent: OrderedDict[_Slot[Entry], None] = OrderedDict()
         self._bytes = self._hits = self._misses = self._reused = 0
@@ -174,7 +174,17 @@ class PrefixCache(Generic[Entry]):
         self._bytes -= slot.size
 
 
-_CACHES: Final[weakref.WeakSet[PrefixCache[Any]]] = weakref.WeakSet()
+class _Locked(Protocol):
+    def renew_lock(self) -> None:
+        """Make a lock that no thread holds."""
+
+
+_CACHES: Final[weakref.WeakSet[_Locked]] = weakref.WeakSet()
+
+
+def renew_lock_after_fork(cache: _Locked) -> None:
+    """Renew the lock of a cache in each process that is forked."""
+    _CACHES.add(cache)
 
 
 def _renew_locks() -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from mmroute.chat.conversation import MediaPart
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.images.data_url import MediaSource, is_data_url
+from mmroute.images.data_url import is_data_url
 from mmroute.images.reading import read_image
 from mmroute.items import (
     AudioLength,
@@ -24,6 +24,7 @@ from mmroute.items import (
 
 if TYPE_CHECKING:
     from mmroute.engines.profile import EngineProfile
+    from mmroute.images.known_files import KnownFiles
     from mmroute.net.fetching import LinkFetcher
     from mmroute.net.links import ImageLinks
     from mmroute.request import Request
@@ -67,11 +68,20 @@ def items_of_parts(
     request: Request,
     engine: EngineProfile,
     links: ImageLinks | None,
+    *,
+    files: KnownFiles | None = None,
 ) -> Items:
     """The item of each part of the messages, in order.
 
     A data URL carries its own item. A link to an allowed host is followed. Every other part
     takes the next of the items of its modality that were given with the request.
+
+    Args:
+        parts: by modality, in the order of the messages.
+        request: that they belong to.
+        engine: whose limits hold.
+        links: permission to follow links to images; None to leave them alone.
+        files: images of data URLs that came before; None where none are kept.
 
     Raises:
         InexactError: `image_size_unknown`; `image_count_mismatch`, `item_count_mismatch`; what
@@ -84,7 +94,8 @@ def items_of_parts(
         if engine.media_domains:
             _check_domains(own, engine.media_domains)
         waiting = iter(given.get(modality, ()))
-        items[modality] = _within_limits(_items(own, waiting, request, engine, fetcher), engine)
+        read = _items(own, waiting, request, engine, fetcher, files=files)
+        items[modality] = _within_limits(read, engine)
         if left := len(list(waiting)):
             raise left_over(modality, left, len(given[modality]))
     for modality, listed in given.items():
@@ -154,12 +165,14 @@ def _items(
     request: Request,
     engine: EngineProfile,
     fetcher: LinkFetcher | None,
+    *,
+    files: KnownFiles | None,
 ) -> Iterator[Item]:
     """Each item when it is asked for, so that no more are fetched than are taken."""
     for part in parts:
         url = part.url
         if url is not None and is_data_url(url):
-            yield _read(part, url, request, engine)
+            yield _read(part, url, request, engine, files)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
             yield _fetched(part, url, fetcher, engine)
         else:
@@ -189,10 +202,13 @@ def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, engine: EngineProf
             return audio_in(fetcher.open(url, whole=False, accept=accept), part.uuid)
 
 
-def _read(part: MediaPart, source: MediaSource, request: Request, engine: EngineProfile) -> Item:
-    """The item in a file."""
+def _read(
+    part: MediaPart, url: str, request: Request, engine: EngineProfile, files: KnownFiles | None
+) -> Item:
+    """The item in a data URL."""
     match part.modality:
         case Modality.IMAGE:
+            source = url if files is None else files.of_url(url)
             return read_image(source, uuid=part.uuid, upright=engine.applies_exif_orientation)
         case Modality.VIDEO:
             from mmroute.videos.reading import DEFAULT_FRAMES, read_video  # rarely needed
@@ -200,11 +216,11 @@ def _read(part: MediaPart, source: MediaSource, request: Request, engine: Engine
             media_io = request.media_io_kwargs.get(part.modality, {})
             asked = media_io.get("num_frames", DEFAULT_FRAMES)
             most = asked if type(asked) is int else DEFAULT_FRAMES  # refused where it is checked
-            return read_video(source, uuid=part.uuid, max_frames=most)
+            return read_video(url, uuid=part.uuid, max_frames=most)
         case Modality.AUDIO:
             from mmroute.audios.reading import read_audio
 
-            return read_audio(source, uuid=part.uuid)
+            return read_audio(url, uuid=part.uuid)
 
 
 def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:

@@ -73,6 +73,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             text_cache_bytes=arguments.text_cache_mib << 20,
             hash_cache_bytes=arguments.hash_cache_mib << 20,
             chat_cache_bytes=arguments.chat_cache_mib << 20,
+            image_cache_bytes=arguments.image_cache_mib << 20,
         )
         settings, listen = _settings(arguments), _listen(arguments)
         if arguments.check_config:
@@ -177,7 +178,6 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     }  # fmt: skip
     return ServerSettings(
         **same,
-        image_cache_bytes=arguments.image_cache_mib << 20,
         inexact=InexactPolicy(policy),
         fallback_api_key=arguments.fallback_api_key,
         tokenizer_info=arguments.enable_tokenizer_info_endpoint,

@@ -1,4 +1,4 @@
-"""Files of data URLs that come again: a chat sends its pictures with every turn.
+"""Files of data URLs that come again: a chat sends its images with every turn.
 
 What is known of a file is found by its base64 text, all of which is compared: a file that differs
 in one byte is another one.
@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pybase64
 
 from mmroute.fast_paths import ReuseStats
+from mmroute.images.data_url import DecodedUrl
+from mmroute.prefix_cache import renew_lock_after_fork
 
 if TYPE_CHECKING:
     from mmroute.items import ImageFile
 
 __all__ = ["KnownFile", "KnownFiles"]
 
-_BEGINNING: Final = 256  # characters
+_WORTH_KEEPING: Final = 1 << 12  # characters; less is decoded in no time
+_LONGEST_HEAD: Final = 128
+_BASE64: Final = ";base64"
+_BEGINNING: Final = 256
 _END: Final = 64
-_STEP: Final = 4093  # of one character to the next one, in between
+_STEP: Final = 16_381  # of one character to the next one, in between
 _OVERHEAD: Final = 512  # bytes of an entry, beside what it holds
 
 
@@ -56,26 +61,48 @@ class KnownFiles:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        renew_lock_after_fork(self)
         self._recent: OrderedDict[int, KnownFile | None] = OrderedDict()
         self._bytes = self._hits = self._misses = self._reused = 0
 
-    def find(self, raw: bytes, text: slice) -> KnownFile | None:
-        """A file that came before; None for one that is new.
+    def of_url(self, url: str) -> str:
+        """A data URL with what is known of its file; the URL itself where nothing is.
 
         Args:
-            raw: bytes that hold its base64 text.
-            text: where in them.
+            url: begins with ``data:``.
+        """
+        head, comma, _ = url[:_LONGEST_HEAD].partition(",")
+        is_read = comma and head.endswith(_BASE64) and url.isascii()
+        if not is_read or isinstance(url, DecodedUrl):
+            return url
+        try:
+            known = self.find(url, slice(len(head) + 1, len(url)))
+        except ValueError:
+            return url
+        return url if known is None else DecodedUrl.of(head, known.content, known.images)
+
+    def find(self, raw: bytes | str, text: slice) -> KnownFile | None:
+        """A file that came before; None for one that is new, or too small to be kept.
+
+        Args:
+            raw: what holds its base64 text: bytes, or ASCII characters.
+            text: where in it.
 
         Raises:
             ValueError: it is no strict base64.
         """
+        if text.stop - text.start < _WORTH_KEEPING:
+            return None
         sample = _sample(raw, text)
         with self._lock:
             if sample not in self._recent:
                 self._misses += 1
                 self._keep(sample, None)
                 return None
-            known = self._recent[sample]
+        if isinstance(raw, str):
+            raw = raw.encode()
+        with self._lock:
+            known = self._recent.get(sample)
             if known is not None and known.is_at(raw, text):
                 self._hits += 1
                 self._reused += len(known.text)
@@ -97,6 +124,10 @@ class KnownFiles:
                 self._hits, self._misses, self._reused, len(self._recent), self._bytes
             )
 
+    def renew_lock(self) -> None:
+        """Make a lock that no thread holds. For a forked process, which has no other thread."""
+        self._lock = threading.Lock()
+
     def _keep(self, sample: int, known: KnownFile | None) -> None:
         if _size(known) > self._max_bytes:
             return
@@ -108,11 +139,11 @@ class KnownFiles:
             self._bytes -= _size(self._recent.popitem(last=False)[1])
 
 
-def _sample(raw: bytes, text: slice) -> int:
+def _sample(raw: bytes | str, text: slice) -> int:
     """A number that most other texts do not have: of the parts where files mostly differ."""
     start, end = text.start, text.stop
-    beginning = raw[start : min(start + _BEGINNING, end)]
-    return hash(beginning + raw[start:end:_STEP] + raw[end - _END : end])
+    parts = raw[start : start + _BEGINNING], raw[start:end:_STEP], raw[end - _END : end]
+    return hash(parts)
 
 
 def _size(known: KnownFile | None) -> int:

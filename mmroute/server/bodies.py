@@ -135,13 +135,7 @@ def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
     character that JSON spells otherwise, and no body has the marks, which are random.
     """
     mark = random.getrandbits(64)
-    try:
-        contents = {
-            f"{mark:x}-{number}": _decoded(body.raw, content, files)
-            for number, content in enumerate(body.contents)
-        }
-    except ValueError:
-        return None
+    contents = {f"{mark:x}-{number}": content for number, content in enumerate(body.contents)}
     pieces = [body.rest[0]]
     for name, piece in zip(contents, body.rest[1:], strict=True):
         pieces += name.encode(), piece
@@ -152,7 +146,10 @@ def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
     for link in _image_links(messages):
         head, _, name = link["url"].partition(",")
         if name in contents and head.startswith("data:") and head.endswith(";base64"):
-            link["url"] = DecodedUrl.of(head, *contents.pop(name))
+            try:
+                link["url"] = DecodedUrl.of(head, *_decoded(body.raw, contents.pop(name), files))
+            except ValueError:
+                return None
     return None if contents else value
 
 
@@ -164,7 +161,7 @@ def _decoded(
     Raises:
         ValueError: it is no strict base64.
     """
-    known = files.find(raw, text) if text.stop - text.start >= _WORTH_DECODING else None
+    known = files.find(raw, text)
     if known is not None:
         return known.content, known.images
     return pybase64.b64decode(memoryview(raw)[text], validate=True), None

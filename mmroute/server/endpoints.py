@@ -17,7 +17,6 @@ from pydantic import BaseModel, TypeAdapter
 from mmroute.errors import Reason, quoted
 from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
-from mmroute.images.known_files import KnownFiles
 from mmroute.server.bodies import Body, parse_body, validated
 from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
@@ -60,7 +59,6 @@ class Endpoints:
         metrics: told of every answer.
         capacity: how much goes on at a time.
         fallback: asked where there is no exact answer; None for nobody.
-        files: of data URLs that came before.
     """
 
     def __init__(
@@ -70,15 +68,12 @@ class Endpoints:
         metrics: Metrics,
         capacity: Capacity,
         fallback: Fallback | None,
-        *,
-        files: KnownFiles,
     ) -> None:
         self._models = models
         self._settings = settings
         self._metrics = metrics
         self._capacity = capacity
         self._fallback = fallback
-        self._files = files
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="mmroute-work")
         self._link_pool = ThreadPoolExecutor(
             settings.link_workers, thread_name_prefix="mmroute-links"
@@ -149,7 +144,7 @@ class Endpoints:
             return self._without_answer(error, exchange, raw)
 
     def _parse(self, kind: TypeAdapter[R], body: Body) -> tuple[R, Cost]:
-        request = validated(kind, parse_body(body, self._files))
+        request = validated(kind, parse_body(body, self._models.files))
         return request, cost_of(request, self._settings)
 
     async def _in_time(self, answer: Deferred, exchange: Exchange, raw: bytes) -> Response:

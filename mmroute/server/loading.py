@@ -15,6 +15,7 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
 from mmroute.fast_paths import FastPaths
 from mmroute.health.self_check import check_model
+from mmroute.images.known_files import KnownFiles
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
 from mmroute.net.links import ImageLinks
@@ -123,6 +124,8 @@ def load(
     source: ModelSource,
     links: ImageLinks | None,
     fast_paths: FastPaths | None,
+    *,
+    files: KnownFiles,
     watch: Stopwatch,
 ) -> LoadedModel:
     """Load a model, check it, and choose its encoder.
@@ -131,13 +134,14 @@ def load(
         source: of it.
         links: permission to follow links to images.
         fast_paths: for it.
+        files: of data URLs that came before, for all models.
         watch: counts what the stages of a request take.
 
     Raises:
         ModelError: it cannot be loaded, or is not healthy.
     """
     if not source.workers:
-        return _load(source, links, fast_paths, watch)
+        return _load(source, links, fast_paths, files=files, watch=watch)
     try:
         from mmroute.bundle import TokenizerRegistry  # an extra
     except ModuleNotFoundError as error:
@@ -148,7 +152,7 @@ def load(
 
     def load_files(_: str, directory: Path) -> LoadedModel:
         own = replace(source, model=str(directory), model_id=source.model_string)
-        return _load(own, links, fast_paths, watch)
+        return _load(own, links, fast_paths, files=files, watch=watch)
 
     with TokenizerRegistry(load_files) as registry:
         registry.add(source.names[0], workers=source.workers)
@@ -159,6 +163,8 @@ def _load(
     source: ModelSource,
     links: ImageLinks | None,
     fast_paths: FastPaths | None,
+    *,
+    files: KnownFiles,
     watch: Stopwatch,
 ) -> LoadedModel:
     if not find_engine(source.backend).renders:
@@ -185,18 +191,18 @@ def _load(
     encoder = normalizer.stats().encoder  # waits until it is chosen
     model = normalizer.model
     commit = model.commit  # the same files, and no second question to the hub
-    files = find_model(source.model, revision=commit or source.revision)
-    generation_config = files.object("generation_config.json")
-    tokenizer_config = files.object("tokenizer_config.json")
+    directory = find_model(source.model, revision=commit or source.revision)
+    generation_config = directory.object("generation_config.json")
+    tokenizer_config = directory.object("tokenizer_config.json")
     outputs = output_rules(
         model.tokenizer,
         tokenizer_config,
-        files.object("config.json"),
+        directory.object("config.json"),
         generation_config,
         source.engine_settings.without_effect,
     )
     messages = cache(partial(messages_rules, normalizer, source.engine_settings.without_effect))
-    normalizer = replace(normalizer, watch=watch)
+    normalizer = replace(normalizer, files=files, watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
     fields = {
         "model": source.model,

@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 
 from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
-from mmroute.images.known_files import KnownFiles
 from mmroute.items import Modality
 from mmroute.server.handling import HandlerResult
 from mmroute.server.merged_metrics import SharedPages
@@ -48,17 +47,16 @@ class Metrics:
 
     Args:
         models: whose caches are counted.
-        files: those of data URLs, likewise.
 
     Attributes:
         pages: of all processes; None where there is one.
     """
 
-    def __init__(self, models: Models, files: KnownFiles) -> None:
+    def __init__(self, models: Models) -> None:
         self.pages: SharedPages | None = None
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Caches(models, files))
+        registry.register(_Caches(models))
         build = Gauge(
             "mmroute_build_info", "What runs here; always 1", ["version", "python"],
             registry=registry,
@@ -220,9 +218,8 @@ class Metrics:
 class _Caches(Collector):
     """The counters of all caches, read when they are asked for."""
 
-    def __init__(self, models: Models, files: KnownFiles) -> None:
+    def __init__(self, models: Models) -> None:
         self._models = models
-        self._files = files
 
     def collect(self) -> Iterator[Metric]:
         labels = ["model", "cache"]
@@ -244,7 +241,7 @@ class _Caches(Collector):
         )
         for loaded in self._models.all_loaded():
             info.add_metric([loaded.name, loaded.model.model_id], 1)
-        kept_here: list[tuple[str, str, ReuseStats]] = [("", "images", self._files.stats())]
+        kept_here: list[tuple[str, str, ReuseStats]] = [("", "images", self._models.files.stats())]
         # Models with the same files share what they keep; it is counted once.
         for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
             stats = loaded.normalizer.stats()

@@ -19,6 +19,7 @@ from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.errors import MmrouteError
 from mmroute.fast_paths import FastPaths
+from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
@@ -111,6 +112,7 @@ class Models:
         tell: called with each change that is made here; None to tell nobody.
         loads: whether models are loaded here; else in another process, which takes this one's place
             with one that has them.
+        files: images of data URLs that came before, for all models.
         watch: counts what the stages of a request take.
 
     Raises:
@@ -138,6 +140,7 @@ class Models:
         self.created: Final = int(time.time())
         self.tell: Callable[[Change], object] | None = None
         self.loads = True
+        self.files: Final = KnownFiles((fast_paths or FastPaths()).image_cache_bytes)
         self.watch: Final = Stopwatch()
 
     @property
@@ -364,7 +367,9 @@ class Models:
     def _load(self, source: ModelSource) -> Future[LoadedModel]:
         if not self.loads:
             return Future()
-        return self._pool.submit(load, source, self._links, self._fast_paths, self.watch)
+        return self._pool.submit(
+            load, source, self._links, self._fast_paths, files=self.files, watch=self.watch
+        )
 
 
 def reclaim() -> None:

@@ -13,7 +13,6 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from mmroute.images.known_files import KnownFiles
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity
 from mmroute.server.drain import Drain
@@ -68,8 +67,7 @@ class Service:
     ) -> None:
         self.settings = settings
         self.drain = drain or Drain()
-        files = KnownFiles(settings.image_cache_bytes)
-        self.metrics = Metrics(models, files)
+        self.metrics = Metrics(models)
         self._models = models
         self._on_failure = on_failure
         self._fallback = None
@@ -80,9 +78,7 @@ class Service:
                 timeout=settings.fallback_timeout,
             )
         self._capacity = Capacity(settings, self.metrics)
-        self._endpoints = Endpoints(
-            models, settings, self.metrics, self._capacity, self._fallback, files=files
-        )
+        self._endpoints = Endpoints(models, settings, self.metrics, self._capacity, self._fallback)
         self._tracing = None
         if settings.otlp_traces_endpoint is not None:
             from mmroute.server.tracing import Tracing  # an extra

@@ -70,7 +70,6 @@ class ServerSettings:
         link_workers: threads for requests whose links are followed; more of them get a 503.
         access_log: which requests get a log line.
         hash_seed: the engine's PYTHONHASHSEED, for block hashes.
-        image_cache_bytes: memory for images that come again as data URLs; 0 for none.
 
     Raises:
         ValueError: a limit is not positive, or the fallback has no URL (or has one for nothing).
@@ -99,7 +98,6 @@ class ServerSettings:
     link_workers: int = 32
     access_log: AccessLog = AccessLog.INEXACT
     hash_seed: str | None = None
-    image_cache_bytes: int = 64 * _MEBIBYTE
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -107,9 +105,8 @@ class ServerSettings:
                 raise ValueError(f"{name} must be positive, found {quoted(getattr(self, name))}")
         if self.admin_key == "" or "" in self.api_keys:
             raise ValueError("an API key or admin key must not be empty")
-        for name in ("worker_bytes", "image_cache_bytes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, found {getattr(self, name)}")
+        if self.worker_bytes < 0:
+            raise ValueError(f"worker_bytes must not be negative, found {self.worker_bytes}")
         if self.max_total_body_bytes < self.max_body_bytes:
             raise ValueError("max_total_body_bytes must not be less than max_body_bytes")
         if (self.inexact is InexactPolicy.FALLBACK) != (self.fallback_url is not None):

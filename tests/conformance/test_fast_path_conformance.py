@@ -23,14 +23,15 @@ from test_conformance import LARGE_VECTORS, OWN_VECTORS, vector_name
 from mmroute import Normalizer
 from mmroute.chat import reuse as chat_reuse
 from mmroute.errors import ModelError, Reason
-from mmroute.fast_paths import FastPaths
+from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.hashing import reuse
+from mmroute.images import known_files
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.tokenizers import choice
 
 pytestmark = pytest.mark.conformance
 
-OFF = FastPaths(encoder="tokenizers", text_cache_bytes=0, hash_cache_bytes=0, chat_cache_bytes=0)
+OFF = REFERENCE_ONLY
 ON = FastPaths(encoder="fastokens")
 
 
@@ -42,6 +43,7 @@ def everything_is_kept() -> Iterator[None]:
         patch.setattr(reuse, "_WORTH_KEEPING", 1)
         patch.setattr(chat_reuse, "_WORTH_KEEPING", 1)
         patch.setattr(chat_reuse, "_goes_on", lambda *_: True)
+        patch.setattr(known_files, "_WORTH_KEEPING", 1)
         yield
 
 
@@ -53,12 +55,7 @@ def load(model: str, model_id: str | None, fast_paths: FastPaths) -> Normalizer:
     except ModelError as error:
         if error.reason != Reason.FAST_ENCODER_UNAVAILABLE:
             raise
-        without = FastPaths(
-            encoder="auto",
-            text_cache_bytes=fast_paths.text_cache_bytes,
-            hash_cache_bytes=fast_paths.hash_cache_bytes,
-            chat_cache_bytes=fast_paths.chat_cache_bytes,
-        )
+        without = replace(fast_paths, encoder="auto")
         normalizer = Normalizer.from_pretrained(model, model_id=model_id, fast_paths=without)
     normalizer.stats()  # waits for the choice
     return normalizer

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import io
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+from mmroute import FastPaths, Normalizer
+from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFile, KnownFiles
 
 _CHARACTERS: Final = 12_000
@@ -78,6 +84,58 @@ def test_a_file_of_more_than_all_bytes_drops_nothing() -> None:
     for _ in range(3):
         find(files, large)
     assert find(files, _TEXTS[0]) is known
+
+
+def test_a_url_has_the_same_file_as_a_body() -> None:
+    files = KnownFiles(1 << 20)
+    url = f"data:image/png;base64,{_TEXTS[0].decode()}"
+    assert files.of_url(url) is url
+    known = find(files, _TEXTS[0])
+    found = files.of_url(url)
+    assert known is not None
+    assert isinstance(found, DecodedUrl)
+    assert found.images is known.images
+    assert files.of_url(found) is found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"data:image/png,{_TEXTS[0].decode()}",
+        f"data:image/png;base64{_TEXTS[0].decode()}",
+        f"data:{'x' * 128};base64,{_TEXTS[0].decode()}",
+        f"data:image/png;base64,{_TEXTS[0].decode()}é",
+        f"data:image/png;base64,{_TEXTS[0].decode()}\ud800",
+        f"data:image/png;base64,{_TEXTS[0].decode()}\n",
+        "data:image/png;base64,AAAA",
+    ],
+)
+def test_other_urls_stay_as_they_are(url: str) -> None:
+    files = KnownFiles(1 << 20)
+    for _ in range(3):
+        assert files.of_url(url) is url
+
+
+def test_a_normalizer_answers_as_without(small_model: Callable[[str], Path]) -> None:
+    directory = small_model("small-qwen3-vl")
+    keeps = Normalizer.from_pretrained(directory)
+    keeps_none = Normalizer.from_pretrained(directory, fast_paths=FastPaths(image_cache_bytes=0))
+    file = io.BytesIO()
+    Image.effect_noise((320, 200), 50).convert("RGB").save(file, "JPEG")
+    for data in (file.getvalue(), file.getvalue()[:-2]):  # the other one is refused
+        url = f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
+        part = {"type": "image_url", "image_url": {"url": url}}
+        messages = [{"role": "user", "content": [part]}]
+        wanted = keeps_none.normalize(messages=messages)
+        for _ in range(3):
+            found = keeps.normalize(messages=messages)
+            assert found.reason == wanted.reason
+            assert not found.exact or found.token_ids.tolist() == wanted.token_ids.tolist()
+            assert not found.exact or found.image_identities == wanted.image_identities
+    stats = keeps.stats().images
+    assert stats is not None
+    assert stats.hits == 2
+    assert keeps_none.stats().images is None
 
 
 def test_what_is_no_base64_is_kept_never() -> None:

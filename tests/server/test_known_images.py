@@ -13,7 +13,9 @@ from PIL import Image
 from server_helpers import CHAT, TOKENIZE, metric, serving
 from starlette.testclient import TestClient
 
+from mmroute import FastPaths
 from mmroute.server import ModelSource, ServerSettings
+from mmroute.server.models import Models
 
 _SIZE: Final = (320, 200)
 
@@ -52,9 +54,9 @@ def clients(small_model: Callable[[str], Path]) -> Iterator[tuple[TestClient, Te
         ModelSource(directory, ("b",), model_id="another"),
         ModelSource(directory, ("c",), backend="vllm==0.28"),
     ]
-    keeps = ServerSettings(trust_request_mm_kwargs=True)
-    keeps_none = ServerSettings(trust_request_mm_kwargs=True, image_cache_bytes=0)
-    with serving(sources, keeps) as one, serving(sources, keeps_none) as other:
+    trusting = ServerSettings(trust_request_mm_kwargs=True)
+    keeps, keeps_none = Models(sources), Models(sources, fast_paths=FastPaths(image_cache_bytes=0))
+    with serving(keeps, trusting) as one, serving(keeps_none, trusting) as other:
         yield one, other
 
 
@@ -88,8 +90,11 @@ def test_every_answer_is_the_same(
     for body in (*asked, *asked):
         first, second = (client.post(CHAT, json=body) for client in clients)
         assert (first.status_code, first.json()) == (second.status_code, second.json())
-    answers = [client.post(TOKENIZE, json=chat(names, "a")).json() for client in clients]
-    assert answers[0] == answers[1]
+    long = chat(names, "a")
+    long["messages"] *= 24
+    for path, body in ((TOKENIZE, chat(names, "a")), (CHAT, long), (CHAT, long)):
+        first, second = (client.post(path, json=body) for client in clients)
+        assert (first.status_code, first.json()) == (second.status_code, second.json())
 
 
 def test_metrics_tell_of_them(clients: tuple[TestClient, TestClient]) -> None:

@@ -295,9 +295,9 @@ def test_a_model_is_replaced_in_one_step(
     held = weakref.ref(first.entry("first"))
     directory, gate, load = str(small_model("small-qwen2.5-vl")), threading.Event(), loading.load
 
-    def wait(*given: Any) -> Any:
+    def wait(*given: Any, **more: Any) -> Any:
         assert gate.wait(30)
-        return load(*given)
+        return load(*given, **more)
 
     monkeypatch.setattr("mmroute.server.models.load", wait)
     old = ask(client, "first").json()["token_ids"]
