@@ -5,10 +5,10 @@ Source: vLLM 0.33.0 ``multimodal/media/connector.py`` and ``multimodal/media/ima
 
 from __future__ import annotations
 
-import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pybase64
 
@@ -22,8 +22,7 @@ __all__ = [
     "MediaSource",
     "decode_data_url",
     "is_data_url",
-    "jpeg_prefix",
-    "open_data_url",
+    "jpeg_beginnings",
     "read_source",
 ]
 
@@ -32,9 +31,7 @@ MediaSource: TypeAlias = "bytes | bytearray | memoryview | str | os.PathLike[str
 send must not open files here."""
 
 _SCHEME: Final = "data:"
-_QUANTUM: Final = 4  # base64 characters that hold
-_OCTETS: Final = 3  # bytes
-_BUFFER: Final = 4096  # headers are usually shorter
+_BEGINNINGS: Final = (1 << 12, 1 << 16)  # characters; headers are usually shorter than the first
 _JPEG: Final = "/9j/"  # the first bytes of a JPEG file
 
 
@@ -111,74 +108,24 @@ def read_source(source: MediaSource) -> bytes:
     )
 
 
-def open_data_url(url: str) -> BinaryIO:
-    """The content of a data URL as a file that decodes what is read of it, and no more.
-
-    Reading raises ValueError where the base64 is malformed. What is not read is not checked.
-
-    Raises:
-        InexactError: `image_unreadable` if the URL is not of the form the engine takes.
-    """
-    return io.BufferedReader(_Base64File(url, _content_start(url)), _BUFFER)
-
-
-def jpeg_prefix(url: str) -> bytes | None:
-    """The first bytes of a JPEG file in a data URL; None if it holds something else.
+def jpeg_beginnings(url: str) -> Iterator[bytes]:
+    """The first 3 KiB of a JPEG file in a data URL, then the first 48; nothing of another file.
 
     The header of a JPEG file ends where its picture begins, so a beginning that holds all of it
     reads like the whole file. That is not so for other formats.
 
     Raises:
-        InexactError: `image_unreadable`, as for `open_data_url`.
+        InexactError: `image_unreadable` if the URL is not of the form the engine takes, or its
+            beginning is malformed.
     """
     start = _content_start(url)
     if not url.startswith(_JPEG, start):
-        return None
-    try:
-        return pybase64.b64decode(url[start : start + _BUFFER], validate=True)
-    except ValueError as error:
-        raise _not_base64(error) from error
-
-
-class _Base64File(io.RawIOBase):
-    """A seekable view of base64 text."""
-
-    def __init__(self, url: str, start: int) -> None:
-        self._url = url
-        self._start = start
-        length = len(url) - start
-        if length % _QUANTUM:
-            raise _not_base64(f"{length} characters are no multiple of {_QUANTUM}")
-        padding = url.count("=", max(start, len(url) - 2))
-        self._size = length // _QUANTUM * _OCTETS - padding
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, origin + offset)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any, /) -> int:  # typeshed has a private name for its type
-        first = self._position // _OCTETS
-        stop = min(self._position + len(buffer), self._size)
-        if stop <= self._position:
-            return 0
-        last = -(-stop // _OCTETS)
-        text = self._url[self._start + first * _QUANTUM : self._start + last * _QUANTUM]
-        skip = self._position - first * _OCTETS
-        decoded = pybase64.b64decode(text, validate=True)[skip : skip + stop - self._position]
-        buffer[: len(decoded)] = decoded
-        self._position += len(decoded)
-        return len(decoded)
+        return
+    for length in _BEGINNINGS:
+        try:
+            yield pybase64.b64decode(url[start : start + length], validate=True)
+        except ValueError as error:
+            raise _not_base64(error) from error
 
 
 def _content_start(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> int:

@@ -15,8 +15,7 @@ from mmroute.images.data_url import (
     MediaSource,
     decode_data_url,
     is_data_url,
-    jpeg_prefix,
-    open_data_url,
+    jpeg_beginnings,
 )
 from mmroute.items import Identity, ImageFile, ImageSize, checked_uuid
 
@@ -72,7 +71,7 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
 def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
     """The size of an image alone, from as few bytes as its header takes.
 
-    Of a data URL only what is looked at is decoded, so neither its end nor the picture's is
+    Of a JPEG file in a data URL only the beginning is decoded. That the picture is whole is not
     checked, and there is no identity.
 
     Args:
@@ -100,11 +99,11 @@ def _header_alone(source: MediaSource) -> ImageHeader:
     if not isinstance(source, str) and isinstance(source, os.PathLike):
         with Path(source).open("rb") as file:
             return _header(file, complete=False)
-    prefix = jpeg_prefix(_checked_url(source))
-    if prefix is not None:
+    url = _checked_url(source)
+    for beginning in jpeg_beginnings(url):
         with contextlib.suppress(InexactError):  # the header may be longer than that
-            return _header(io.BytesIO(prefix), complete=False)
-    return _header(open_data_url(source), complete=False)
+            return _header(io.BytesIO(beginning), complete=False)
+    return _header(io.BytesIO(decode_data_url(url)), complete=False)
 
 
 def _header(file: BinaryIO, *, complete: bool) -> ImageHeader:
