@@ -24,7 +24,6 @@ from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
 
 if TYPE_CHECKING:
-    from mmroute.chat import ParsedChat
     from mmroute.chat.reuse import ChatReuse
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Prepared",
     "answer",
+    "encode_text",
     "expand",
     "frames_of",
     "geometry_of",
     "prepare",
-    "rendered_chat",
-    "text_prefix",
+    "rules_of",
 ]
 
 _Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
@@ -197,54 +196,11 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
     return rules.overridden(Overrides(processor, media_io.get(modality, {})))
 
 
-def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
-    """The token IDs before the first item of a chat, whatever its items are; shape (n,).
-
-    The engine encodes the whole prompt first and puts items into the IDs, so those before the
-    first placeholder are its own. That holds where one token is the placeholder: other rules
-    change the text around it. And it holds where every item has a placeholder: the engine
-    encodes anew otherwise.
-
-    Returns:
-        None where it cannot be said.
-    """
-    if not model.placement.keeps_prefix:
-        return None
-    try:
-        chat, text = rendered_chat(model, request)
-        if not isinstance(text, str):
-            return None
-        ids = _encode(model, text, add_special_tokens=request.add_special_tokens)
-        rules = [_rules(model, modality, len(parts)) for modality, parts in chat.media.items()]
-    except InexactError:
-        return None
-    targets = {rule.target for rule in rules}
-    if any(len(target) != 1 for target in targets):
-        return None
-    (places,) = np.isin(ids, [token for (token,) in targets]).nonzero()
-    if not len(places) or len(places) < sum(map(len, chat.media.values())):
-        return None
-    prefix = ids[: places[0]]
-    return prefix if 0 < len(prefix) < model.max_model_len else None
-
-
-def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, str | TokenIds]:
-    """A chat, and its prompt as the engine renders it, before its items are counted.
-
-    Raises:
-        InexactError: the engine refuses the chat, or it is not covered.
-    """
-    request = model.engine.with_defaults(request, model.settings)
-    chat = model.engine.parse_chat(request, None)
-    check_api_fields(model.chat, request)
-    return chat, model.chat.render(chat, {}, request)
-
-
 def _given_items(model: ResolvedModel, request: Request) -> Items:
     """The items beside a prompt, which has placeholders for them."""
     items = given_items(request, model.engine)
     for modality, listed in items.items():
-        if _rules(model, modality, len(listed)).only_in_chats:
+        if rules_of(model, modality, len(listed)).only_in_chats:
             raise InexactError(
                 Reason.UNSUPPORTED_MODALITY,
                 f"for the family {model.family.family} the engine takes {modality}s in chats only; "
@@ -257,7 +213,7 @@ def _prompt_ids(model: ResolvedModel, request: Request, *, with_items: bool) -> 
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
     specials = model.engine.adds_special_tokens(model.tokenizer, request, with_items)
-    return _encode(model, request.prompt, add_special_tokens=specials)
+    return encode_text(model, request.prompt, add_special_tokens=specials)
 
 
 def _chat_ids(
@@ -276,7 +232,7 @@ def _chat_ids(
         chat = chat._replace(media={})
         request = request._replace(images=(), videos=(), audios=())
     for modality, parts in chat.media.items():
-        _rules(model, modality, len(parts))
+        rules_of(model, modality, len(parts))
     items = items_of_parts(chat.media, request, model.engine, links, files=files)
     if watch is not None:
         watch.lap(Stage.PARSE)
@@ -291,14 +247,18 @@ def _chat_ids(
         encode = model.tokenizer.encode_cut
         ids = beginning.whole(rendered, *_encoded(model, rendered, encode, beginning.characters))
     else:
-        ids = _encode(model, rendered, add_special_tokens=request.add_special_tokens)
+        ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
     if watch is not None:
         watch.lap(Stage.ENCODE)
     return items, ids
 
 
-def _rules(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
-    """The rules of a modality, if the engine takes that many items of it."""
+def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
+    """The rules of a modality, if the engine takes that many items of it.
+
+    Raises:
+        InexactError: `unsupported_modality`, `too_many_items`.
+    """
     rules = model.media.get(modality)
     if rules is None:
         raise InexactError(
@@ -314,7 +274,12 @@ def _rules(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
     return rules
 
 
-def _encode(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
+def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
+    """The token IDs of a text that can be a prompt of this model, shape (n,).
+
+    Raises:
+        InexactError: `invalid_request`; `prompt_too_long`.
+    """
     encode = partial(model.tokenizer.encode, add_special_tokens=add_special_tokens)
     return _encoded(model, text, encode)
 

@@ -13,7 +13,6 @@ import numpy as np
 from mmroute.engines.vllm.refused_chat import RefusedChat
 from mmroute.errors import Reason, quoted
 from mmroute.items import Modality
-from mmroute.pipeline import rendered_chat, text_prefix
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.errors import of_reason
@@ -21,6 +20,7 @@ from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, TokenizeChatRequest
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.sampling import check_output_budget
+from mmroute.server.text_prefix import rendered_chat, text_prefix
 from mmroute.server.truncation import Truncation
 
 if TYPE_CHECKING:
