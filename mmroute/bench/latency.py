@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -127,8 +126,8 @@ def measure_latency(
     for request in (*mix.before(), *map(mix.request, _UNTIMED)):
         _hashed(normalizer.normalize(**request), hashing)
     before = normalizer.stats()
-    with quiet():
-        timed = _time_requests(normalizer, mix, expected, hashing)
+    quiet()
+    timed = _time_requests(normalizer, mix, expected, hashing)
     after = normalizer.stats()
     whole = [spent for spent, _ in timed]
     times = {stage: [stages.get(stage, 0) for _, stages in timed] for stage in Stage}
@@ -151,15 +150,10 @@ def measure_latency(
     )
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the garbage collector from walking through what the benchmark itself holds."""
+def quiet() -> None:
+    """Keep the garbage collector from walking through what is held by now."""
     gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def digest(routing: Routing) -> str:
