@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import grpc
 
@@ -91,10 +91,16 @@ def fetch_bundle(
         root = Path(directory.name)
         with grpc.insecure_channel(address, options=_OPTIONS) as channel:
             for service in SERVICES:
-                call = _Call(worker, channel, service, until)
+                ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
+                    method(service)
+                )
+                call = ask(_REQUEST, timeout=max(0.0, until - time.monotonic()))
                 with contextlib.suppress(_NotOfferedError):
-                    files = _receive(call, root, limits, progress)
+                    files = _receive(call, service, root, limits, progress)
                     return Bundle(worker, service, root, files, fingerprint(files), directory)
+    except BundleError as error:
+        directory.cleanup()
+        raise BundleError(error.fault, f"{worker}: {error}") from error
     except BaseException:
         directory.cleanup()
         raise
@@ -105,44 +111,37 @@ def fetch_bundle(
     )
 
 
-def _receive(call: _Call, root: Path, limits: Limits, progress: Progress | None) -> dict[str, Path]:
+def _receive(
+    call: Any,
+    service: str,
+    root: Path,
+    limits: Limits,
+    progress: Progress | None,
+) -> dict[str, Path]:
+    messages = _messages(call)
     try:
-        if call.service == FILES_SERVICE:
-            return receive_files(call, root, limits, progress)
+        if service == FILES_SERVICE:
+            return receive_files(messages, root, limits, progress)
         with tempfile.TemporaryFile(dir=root) as spool:
-            length = receive_zip(call, spool, limits, progress)
+            length = receive_zip(messages, spool, limits, progress)
             return unpack(spool, length, root, limits)
-    except BundleError as error:
-        raise BundleError(error.fault, f"{call.worker}: {error}") from error
     finally:
-        call.cancel()
+        call.cancel()  # a stream that is refused is not read on
 
 
 class _NotOfferedError(Exception):
     """The worker does not have this service."""
 
 
-class _Call:
-    """One call of `GetTokenizer`: its messages, as they are on the wire."""
-
-    def __init__(self, worker: str, channel: grpc.Channel, service: str, until: float) -> None:
-        self.worker = worker
-        self.service = service
-        ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(method(service))
-        self._call = ask(_REQUEST, timeout=max(0.0, until - time.monotonic()))
-
-    def __iter__(self) -> Iterator[bytes]:
-        begun = False
-        try:
-            for message in self._call:
-                begun = True
-                yield message
-        except grpc.RpcError as error:
-            raise _meaning_of(error, begun=begun) from error
-
-    def cancel(self) -> None:
-        """End the call, if it has not ended: a stream that is refused is not read on."""
-        self._call.cancel()
+def _messages(call: Iterable[bytes]) -> Iterator[bytes]:
+    """The messages of a call of `GetTokenizer`, as they are on the wire."""
+    begun = False
+    try:
+        for message in call:
+            begun = True
+            yield message
+    except grpc.RpcError as error:
+        raise _meaning_of(error, begun=begun) from error
 
 
 def _meaning_of(error: grpc.RpcError, *, begun: bool) -> Exception:

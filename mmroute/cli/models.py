@@ -10,7 +10,7 @@ from typing import Any
 from mmroute.cli.common import Commands, add_command, load_normalizer, model_arguments, print_table
 from mmroute.engines.vllm.architectures import register
 from mmroute.model.families import known_families
-from mmroute.model.spec import OWN_PACKAGE, FamilySpec
+from mmroute.model.spec import OWN_PACKAGE
 from mmroute.specs.architectures import Architecture, architectures
 
 __all__ = ["add_families", "add_resolve"]
@@ -103,7 +103,10 @@ def _architectures(*, as_json: bool) -> int:
         return 0
     rows = [("ARCHITECTURE", "STATE", "FAMILY", "CHECKED ON, OR WHY REFUSED")]
     for one in listed:
-        families = ", ".join(_family_name(spec) for spec in one.families)
+        families = ", ".join(
+            spec.family if spec.package == OWN_PACKAGE else f"{spec.family} ({spec.package})"
+            for spec in one.families
+        )
         why = one.checked if one.refusal is None else one.refusal.why
         state = " ".join([one.state, *one.modalities])
         rows.append((one.name, state, families or "-", why))
@@ -111,10 +114,6 @@ def _architectures(*, as_json: bool) -> int:
     for refusal in register().refused.values():
         print(f"\nIf {refusal.why}: {refusal.remedy}.")
     return 0
-
-
-def _family_name(spec: FamilySpec) -> str:
-    return spec.family if spec.package == OWN_PACKAGE else f"{spec.family} ({spec.package})"
 
 
 def _as_json(one: Architecture) -> dict[str, Any]:

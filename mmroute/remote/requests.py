@@ -173,21 +173,14 @@ def _check_names(parts: Sequence[_Filled]) -> None:
 def _with_parts(
     messages: Sequence[Message], parts: Sequence[MediaPart], filled: Sequence[_Filled]
 ) -> list[Message]:
-    """Messages with one part in another's place. One object may stand for several parts."""
-    pairs = iter([(part.source, other.body) for part, other in zip(parts, filled, strict=True)])
-    old, new = next(pairs, (None, None))
+    """Messages with the filled parts in their places. One object may stand for several parts."""
+    sources, bodies = {id(part.source) for part in parts}, iter(filled)
     result: list[Message] = []
     for message in messages:
         content = message.get("content")
         if isinstance(content, list):
-            changed: list[Any] = []
-            for part in content:
-                if part is old:
-                    changed.append(new)
-                    old, new = next(pairs, (None, None))
-                else:
-                    changed.append(part)
-            result.append({**message, "content": changed})
+            content = [next(bodies).body if id(part) in sources else part for part in content]
+            result.append({**message, "content": content})
         else:
             result.append(message)
     return result

@@ -146,14 +146,27 @@ def _of_items(before: Item, after: Item, where: str, mended: Request) -> Change:
     if str(one) != str(other):
         return Change(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.", mended)
     files = [getattr(item, "data", b"") for item in (before, after)]
-    if one.uuid != other.uuid:
-        found = f"{where} has another uuid."
-        same = files[0] == files[1] != b""
-        return Change(Cause.ITEM_UUID, found, mended, quoted(one.uuid), quoted(other.uuid), same)
+    replaced = f"is another file of the same size ({one})."
+    return _of_files(where, (one.uuid, other.uuid), files, replaced, mended)
+
+
+def _of_files(
+    where: str,
+    uuids: tuple[object, object],
+    files: Sequence[bytes | str],
+    replaced: str,
+    mended: Request,
+) -> Change:
+    """What differs between two items; `replaced` says so of those that have nothing in common."""
+    was, now = uuids
+    if was != now:
+        same = bool(files[0]) and files[0] == files[1]
+        text = f"{where} has another uuid."
+        return Change(Cause.ITEM_UUID, text, mended, quoted(was), quoted(now), same)
     if same_picture(*files):
         text = f"{where} {_ENCODED_AGAIN}"
         return Change(Cause.ITEM_ENCODED_AGAIN, text, mended, same_item=True)
-    return Change(Cause.ITEM_REPLACED, f"{where} is another file of the same size ({one}).", mended)
+    return Change(Cause.ITEM_REPLACED, f"{where} {replaced}", mended)
 
 
 def _message_changes(first: Request, second: Request) -> Iterator[Change]:
@@ -201,7 +214,9 @@ def _of_messages(old: Any, new: Any, where: str, mended: Request) -> Change:
             continue
         if "text" in before and "text" in after:
             return _text_change(where, str(before["text"]), str(after["text"]), edited, mended)
-        return _of_media(before, after, where, mended)
+        uuids = before.get("uuid"), after.get("uuid")
+        urls = [_url(before), _url(after)]
+        return _of_files(f"An item of {where.lower()}", uuids, urls, "is another one.", mended)
     names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
     return Change(edited, f"{where} differs in {', '.join(names)}.", mended)
 
@@ -211,21 +226,6 @@ def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [part if isinstance(part, dict) else {"text": str(part)} for part in content or ()]
-
-
-def _of_media(
-    before: Mapping[str, Any], after: Mapping[str, Any], where: str, mended: Request
-) -> Change:
-    urls = _url(before), _url(after)
-    was, now = before.get("uuid"), after.get("uuid")
-    if was != now:
-        text = f"{where} has an item with another uuid."
-        same = urls[0] == urls[1] != ""
-        return Change(Cause.ITEM_UUID, text, mended, quoted(was), quoted(now), same)
-    if same_picture(*urls):
-        text = f"{where} has an image that {_ENCODED_AGAIN}"
-        return Change(Cause.ITEM_ENCODED_AGAIN, text, mended, same_item=True)
-    return Change(Cause.ITEM_REPLACED, f"{where} has another item.", mended)
 
 
 def _url(part: Mapping[str, Any]) -> str:
