@@ -20,6 +20,7 @@ __all__ = [
     "SpecError",
     "did_you_mean",
     "invalid",
+    "malformed",
     "nearest",
     "needs_extra",
     "problem",
@@ -220,6 +221,11 @@ class EngineVersionWarning(UserWarning):
 def invalid(message: str) -> InexactError:
     """The commonest error: the request is not of the form the engine's API accepts."""
     return InexactError(Reason.INVALID_REQUEST, message)
+
+
+def malformed(message: str) -> ModelError:
+    """The error of a file that cannot be read as what it should be."""
+    return ModelError(Reason.MALFORMED_FILE, message)
 
 
 @contextlib.contextmanager

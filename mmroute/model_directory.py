@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from mmroute.errors import ModelError, Reason, nearest, needs_extra, quoted
+from mmroute.errors import ModelError, Reason, malformed, nearest, needs_extra, quoted
 
 __all__ = [
     "EMBEDDED_MODEL",
@@ -155,11 +155,9 @@ class ModelFiles:
                 f"It has: {', '.join(self.names()) or 'none of the files a model needs'}.",
             ) from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(
-                Reason.MALFORMED_FILE, f"{self.path(file)} cannot be read: {error}"
-            ) from error
+            raise malformed(f"{self.path(file)} cannot be read: {error}") from error
         if instead := what_stands_instead(text):
-            raise ModelError(Reason.MALFORMED_FILE, f"{self.path(file)} {instead}")
+            raise malformed(f"{self.path(file)} {instead}")
         return text
 
     def json(self, file: str) -> JsonValue:
@@ -181,9 +179,7 @@ class ModelFiles:
         try:
             value: JsonValue = json.loads(text.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
-            raise ModelError(
-                Reason.MALFORMED_FILE, f"{self.path(file)} is not JSON: {error}."
-            ) from error
+            raise malformed(f"{self.path(file)} is not JSON: {error}.") from error
         return value
 
     def object(self, file: str) -> Mapping[str, JsonValue]:
@@ -196,9 +192,8 @@ class ModelFiles:
             return {}
         value = self.json(file)
         if not isinstance(value, dict):
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{self.path(file)} must hold a JSON object, found {type(value).__name__}.",
+            raise malformed(
+                f"{self.path(file)} must hold a JSON object, found {type(value).__name__}."
             )
         return value
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import ModelError, Reason, did_you_mean, needs_extra
+from mmroute.errors import ModelError, Reason, did_you_mean, malformed, needs_extra
 from mmroute.model.families import match_family
 from mmroute.model.spec import FamilySpec
 from mmroute.model_directory import (
@@ -121,9 +121,8 @@ def _from_directory(files: ModelFiles) -> LoadedTokenizer:
         kind = _BY_NAME.get(name) or kind_of_file(files.path(name))
         if kind is not None:
             return _load(files, kind, name, family, doubts)
-        raise ModelError(
-            Reason.MALFORMED_FILE,
-            f"{files.path(name)} is not what its name says; its content is of no known kind.",
+        raise malformed(
+            f"{files.path(name)} is not what its name says; its content is of no known kind."
         )
     present = sorted(entry.name for entry in files.root.iterdir() if entry.is_file())
     raise ModelError(

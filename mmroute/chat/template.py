@@ -23,7 +23,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.utils import Namespace
 
 from mmroute.chat.content_format import detect_content_format
-from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.errors import InexactError, Reason, malformed
 
 __all__ = ["ChatTemplate", "environment", "pieces_of"]
 
@@ -203,14 +203,11 @@ class ChatTemplate:
             compiled = environment().from_string(tree)
             compiled.globals = {}  # `pieces_of` gives them, and a context goes through all of these
         except jinja2.TemplateSyntaxError as error:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{origin} is not a chat template: line {error.lineno}: {error.message}",
+            raise malformed(
+                f"{origin} is not a chat template: line {error.lineno}: {error.message}"
             ) from error
         except RecursionError:
-            raise ModelError(
-                Reason.MALFORMED_FILE, f"{origin} is not a chat template: it is nested too deeply"
-            ) from None
+            raise malformed(f"{origin} is not a chat template: it is nested too deeply") from None
         return cls(
             source=source,
             origin=origin,

@@ -11,7 +11,7 @@ from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError, ModelError, Reason, quoted
+from mmroute.errors import InexactError, ModelError, Reason, malformed, quoted
 from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.refused_items import RefusedItems
 from mmroute.geometry.smart_resize import with_pixel_limits
@@ -122,7 +122,7 @@ def _template(given: str) -> ChatTemplate:
             "must be given as a file.",
         ) from error
     except UnicodeDecodeError as error:
-        raise ModelError(Reason.MALFORMED_FILE, f"{given} is not UTF-8: {error}") from error
+        raise malformed(f"{given} is not UTF-8: {error}") from error
     return ChatTemplate.compile(source, given)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
-from mmroute.errors import ModelError, Reason, did_you_mean, quoted
+from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
 
 __all__ = ["ServeCommand", "Value", "joined", "parse_command", "parse_file", "wrong"]
 
@@ -108,11 +108,9 @@ def parse_file(path: str) -> ServeCommand:
     except OSError as error:
         raise ModelError(Reason.MISSING_FILE, f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ModelError(Reason.MALFORMED_FILE, f"{path} is not YAML: {error}") from error
+        raise malformed(f"{path} is not YAML: {error}") from error
     if not isinstance(found, dict):
-        raise ModelError(
-            Reason.MALFORMED_FILE, f"{path} must hold options by name, found {quoted(found)}"
-        )
+        raise malformed(f"{path} must hold options by name, found {quoted(found)}")
     model, options = _parsed(list(_words_of_file(found)))
     return ServeCommand(model, options)
 

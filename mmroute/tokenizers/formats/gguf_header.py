@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import malformed
 
 __all__ = ["MAGIC", "read_header"]
 
@@ -42,9 +42,7 @@ def read_header(path: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 return _Reader(content).header(wanted)
         except (ValueError, struct.error, UnicodeDecodeError, IndexError) as error:
-            raise ModelError(
-                Reason.MALFORMED_FILE, f"{path} has no GGUF header that can be read: {error}."
-            ) from error
+            raise malformed(f"{path} has no GGUF header that can be read: {error}.") from error
 
 
 class _Reader:

@@ -20,7 +20,7 @@ import tokenizers
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import decoders, models, pre_tokenizers
 
-from mmroute.errors import ModelError, Reason, did_you_mean, problem
+from mmroute.errors import ModelError, Reason, did_you_mean, malformed, problem
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken
 from mmroute.tokenizers.formats.fast import HfTokenizer, put_around
@@ -98,9 +98,7 @@ def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
     found = {key.removeprefix(prefix): v for key, v in header.items() if key.startswith(prefix)}
     kind = found.get("model")
     if kind is None:
-        raise ModelError(
-            Reason.MALFORMED_FILE, f"{path} has no {prefix}model: it carries no vocabulary."
-        )
+        raise malformed(f"{path} has no {prefix}model: it carries no vocabulary.")
     if kind not in _KINDS:
         raise ModelError(
             Reason.UNSUPPORTED_TOKENIZER,
@@ -111,32 +109,25 @@ def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
         vocabulary = _Vocabulary.model_validate(found)
     except ValidationError as error:
         first = problem(error.errors()[0])
-        raise ModelError(Reason.MALFORMED_FILE, f"{path}: {prefix}{first}.") from error
+        raise malformed(f"{path}: {prefix}{first}.") from error
     size = len(vocabulary.tokens)
     # As llama.cpp calls those without a text.
     texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(vocabulary.tokens)]
     for what, values in (("scores", vocabulary.scores), ("token_type", vocabulary.token_type)):
         if values is not None and len(values) < size:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{path}: {prefix}{what} has {len(values)} values for {size} tokens.",
-            )
+            raise malformed(f"{path}: {prefix}{what} has {len(values)} values for {size} tokens.")
     largest = max(map(abs, vocabulary.scores or ()), default=0.0)
     if not all(map(math.isfinite, vocabulary.scores or ())) or largest > _LARGEST_SCORE:
-        raise ModelError(
-            Reason.MALFORMED_FILE,
-            f"{path}: {prefix}scores has one that is not finite, or too large for 32 bits.",
+        raise malformed(
+            f"{path}: {prefix}scores has one that is not finite, or too large for 32 bits."
         )
     strange = set(vocabulary.types[:size]) - set(_TokenType)
     if strange:
-        raise ModelError(
-            Reason.MALFORMED_FILE,
-            f"{path}: {prefix}token_type has a type {min(strange)}, which there is not.",
+        raise malformed(
+            f"{path}: {prefix}token_type has a type {min(strange)}, which there is not."
         )
     if len(set(texts)) != size or not size:
-        raise ModelError(
-            Reason.MALFORMED_FILE, f"{path}: {prefix}tokens has a token twice, or none at all."
-        )
+        raise malformed(f"{path}: {prefix}tokens has a token twice, or none at all.")
     types = _corrected(dict(zip(texts, vocabulary.types, strict=False)), found)
     return vocabulary.model_copy(update={"tokens": texts, "token_type": types})
 
@@ -163,16 +154,14 @@ def _around(
         chosen = default_id if token_id is None else token_id
         added = default_flag if flag is None else flag
         if added and chosen >= len(vocabulary.tokens):
-            raise ModelError(
-                Reason.MALFORMED_FILE, f"{path}: token {chosen} is to be added and does not exist."
-            )
+            raise malformed(f"{path}: token {chosen} is to be added and does not exist.")
         found.append((chosen,) if added else ())
     return found[0], found[1]
 
 
 def _spm(vocabulary: _Vocabulary, path: Path, name: str) -> SentencePieceCodec:
     if vocabulary.scores is None:
-        raise ModelError(Reason.MALFORMED_FILE, f"{path}: tokenizer.ggml.scores is missing.")
+        raise malformed(f"{path}: tokenizer.ggml.scores is missing.")
     plain = processor(_model(vocabulary), described_as=f"the vocabulary of {path}")
     matched = (_TokenType.CONTROL, _TokenType.UNKNOWN, _TokenType.USER_DEFINED)
     # llama.cpp's own rule: the file does not carry these flags, so it goes by the model's name.
@@ -244,7 +233,7 @@ def _varint(value: int) -> bytes:
 def _bpe(vocabulary: _Vocabulary, path: Path) -> HfTokenizer:
     split = _split(vocabulary, path)
     if vocabulary.merges is None:
-        raise ModelError(Reason.MALFORMED_FILE, f"{path}: tokenizer.ggml.merges is missing.")
+        raise malformed(f"{path}: tokenizer.ggml.merges is missing.")
     ids = {text: i for i, text in enumerate(vocabulary.tokens)}
     merges = list(_pairs(vocabulary.merges, path))
     try:
@@ -256,9 +245,7 @@ def _bpe(vocabulary: _Vocabulary, path: Path) -> HfTokenizer:
             )
         )
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise ModelError(
-            Reason.MALFORMED_FILE, f"{path}: its tokens and merges are no BPE: {error}"
-        ) from error
+        raise malformed(f"{path}: its tokens and merges are no BPE: {error}") from error
     cuts = [
         pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated")
         for pattern in split.patterns
@@ -298,9 +285,8 @@ def _pairs(merges: Iterable[str], path: Path) -> Iterable[tuple[str, str]]:
     for merge in merges:
         at = merge.find(" ", 1)  # a part may itself begin with a space
         if at < 0:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{path}: tokenizer.ggml.merges has {merge!r}, which are not two parts.",
+            raise malformed(
+                f"{path}: tokenizer.ggml.merges has {merge!r}, which are not two parts."
             )
         yield merge[:at], merge[at + 1 :]
 

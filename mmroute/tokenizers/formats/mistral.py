@@ -17,7 +17,7 @@ from mistral_common.tokens.tokenizers.base import (
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, malformed
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
@@ -132,7 +132,7 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
     with loads_mistral_file(path):
         backend = Tekkenizer.from_file(path) if tekken else SentencePieceTokenizer(path)
     if backend.bos_id < 0:
-        raise ModelError(Reason.MALFORMED_FILE, f"{path} has no token that begins a sequence.")
+        raise malformed(f"{path} has no token that begins a sequence.")
     tokenizer = MistralTokenizer(backend)
     name = "tekken" if tekken else "mistral sentencepiece"
     return Loaded(name, tokenizer, pieces=tokenizer.pieces)

@@ -28,7 +28,7 @@ from mistral_common.tokens.tokenizers.base import Tokenizer
 from mistral_common.tokens.tokenizers.image import ImageEncoding
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
-from mmroute.errors import InexactError, ModelError, Reason, needs_extra
+from mmroute.errors import InexactError, Reason, malformed, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.model_directory import what_stands_instead
@@ -82,7 +82,7 @@ def loads_mistral_file(path: Path) -> Iterator[None]:
         except Exception as error:  # mistral-common has no one exception for a bad file
             instead = what_stands_instead(path.read_text(encoding="utf-8", errors="replace"))
             why = instead or f"cannot be loaded: {error!r}"
-            raise ModelError(Reason.MALFORMED_FILE, f"{path} {why}") from error
+            raise malformed(f"{path} {why}") from error
 
 
 @dataclass(frozen=True, slots=True)

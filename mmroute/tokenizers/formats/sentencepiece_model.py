@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.errors import ModelError, Reason, needs_extra
+from mmroute.errors import ModelError, Reason, malformed, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
@@ -126,9 +126,7 @@ def processor(model: bytes, *, described_as: str) -> Any:
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except Exception as error:  # it raises RuntimeError, and whatever a broken model makes it
-        raise ModelError(
-            Reason.MALFORMED_FILE, f"{described_as} is no SentencePiece model: {error}"
-        ) from error
+        raise malformed(f"{described_as} is no SentencePiece model: {error}") from error
 
 
 def load_sentencepiece(files: ModelFiles) -> Loaded:
@@ -152,9 +150,7 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
     try:
         added, notes = _added(native, files)
     except UnicodeDecodeError as error:
-        raise ModelError(
-            Reason.MALFORMED_FILE, f"{path} has a piece that is not UTF-8: {error}"
-        ) from error
+        raise malformed(f"{path} has a piece that is not UTF-8: {error}") from error
     codec = SentencePieceCodec(
         plain=plain,
         prefixed=native.encode if has_prefix else None,

@@ -13,7 +13,7 @@ from typing import Final
 
 import tokenizers
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
 
 __all__ = ["MAX_TOKEN_ID", "SpecialTokens", "check_added_token", "read_special_tokens"]
@@ -186,10 +186,7 @@ def _of_added_tokens_json(
     for text, token_id in files.object("added_tokens.json").items():
         path = files.path("added_tokens.json")
         if type(token_id) is not int:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{path}: {text!r} must have an ID, found {token_id!r}.",
-            )
+            raise malformed(f"{path}: {text!r} must have an ID, found {token_id!r}.")
         check_added_token(path, text, token_id)
         is_special = text in special
         tokens[token_id] = tokenizers.AddedToken(
@@ -210,8 +207,8 @@ def check_added_token(path: Path, text: str, token_id: int) -> None:
         what = f"gives {text!r} the ID {token_id}; an ID is at least 0 and at most {MAX_TOKEN_ID}"
     else:
         return
-    raise ModelError(Reason.MALFORMED_FILE, f"{path} {what}.")
+    raise malformed(f"{path} {what}.")
 
 
 def _malformed(files: ModelFiles, why: str) -> ModelError:
-    return ModelError(Reason.MALFORMED_FILE, f"{files.path(_CONFIG)}: {why}.")
+    return malformed(f"{files.path(_CONFIG)}: {why}.")

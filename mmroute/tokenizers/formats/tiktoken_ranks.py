@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import tiktoken
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, malformed
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
@@ -305,20 +305,18 @@ def _ranks(content: bytes, path: Path) -> dict[bytes, int]:
         try:
             token, rank = _token_and_rank(line)
         except (ValueError, binascii.Error) as error:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{path}, line {number}: must be a base64 token and its rank: {error}.",
+            raise malformed(
+                f"{path}, line {number}: must be a base64 token and its rank: {error}."
             ) from error
         if token in ranks:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{path}, line {number}: its token has the rank {ranks[token]} already.",
+            raise malformed(
+                f"{path}, line {number}: its token has the rank {ranks[token]} already."
             )
         ranks[token] = rank
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing or len(set(ranks.values())) != len(ranks):
         what = f"has no token for byte {missing[0]}" if missing else "gives two tokens one rank"
-        raise ModelError(Reason.MALFORMED_FILE, f"{path} {what}: it is cut short or broken.")
+        raise malformed(f"{path} {what}: it is cut short or broken.")
     return ranks
 
 
@@ -335,10 +333,9 @@ def _first_special(ranks: Mapping[bytes, int], rule: _Rule, path: Path) -> int:
     first = max(ranks.values()) + 1
     expected = rule.first_special or first
     if rule.specials and not len(ranks) == first == expected:
-        raise ModelError(
-            Reason.MALFORMED_FILE,
+        raise malformed(
             f"{path} has {len(ranks)} tokens with ranks up to {first - 1}; its class puts special "
-            f"tokens at {expected} and needs every rank below: it is cut short or broken.",
+            f"tokens at {expected} and needs every rank below: it is cut short or broken."
         )
     return first
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import tokenizers
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, malformed
 from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.tokenizers.choice import choose_encoder
@@ -186,10 +186,9 @@ def _build(
     try:
         backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise ModelError(
-            Reason.MALFORMED_FILE,
+        raise malformed(
             f"{files.path(_FORMAT)} is not a tokenizer that `tokenizers` "
-            f"{tokenizers.__version__} can load: {error}",
+            f"{tokenizers.__version__} can load: {error}"
         ) from error
     special.add_to(backend)
     if pipeline is not None and pipeline.resets_flags:
@@ -219,7 +218,7 @@ def _declared(
     """The JSON of the tokenizer before tokens are added to it."""
     declared = dict(files.object(_FORMAT)) or files.json(_FORMAT)
     if not isinstance(declared, dict):
-        raise ModelError(Reason.MALFORMED_FILE, f"{files.path(_FORMAT)} must hold a JSON object.")
+        raise malformed(f"{files.path(_FORMAT)} must hold a JSON object.")
     declared |= {"truncation": None, "padding": None}
     if pipeline is None:
         return declared
@@ -240,7 +239,7 @@ def _model(
 ) -> dict[str, JsonValue]:
     """The BPE model with nothing of the file but its vocabulary and merges."""
     if not isinstance(model, dict):
-        raise ModelError(Reason.MALFORMED_FILE, f"{files.path(_FORMAT)} has no model.")
+        raise malformed(f"{files.path(_FORMAT)} has no model.")
     if model.get("type", "BPE") != "BPE":
         kind = model["type"]
         raise _unverified(files, f"its class builds a BPE model, and tokenizer.json holds {kind!r}")

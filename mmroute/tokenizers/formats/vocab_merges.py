@@ -11,7 +11,7 @@ import msgspec
 import tokenizers
 from tokenizers import models
 
-from mmroute.errors import ModelError, Reason, did_you_mean
+from mmroute.errors import ModelError, Reason, did_you_mean, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.fast import HfTokenizer, put_around
@@ -77,7 +77,7 @@ def _vocabulary(files: ModelFiles) -> Any:
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ModelError(Reason.MALFORMED_FILE, f"{path} has a token twice.")
+            raise malformed(f"{path} has a token twice.")
         return found
 
     files.json("vocab.json")  # says what is wrong with a file that is no JSON
@@ -86,9 +86,8 @@ def _vocabulary(files: ModelFiles) -> Any:
     ids: dict[int, str] = {}
     for token, token_id in vocabulary.items() if isinstance(vocabulary, dict) else ():
         if type(token_id) is int and ids.setdefault(token_id, token) != token:
-            raise ModelError(
-                Reason.MALFORMED_FILE,
-                f"{path} gives the ID {token_id} to {ids[token_id]!r} and to {token!r}.",
+            raise malformed(
+                f"{path} gives the ID {token_id} to {ids[token_id]!r} and to {token!r}."
             )
     return vocabulary
 
@@ -100,9 +99,8 @@ def _bpe(files: ModelFiles) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
     except Exception as error:  # `tokenizers` raises bare Exception, and TypeError for other JSON
-        raise ModelError(
-            Reason.MALFORMED_FILE,
-            f"{files.path('vocab.json')} and {files.path('merges.txt')} are no BPE: {error}",
+        raise malformed(
+            f"{files.path('vocab.json')} and {files.path('merges.txt')} are no BPE: {error}"
         ) from error
 
 
