@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mmroute.request import Request
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["EngineProfile", "Identify", "LongestContext"]
+__all__ = ["EngineProfile", "Identify"]
 
 
 class Identify(Protocol):
@@ -51,22 +51,6 @@ class Identify(Protocol):
 
         Raises:
             InexactError: the engine's own identity is not reproducible.
-        """
-
-
-class LongestContext(Protocol):
-    """How the engine finds the longest context of a model."""
-
-    def __call__(self, files: ModelFiles, positions: int, /, *, scale: bool) -> int:
-        """Tokens of the longest context.
-
-        Args:
-            files: the model.
-            positions: its max_position_embeddings.
-            scale: multiply by a RoPE scaling factor, where there is one.
-
-        Raises:
-            ModelError: `invalid_config_field`.
         """
 
 
@@ -113,7 +97,7 @@ class EngineProfile:
         parse_chat: checks messages and takes them apart.
         load_chat: makes a model's chat renderer.
         identify: names items.
-        longest_context: of a model.
+        longest_context: of a model; see `mmroute.engines.vllm.context`.
         hashing: the defaults of its block hashes.
         adds_special_tokens: to the text of a prompt.
         check_cache_salt: refuses what its API does.
@@ -146,7 +130,7 @@ class EngineProfile:
     parse_chat: ParseChat
     load_chat: LoadChat
     identify: Identify
-    longest_context: LongestContext
+    longest_context: Callable[..., int]
     hashing: Hashing
     adds_special_tokens: AddsSpecialTokens
     check_cache_salt: Callable[[object], None]

@@ -25,7 +25,6 @@ _SEED: Final = 1337
 _LORA_SEED: Final = 0
 _NAMESPACE_SEED: Final = 1
 _WORD: Final = 1 << 64
-_WORD_BYTES: Final = 8
 
 
 class DynamoHashes(NamedTuple):
@@ -84,7 +83,7 @@ def local_block_hashes(
     step = block_size * np.dtype("<u4").itemsize
     hashes = hash_words(data, step, seed)
     for block, found in _images_by_block(items, block_size, num_blocks).items():
-        covered = data[block * step : (block + 1) * step] + b"".join(map(_word, sorted(found)))
+        covered = data[block * step : (block + 1) * step] + np.array(sorted(found), "<u8").tobytes()
         hashes[block] = xxh3_64_intdigest(covered, seed)
     return hashes
 
@@ -107,7 +106,3 @@ def _images_by_block(
         for block in range(item.offset // block_size, min(-(-item.stop // block_size), num_blocks)):
             blocks[block].append(number)
     return blocks
-
-
-def _word(value: int) -> bytes:
-    return value.to_bytes(_WORD_BYTES, "little")

@@ -162,7 +162,8 @@ def hash_blocks(
     ids = token_ids[: num_blocks * block_size].copy()
     ids.setflags(write=False)
     hashes: tuple[bytes, ...] = ()
-    if previous is not None and _settings(previous) == (chosen, block_size, seed):
+    asked = chosen, block_size, seed
+    if previous and (previous.algorithm, previous.block_size, previous.seed) == asked:
         hashes = previous.hashes[: previous.num_shared(ids, keys)]
         parent = hashes[-1] if hashes else parent
     reused = len(hashes)
@@ -214,11 +215,6 @@ def hash_older_blocks(
         digest=METHODS[chosen].digest,
     )
     return BlockHashes(hashes, chosen, block_size, seed, 0, token_ids, keys)
-
-
-def _settings(hashes: BlockHashes) -> tuple[Algorithm, int, str | None]:
-    """What must be the same for equal blocks to have equal hashes."""
-    return hashes.algorithm, hashes.block_size, hashes.seed
 
 
 @lru_cache(maxsize=128)

@@ -182,6 +182,8 @@ class _Resolver:
         planned = [rules.max_embeds for rules in media.values() if rules.max_items]
         if self.settings.planned_sizes:  # the geometries tell of their largest items alone
             planned = []
+        # Found by a name, which the engine may have, too.
+        named = self.files.commit is not None or self.files.name == EMBEDDED_MODEL
         return ResolvedModel(
             name=self.files.name,
             model_id=model_id or self.files.name,
@@ -193,7 +195,7 @@ class _Resolver:
                 self.settings,
                 hybrid=self.family.hybrid,
                 model_id=model_id or self.files.name,
-                guessed=model_id is None and not self._is_named(),
+                guessed=model_id is None and not named,
             ),
             encoder_cache=max([engine.min_encoder_cache, *planned]),
             settings=self.settings,
@@ -205,10 +207,6 @@ class _Resolver:
             max_token_id=max_token_id,
             origins=tuple(self.values.origins),
         )
-
-    def _is_named(self) -> bool:
-        """Whether the model was found by a name, which the engine may have, too."""
-        return self.files.commit is not None or self.files.name == EMBEDDED_MODEL
 
     def _max_model_len(self) -> int:
         context = self.family.context

@@ -163,17 +163,12 @@ def boundary_tokens(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) 
         token_id: token.content
         for token_id, token in tokens.items()
         if not (token.normalized or token.lstrip or token.rstrip)
-        and _is_solid(token.content)
+        and token.content.split() == [token.content]  # a neighbour could strip a space
         and token.content != declared["model"].get("unk_token")
         # In no other token, and none ends in what this one begins with.
         and everything.count(token.content) == 1
         and not any(token.content[:at] in endings for at in range(1, len(token.content)))
     }
-
-
-def _is_solid(text: str) -> bool:
-    """Whether it has no space in it, which a neighbour could strip."""
-    return text.split() == [text]
 
 
 def _asks_for_the_place(pre_tokenizer: object) -> bool:

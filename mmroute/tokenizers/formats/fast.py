@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
 from itertools import chain, groupby
+from typing import Final
 
 import tokenizers
 from tokenizers import processors
@@ -17,13 +17,12 @@ from mmroute.tokenizers.pieces import Pieces
 __all__ = ["HfTokenizer", "put_around"]
 
 
-@dataclass(frozen=True, slots=True)
 class HfTokenizer:
-    """`tokenizers`, complete: nothing is added to it any more.
+    """`tokenizers`, complete: nothing is added to it any more. Immutable.
 
-    Attributes:
+    Args:
         backend: decodes, and knows the vocabulary.
-        encoder: who encodes.
+        encoder: who encodes; None for the backend itself.
         bos_token_id: see `Tokenizer`.
         named_tokens: see `Tokenizer`.
         template_tokens: see `Tokenizer`.
@@ -33,47 +32,37 @@ class HfTokenizer:
             fifth of a second to give one of 150,000 tokens.
     """
 
-    backend: tokenizers.Tokenizer
-    encoder: Encoder
-    bos_token_id: int | None = None
-    named_tokens: tuple[str, ...] = ()
-    template_tokens: Mapping[str, str] = field(default_factory=dict)
-    joins_pieces: bool = False
-    verbatim: Mapping[int, str] = field(default_factory=dict)
-    vocabulary: InitVar[Mapping[str, int] | None] = None
-    vocab_size: int = field(init=False)
-    max_chars_per_token: int = field(init=False)
-    special_tokens: Mapping[str, int] = field(init=False)
-    pieces: Pieces | None = field(init=False)
-    reads_special_tokens: bool = field(default=True, init=False)
-    chat_encoder: None = field(default=None, init=False)
-    _special_ids: frozenset[int] = field(init=False, repr=False)
+    reads_special_tokens: Final = True
+    chat_encoder: Final = None
 
-    def __post_init__(self, vocabulary: Mapping[str, int] | None) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        encoder: Encoder | None = None,
+        *,
+        bos_token_id: int | None = None,
+        named_tokens: tuple[str, ...] = (),
+        template_tokens: Mapping[str, str] | None = None,
+        joins_pieces: bool = False,
+        verbatim: Mapping[int, str] | None = None,
+        vocabulary: Mapping[str, int] | None = None,
+    ) -> None:
         if vocabulary is None:
-            vocabulary = self.backend.get_vocab(with_added_tokens=False)
-        added = self.backend.get_added_tokens_decoder()
-        special = {token.content: i for i, token in sorted(added.items()) if token.special}
+            vocabulary = backend.get_vocab(with_added_tokens=False)
+        added = backend.get_added_tokens_decoder()
         largest = max(max(vocabulary.values(), default=-1), max(added, default=-1))
         texts = chain(vocabulary, (token.content for token in added.values()))
-        pieces = Pieces(self.backend.decode, largest) if self.joins_pieces else None
-        object.__setattr__(self, "vocab_size", largest + 1)
-        object.__setattr__(self, "pieces", pieces)
-        object.__setattr__(self, "max_chars_per_token", max(map(len, texts), default=0))
-        object.__setattr__(self, "special_tokens", special)
-        object.__setattr__(self, "_special_ids", frozenset(special.values()))
-
-    @classmethod
-    def of(
-        cls,
-        backend: tokenizers.Tokenizer,
-        verbatim: Mapping[int, str] | None = None,
-        *,
-        joins_pieces: bool = False,
-    ) -> HfTokenizer:
-        """With the reference itself as the encoder."""
-        encoder = ReferenceEncoder(backend, "the only one for this format")
-        return cls(backend, encoder, joins_pieces=joins_pieces, verbatim=verbatim or {})
+        self.backend = backend
+        self.encoder = encoder or ReferenceEncoder(backend, "the only one for this format")
+        self.bos_token_id = bos_token_id
+        self.named_tokens = named_tokens
+        self.template_tokens = template_tokens or {}
+        self.vocab_size = largest + 1
+        self.max_chars_per_token = max(map(len, texts), default=0)
+        self.special_tokens = {t.content: i for i, t in sorted(added.items()) if t.special}
+        self.pieces = Pieces(backend.decode, largest) if joins_pieces else None
+        self._verbatim = verbatim or {}
+        self._special_ids = frozenset(self.special_tokens.values())
 
     @property
     def max_token_id(self) -> int:
@@ -90,14 +79,14 @@ class HfTokenizer:
         return self.encoder.encode_cut(text)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        if not self.verbatim:
+        if not self._verbatim:
             text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
             return text
         kept = [i for i in ids if i not in self._special_ids] if skip_special_tokens else ids
         parts = []
-        for as_it_is, run in groupby(kept, self.verbatim.__contains__):
+        for as_it_is, run in groupby(kept, self._verbatim.__contains__):
             if as_it_is:
-                parts += [self.verbatim[i] for i in run]
+                parts += [self._verbatim[i] for i in run]
             else:
                 parts.append(self.backend.decode(list(run), skip_special_tokens=False))
         return "".join(parts)

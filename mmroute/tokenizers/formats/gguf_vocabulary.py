@@ -81,16 +81,12 @@ def load_gguf(path: Path) -> Loaded:
         ModelError: `malformed_file`; `unsupported_tokenizer` for another kind of vocabulary, for
             a ``pre`` that is not known, or if sentencepiece is not installed.
     """
-    header = read_header(path, _wanted)
+    header = read_header(path, lambda key: key.startswith(("tokenizer.", "general.name")))
     vocabulary = _vocabulary(header, path)
     name = str(header.get("general.name", ""))
     codec = _spm(vocabulary, path, name) if vocabulary.model == "llama" else _bpe(vocabulary, path)
     template = header.get("tokenizer.chat_template")
     return Loaded(_FORMAT, codec, (_NOTE,), template if isinstance(template, str) else None)
-
-
-def _wanted(key: str) -> bool:
-    return key.startswith("tokenizer.") or key == "general.name"
 
 
 def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
@@ -267,7 +263,7 @@ def _bpe(vocabulary: _Vocabulary, path: Path) -> HfTokenizer:
     matched = (*special, _TokenType.USER_DEFINED)
     verbatim = {ids[text]: text for text, kind in by_kind if kind in matched}
     verbatim |= {ids[text]: "" for text, kind in by_kind if kind == _TokenType.UNUSED}
-    return HfTokenizer.of(backend, verbatim)
+    return HfTokenizer(backend, verbatim=verbatim)
 
 
 def _split(vocabulary: _Vocabulary, path: Path) -> Split:

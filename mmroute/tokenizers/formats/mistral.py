@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -31,39 +30,30 @@ _FRAMING: Final = frozenset(token.value for token in (
     SpecialTokens.end_think))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class MistralTokenizer:
-    """mistral-common's text encoder. Special tokens in a text stay ordinary text.
+    """mistral-common's text encoder. Special tokens in a text stay ordinary text. Immutable.
 
-    Attributes:
+    Args:
         backend: a tekken or a SentencePiece tokenizer.
         chat_encoder: mistral-common's, where chats are to be encoded.
     """
 
-    backend: Tokenizer
-    chat_encoder: MistralChatEncoder | None = None
-    vocab_size: int = field(init=False)
-    special_tokens: Mapping[str, int] = field(init=False)
-    named_tokens: tuple[str, ...] = field(init=False)
-    max_chars_per_token: int = field(init=False)
-    template_tokens: Mapping[str, str] = field(default_factory=dict, init=False)
-    reads_special_tokens: bool = field(default=False, init=False)
-    pieces: Pieces | None = field(init=False)
-    _vocabulary: Mapping[str, int] = field(init=False, repr=False)
+    reads_special_tokens: Final = False
 
-    def __post_init__(self) -> None:
-        entries = self.backend.vocab()
-        special = {entries[i]: i for i in sorted(self.backend.special_ids)}
+    def __init__(self, backend: Tokenizer, chat_encoder: MistralChatEncoder | None = None) -> None:
+        entries = backend.vocab()
+        tekken = isinstance(backend, Tekkenizer)
+        self.backend = backend
+        self.chat_encoder = chat_encoder
+        self.vocab_size = backend.n_words
+        self.special_tokens = {entries[i]: i for i in sorted(backend.special_ids)}
+        self.named_tokens = tuple(self.special_tokens)
+        self.template_tokens: Mapping[str, str] = {}
+        self.max_chars_per_token = max(map(len, entries))
+        self.pieces = Pieces(self.decode, backend.n_words - 1) if tekken else None
         # Several tokens that are no UTF-8 on their own are written the same way.
         first = {entry: i for i, entry in reversed(list(enumerate(entries)))}
-        tekken = isinstance(self.backend, Tekkenizer)
-        pieces = Pieces(self.decode, self.backend.n_words - 1) if tekken else None
-        object.__setattr__(self, "vocab_size", self.backend.n_words)
-        object.__setattr__(self, "special_tokens", special)
-        object.__setattr__(self, "named_tokens", tuple(special))
-        object.__setattr__(self, "max_chars_per_token", max(map(len, entries)))
-        object.__setattr__(self, "pieces", pieces)
-        object.__setattr__(self, "_vocabulary", first | special)
+        self._vocabulary = first | self.special_tokens
 
     @property
     def bos_token_id(self) -> int:

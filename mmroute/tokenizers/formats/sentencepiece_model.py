@@ -9,7 +9,6 @@ the meaning that transformers gave it (v4 ``tokenization_llama.py``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
@@ -35,80 +34,80 @@ _NOTE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class SentencePieceCodec:
-    """sentencepiece as a `Codec`.
+    """sentencepiece as a `Codec`. Immutable.
 
-    Attributes:
+    Args:
         plain: the model without a leading space.
         prefixed: encodes with the model's leading space; None where it has none.
         every_piece: each piece between added tokens gets that space, not only the text's first.
         added: the tokens that are matched as they are written.
-        bos, eos: what is put around a sequence.
+        bos: what is put in front of a sequence.
+        eos: what is put behind it.
         hidden: IDs that have no text.
     """
 
-    plain: Any
-    prefixed: Callable[[str], list[int]] | None
-    every_piece: bool
-    added: Mapping[str, AddedToken]
-    bos: tuple[int, ...]
-    eos: tuple[int, ...]
-    hidden: frozenset[int] = frozenset()
-    vocab_size: int = field(init=False)
-    special_tokens: Mapping[str, int] = field(init=False)
-    _without_specials: frozenset[int] = field(init=False, repr=False)
-    _cutter: AddedTokens = field(init=False, repr=False)
-    _texts: Mapping[int, str] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        ids = [token.token_id for token in self.added.values()]
-        special = {text: t.token_id for text, t in self.added.items() if t.special}
-        object.__setattr__(self, "vocab_size", max([self.plain.vocab_size() - 1, *ids]) + 1)
-        object.__setattr__(self, "special_tokens", special)
-        object.__setattr__(self, "_without_specials", self.hidden | frozenset(special.values()))
-        object.__setattr__(self, "_cutter", AddedTokens(self.added))
-        object.__setattr__(self, "_texts", {t.token_id: s for s, t in self.added.items()})
+    def __init__(
+        self,
+        plain: Any,
+        prefixed: Callable[[str], list[int]] | None,
+        added: Mapping[str, AddedToken],
+        *,
+        every_piece: bool,
+        bos: tuple[int, ...],
+        eos: tuple[int, ...],
+        hidden: frozenset[int] = frozenset(),
+    ) -> None:
+        self._plain = plain
+        self._prefixed = prefixed
+        self._every_piece = every_piece
+        self._added = added
+        self._around = bos, eos
+        self._hidden = hidden
+        self._texts = {token.token_id: text for text, token in added.items()}
+        self._cutter = AddedTokens(added)
+        self.vocab_size = max([plain.vocab_size() - 1, *self._texts]) + 1
+        self.special_tokens = {text: t.token_id for text, t in added.items() if t.special}
+        self._without_specials = hidden | frozenset(self.special_tokens.values())
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         text.encode()  # a lone surrogate is a ValueError
-        ids = list(self.bos) if add_special_tokens else []
+        bos, eos = self._around if add_special_tokens else ((), ())
+        ids = [*bos]
         for at, part, token_id in self._cutter.cut(text):
             if token_id is not None:
                 ids.append(token_id)
-            elif self.prefixed is not None and (self.every_piece or at == 0):
-                ids += self.prefixed(part)
+            elif self._prefixed is not None and (self._every_piece or at == 0):
+                ids += self._prefixed(part)
             else:
-                ids += self.plain.encode(part)
-        if add_special_tokens:
-            ids += self.eos
-        return np.array(ids, np.uint32)
+                ids += self._plain.encode(part)
+        return np.array([*ids, *eos], np.uint32)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The leading space of the text is left out, as it is when encoding."""
-        left_out = self._without_specials if skip_special_tokens else self.hidden
+        left_out = self._without_specials if skip_special_tokens else self._hidden
         kept = [i for i in ids if i not in left_out]
         parts = []
         for is_added, run in groupby(kept, self._texts.__contains__):
             if is_added:
                 parts += [self._texts[i] for i in run]
             else:
-                known = [i for i in run if i < self.plain.vocab_size()]
-                parts.append(self.plain.decode(known))
+                known = [i for i in run if i < self._plain.vocab_size()]
+                parts.append(self._plain.decode(known))
         text = "".join(parts)
-        return text.removeprefix(" ") if self.prefixed is not None else text
+        return text.removeprefix(" ") if self._prefixed is not None else text
 
     def token_id(self, token: str) -> int | None:
-        added = self.added.get(token)
+        added = self._added.get(token)
         if added is not None:
             return added.token_id
-        found: int = self.plain.piece_to_id(token)
-        return found if self.plain.id_to_piece(found) == token else None
+        found: int = self._plain.piece_to_id(token)
+        return found if self._plain.id_to_piece(found) == token else None
 
     def token(self, token_id: int) -> str | None:
-        if token_id in self._texts or token_id >= self.plain.vocab_size():
+        if token_id in self._texts or token_id >= self._plain.vocab_size():
             return self._texts.get(token_id)
-        piece: str = self.plain.id_to_piece(token_id)
+        piece: str = self._plain.id_to_piece(token_id)
         return piece
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:

@@ -195,6 +195,7 @@ def _build(
         backend.add_tokens([tokenizers.AddedToken(t, special=True) for t in special.texts])
     special.check_ids(backend, files)
     bos = special.names.get("bos_token")
+    vocabulary = declared["model"].get("vocab")  # a list of unigrams has scores, too
     return HfTokenizer(
         backend=backend,
         encoder=choose_encoder(backend, declared, fast_paths),
@@ -202,14 +203,8 @@ def _build(
         named_tokens=special.texts,
         template_tokens=special.names,
         joins_pieces=joins_pieces(declared.get("decoder")),
-        vocabulary=_vocabulary(declared["model"]),
+        vocabulary=vocabulary if isinstance(vocabulary, dict) else None,
     )
-
-
-def _vocabulary(model: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """Token text -> ID of a model that `tokenizers` has accepted; None for unigrams with scores."""
-    vocab = model.get("vocab")
-    return vocab if isinstance(vocab, dict) else None
 
 
 def _declared(

@@ -66,7 +66,7 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
         put_around(backend, bos, eos)
     if declared is None:
         notes.append("no tokenizer_class says how text is split: GPT-2's rule is used")
-    tokenizer = HfTokenizer.of(backend, joins_pieces=joins_pieces(_DECODER))
+    tokenizer = HfTokenizer(backend, joins_pieces=joins_pieces(_DECODER))
     return Loaded("vocab.json", tokenizer, tuple(notes), pieces=tokenizer.pieces)
 
 
