@@ -17,7 +17,7 @@ from mmroute.server.loading import LoadedModel
 from mmroute.server.routings import ChatRequest, route_chat
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["check_template", "exact", "exact_chat"]
+__all__ = ["check_template", "check_trust", "exact", "exact_chat"]
 
 _WARM_UP: Final = "warmup"
 # The normalizer's advice is for those who call it.
@@ -57,9 +57,7 @@ def exact_chat(
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    if not loaded.by_harmony:
-        check_template(request)
-        _check_trust(request, settings)
+    check_trust(loaded, request, settings)
     if (typed := _with_part_types(request.messages)) is not request.messages:
         request.messages = typed
     routing = route_chat(loaded, request, cache_salt, limited=limited)
@@ -115,7 +113,15 @@ def check_template(request: ChatRequest) -> None:
         )
 
 
-def _check_trust(request: ChatRequest, settings: ServerSettings) -> None:
+def check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> None:
+    """Refuse what a server takes from trusted clients only; chats by Harmony depend on none of it.
+
+    Raises:
+        ApiError: 400.
+    """
+    if loaded.by_harmony:
+        return
+    check_template(request)
     for name, given, changed in (
         ("mm_processor_kwargs", request.mm_processor_kwargs, "preprocessing"),
         ("media_io_kwargs", request.media_io_kwargs, "media loading"),

@@ -163,6 +163,8 @@ def of_reason(reason: Reason, message: str, *, model: str | None = None) -> ApiE
 
 def _param(reason: Reason, message: str) -> str | None:
     """What vLLM names; a text that is too long by its characters alone is never encoded."""
+    if message.startswith("reasoning_effort"):
+        return "reasoning_effort"
     if reason is not Reason.PROMPT_TOO_LONG:
         return None
     return "input_text" if "characters" in message else "input_tokens"

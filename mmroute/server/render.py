@@ -16,7 +16,7 @@ from mmroute.hash_forms import HashFields
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.answers import GenerateRequest, features_of
-from mmroute.server.chats import check_template, exact, exact_chat
+from mmroute.server.chats import check_template, check_trust, exact, exact_chat
 from mmroute.server.errors import ApiError, bad_request, of_reason, require
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
 from mmroute.server.harmony_output import tagged
@@ -37,6 +37,7 @@ from mmroute.server.routings import (
     prompt_offsets,
     route_beginning,
     route_conversation,
+    route_ids,
     route_prompt,
 )
 from mmroute.server.sampling import check_output_budget, sampling_params
@@ -171,7 +172,10 @@ def route_chat_request(
 
 
 def _route(request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel) -> Routing:
-    _check_fields(request, loaded)
+    forwarded = _forwarded_ids(request, context, loaded)
+    if forwarded is not None:
+        request.return_token_offsets = False  # the engine has none of such IDs
+        return route_ids(loaded, request, forwarded)
     truncation = None if loaded.by_harmony else truncation_of(request)
     routing = exact_chat(
         loaded, request, context.settings, request.cache_salt, limited=truncation is None
@@ -309,21 +313,32 @@ def _check_as_chat(
         raise bad_request("chat_template is not supported for Mistral tokenizers.", "chat_template")
 
 
-def _check_fields(request: ChatCompletionRequest, loaded: LoadedModel) -> None:
-    forwarded = (request.kv_transfer_params or {}).pop("prompt_token_ids", None)  # for the render
-    if forwarded is not None and not _are_ids(forwarded):
-        raise bad_request(
-            "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative "
-            "integers.",
-            "kv_transfer_params.prompt_token_ids",
-        )
-    if forwarded is not None:
+def _forwarded_ids(
+    request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel
+) -> list[int] | None:
+    """The prompt as it was rendered for the prefill, which vLLM takes in place of the messages."""
+    ids = (request.kv_transfer_params or {}).pop("prompt_token_ids", None)
+    if ids is None or request.echo:
+        return None
+    check_trust(loaded, request, context.settings)
+    name = "kv_transfer_params.prompt_token_ids"
+    require(
+        _are_ids(ids),
+        "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative "
+        "integers.",
+        name,
+    )
+    known = max(ids) <= loaded.model.max_token_id
+    require(known, f"Token id {max(ids)} is out of vocabulary", name)
+    if not loaded.by_harmony and any(isinstance(m.get("content"), list) for m in request.messages):
         raise of_reason(
             Reason.UNSUPPORTED_FIELD,
-            "kv_transfer_params.prompt_token_ids: the engine's token IDs depend on it, and it is "
-            "not covered",
+            f"{name} beside messages in parts: whether the engine takes the IDs depends on the "
+            "parts, and is not covered",
             model=loaded.name,
         )
+    found: list[int] = ids
+    return found
 
 
 def _are_ids(given: object) -> bool:

@@ -82,7 +82,6 @@ def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
         )
     given, reasoning = request.input, request.reasoning
     unfinished = not isinstance(given, str) and bool(given) and _is_unfinished(given[-1])
-    transferred = request.kv_transfer_params or request.ec_transfer_params
     return ChatCompletionRequest.model_construct(
         messages=[],
         max_completion_tokens=request.max_output_tokens,
@@ -94,7 +93,7 @@ def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
         continue_final_message=unfinished,
         add_special_tokens=True,
         stop=request.stop or None,
-        vllm_xargs=request.vllm_xargs or (None if transferred else {}),
+        vllm_xargs=request.vllm_xargs or {},
         **{name: getattr(request, name) for name in _COPIED},
     )
 

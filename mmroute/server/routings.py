@@ -17,7 +17,12 @@ from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.errors import of_reason
 from mmroute.server.loading import LoadedModel
-from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, TokenizeChatRequest
+from mmroute.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    RenderRequest,
+    TokenizeChatRequest,
+)
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.sampling import check_output_budget
 from mmroute.server.text_prefix import rendered_chat, text_prefix
@@ -36,6 +41,7 @@ __all__ = [
     "route_beginning",
     "route_chat",
     "route_conversation",
+    "route_ids",
     "route_prompt",
 ]
 
@@ -97,7 +103,7 @@ def route_conversation(
     check_output_budget(request, loaded.max_model_len)
     if truncation is not None:
         ids = truncation.of_ids(ids, loaded.max_model_len)
-    return _of_ids(loaded, ids, request)
+    return route_ids(loaded, request, ids)
 
 
 def route_prompt(
@@ -138,12 +144,17 @@ def route_prompt(
     if max(ids) > MAX_TOKEN_ID:
         message = f"{quoted(max(ids))} is no token ID of any model"
         raise of_reason(Reason.TOKEN_OUT_OF_VOCABULARY, message, model=loaded.name)
-    return _of_ids(loaded, ids, request)
+    return route_ids(loaded, request, ids)
 
 
-def _of_ids(
-    loaded: LoadedModel, ids: list[int], request: CompletionRequest | ResponsesRequest
+def route_ids(
+    loaded: LoadedModel, request: RenderRequest | ResponsesRequest, ids: list[int]
 ) -> Routing:
+    """The routing of token IDs that are the prompt as they stand.
+
+    Raises:
+        ApiError: 400: they are too many.
+    """
     if len(ids) > loaded.max_model_len:
         message = f"{len(ids)} tokens do not fit the context of {loaded.max_model_len}"
         raise of_reason(Reason.PROMPT_TOO_LONG, message, model=loaded.name)

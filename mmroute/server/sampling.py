@@ -153,6 +153,9 @@ def _sampling_params(
         numbers["temperature"] = _LOWEST_TEMPERATURE
     greedy = numbers["temperature"] < _GREEDY
     require(n == 1 or not greedy, f"n must be 1 when using greedy sampling, got {n}.")
+    # vLLM puts them there, and takes them out again.
+    transferred = request.kv_transfer_params or request.ec_transfer_params
+    extra_args = request.vllm_xargs or (None if transferred else request.vllm_xargs)
     held_back = 0
     if stop and not request.include_stop_str_in_output:
         held_back = max(map(len, stop)) - 1
@@ -185,7 +188,7 @@ def _sampling_params(
         ("structured_outputs", structured, None),
         ("logit_bias", biases, None),
         ("allowed_token_ids", request.allowed_token_ids, None),
-        ("extra_args", request.vllm_xargs, None),
+        ("extra_args", extra_args, None),
         ("bad_words", list(dict.fromkeys(request.bad_words)), None),
         ("skip_reading_prefix_cache", prompt_logprobs is not None, None),
         ("thinking_token_budget", request.thinking_token_budget, None),

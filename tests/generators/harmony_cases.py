@@ -74,6 +74,7 @@ _OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
 _OF_CHATS: Final[Mapping[str, Sequence[Any]]] = {
     "reasoning_effort": ("high",), "truncate_prompt_tokens": (3,), "max_tokens": (10**6,),
     "chat_template": ("x",), "response_format": ({"type": "json_object"},),
+    "kv_transfer_params": ({"prompt_token_ids": [1, 2]}, {"prompt_token_ids": [10**9]}),
     "include_reasoning": (False,), "chat_template_kwargs": ({"a": 1},),
     "tools": ([{"type": "function", "function": {"name": "f", "parameters": _SCHEMA}}],),
 }  # fmt: skip

@@ -281,6 +281,19 @@ def test_answers_that_cannot_be_told_exactly_are_refused(
     assert error_of(answer) == (422, "InexactRouting", reason)
 
 
+def test_the_prompt_of_the_prefill_is_taken_as_it_was_rendered(client: TestClient) -> None:
+    def answered(messages: Any, **forwarded: Any) -> Any:
+        return client.post(CHAT, json={"messages": messages, "kv_transfer_params": forwarded})
+
+    found = answered(HI, prompt_token_ids=[5, 3], engine="p").json()
+    assert (found["token_ids"], found["kv_transfer_params"]) == ([5, 3], {"engine": "p"})
+    reply = answered(HI, prompt_token_ids=[10**6])
+    assert error_of(reply) == (400, "BadRequestError", "kv_transfer_params.prompt_token_ids")
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+    reply = answered(parts, prompt_token_ids=[5, 3])
+    assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
+
+
 def test_an_answer_of_mistrals_own_tokenizer_becomes_text(client: TestClient) -> None:
     ids = client.post(TOKENIZE, json={"model": "embedded", "prompt": "A router."}).json()["tokens"]
     response = {"choices": [{"index": 0, "token_ids": [*ids, 2]}]}  # 2 ends it

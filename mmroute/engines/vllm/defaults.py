@@ -99,9 +99,9 @@ def own_template_kwargs(request: Request) -> Mapping[str, Any]:
     if effort is None and documents is None:
         return request.chat_template_kwargs
     kwargs = dict(request.chat_template_kwargs)
+    if documents is not None:
+        kwargs["documents"] = list(documents)
     if effort is not None:
         kwargs["reasoning_effort"] = effort
         kwargs.setdefault("enable_thinking", effort != "none")
-    if documents is not None:
-        kwargs["documents"] = list(documents)
     return kwargs
