@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import wait
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -35,7 +36,7 @@ from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 __all__ = ["RETIRE", "Member", "supervise"]
 
 RETIRE: Final = 0
-"""Told to a process that another one takes the place of."""
+"""Told to a process whose place another one has taken; that one asks the first process for it."""
 
 _LOG: Final = logging.getLogger(__name__)
 _LIVED_SHORTLY: Final = 1.0  # seconds; it is not started again sooner
@@ -61,6 +62,10 @@ class Member:
     def tell(self, change: Change) -> None:
         """Let the others make the same change of models."""
         self.control.send(json.dumps(change.as_json()).encode())
+
+    def take_place(self) -> None:
+        """Let the process retire whose place this one takes: this one answers now."""
+        self.control.send(json.dumps(RETIRE).encode())
 
     def hear(self) -> Change | int | None:
         """A change that another process has made, or a signal to stop; `RETIRE` for a successor.
@@ -139,6 +144,7 @@ class _Supervisor:
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._in_place: dict[int, int] = {}  # by slot: those that have no successor
+        self._retired: set[int] = set()
         self._waiting: list[Change] = []
         self._loading: Entry | None = None
         self._woken, self._wakes = socket.socketpair()
@@ -223,11 +229,23 @@ class _Supervisor:
         if not message:
             self._selector.unregister(self._children[pid].control)  # it is about to be buried
             return
-        change = Change.from_json(json.loads(message))
+        told = json.loads(message)
+        if told == RETIRE:
+            self._retire_before(pid)
+            return
+        change = Change.from_json(told)
         if change.kind == "replace":  # one that waits to be replaced is not loaded for nothing
             earlier = [c for c in self._waiting if (c.kind, c.name) != (change.kind, change.name)]
             self._waiting = earlier
         self._waiting.append(change)
+
+    def _retire_before(self, pid: int) -> None:
+        """Those before it in its slot: until it listens, they answer what arrives."""
+        slot = self._children[pid].slot
+        for earlier in takewhile(lambda other: other != pid, tuple(self._children)):
+            if self._children[earlier].slot == slot and earlier not in self._retired:
+                self._retired.add(earlier)
+                self._tell(json.dumps(RETIRE).encode(), [earlier])
 
     def _make_changes(self) -> None:
         """One after the other: the next one when the model of the one before is loaded."""
@@ -255,7 +273,6 @@ class _Supervisor:
             failed = Change("failed", entry.error, entry.source)
             self._tell(json.dumps(failed.as_json()).encode(), list(self._children))
         else:
-            self._tell(json.dumps(RETIRE).encode(), self._in_place.values())
             self._in_place.clear()
 
     def _tell(self, message: bytes, pids: Iterable[int]) -> None:
@@ -270,6 +287,7 @@ class _Supervisor:
             if pid == 0:
                 return
             child = self._children.pop(pid)
+            self._retired.discard(pid)
             retired = self._in_place.get(child.slot) != pid
             if not retired:
                 del self._in_place[child.slot]

@@ -154,6 +154,8 @@ class Server:
         where = [_shown(opened) for opened in sockets]
         _LOG.info("listening", extra={"fields": {"addresses": where}})
         await self._service.start(load=self._member is None)
+        if self._member is not None:
+            self._member.take_place()
         await self._stopping.wait()
         leaving = self._service.drain.leaving
         if file is not None and not leaving:
