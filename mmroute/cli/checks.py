@@ -145,7 +145,7 @@ def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthR
     """The report with a line on a running engine, and a warning if it has other rules."""
     from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
-    from mmroute.remote.engine_version import ask_engine
+    from mmroute.remote.server_info import ask_engine
 
     warning = ""
     try:

@@ -154,8 +154,7 @@ def ask_running(url: str, api_key: str | None, backend: str, engine_args: str) -
     from mmroute.engines.vllm.serve_command import joined
     from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
-    from mmroute.remote.engine_options import ask_options
-    from mmroute.remote.engine_version import ask_engine
+    from mmroute.remote.server_info import ask_engine, ask_options
 
     try:
         remote = Remote(url, api_key)

@@ -30,7 +30,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer
 from mmroute.traces.analysis import analyse, read_trace
 from mmroute.traces.page import trace_page
-from mmroute.traces.report import Table, as_dict, cache_table, loss_table, policy_table
+from mmroute.traces.report import Table, as_dict, cache_table, facts, loss_table, policy_table
 from mmroute.traces.simulation import FleetSize
 from mmroute.traces.sources import numbered_lines
 from mmroute.traces.suspects import Suspect
@@ -212,18 +212,16 @@ def _explain_command(arguments: argparse.Namespace, pair: Suspect) -> str:
 
 
 def _print(report: dict[str, Any]) -> None:
-    print(f"{report['requests']:,} requests with an exact answer")
+    (name, count), *others = facts(report)
+    print(f"{count} {name}")
     for reason, refused in report["refused"].items():
         shown = ", ".join(map(str, refused["lines"]))
         more = ", ..." if refused["count"] > len(refused["lines"]) else ""
         print(f"{refused['count']:,} refused: {reason} (line {shown}{more})")
         if "message" in refused:
             print(f"  the first one: {refused['message']}")
-    items = "".join(f", {count:,} {modality}s" for modality, count in report["items"].items())
-    of_items = f" ({report['item_tokens']:,} tokens)" if items else ""
-    print(f"{report['tokens']:,} tokens{items}{of_items}")
-    print(f"{report['blocks']:,} blocks of {report['block_size']} tokens")
-    print(f"{report['different_blocks']:,} different blocks")
+    for name, count in others:
+        print(f"{count} {name}")
     costs = report["preprocessing_us"]
     if costs:
         print(

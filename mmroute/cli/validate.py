@@ -26,11 +26,10 @@ from mmroute.parity.cases import Case
 from mmroute.parity.comparison import compare
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
-from mmroute.parity.oracles.vectors import VectorsOracle
+from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.parity.page import as_page
 from mmroute.parity.report import Report, as_json, as_lines, title_of
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
-from mmroute.parity.vector_files import write_vectors
 
 __all__ = ["add_validate"]
 

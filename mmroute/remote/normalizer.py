@@ -20,10 +20,9 @@ from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.remote.engine_version import ask_engine
-from mmroute.remote.model_list import served_models
 from mmroute.remote.requests import chat_request, prompt_request
 from mmroute.remote.responses import read_response
+from mmroute.remote.server_info import ask_engine, served_models
 from mmroute.request import Request, RequestFields, check_cache_salt
 from mmroute.routing import Routing
 

@@ -12,7 +12,7 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.errors import InexactError
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.remote.engine_version import ask_engine
+from mmroute.remote.server_info import ask_engine
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from mmroute.pages.plots import Bar, Line, bars, lines
 from mmroute.pages.rendering import rendered
 from mmroute.traces.explain import Explanation
-from mmroute.traces.report import cache_table, loss_table, policy_table
+from mmroute.traces.report import cache_table, facts, loss_table, policy_table
 from mmroute.traces.simulation import Policy
 
 __all__ = ["explanation_page", "trace_page"]
@@ -56,30 +56,21 @@ def trace_page(name: str, report: dict[str, Any]) -> str:
         "traces/page.html",
         title=f"What {name} allows",
         verdict=verdict,
-        facts=_facts(report),
+        facts=[*facts(report), *_costs(report)],
         refused=report["refused"],
         plots=plots,
         losses=report["losses"],
     )
 
 
-def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
-    facts = [("requests with an exact answer", f"{report['requests']:,}")]
-    facts.append(("tokens of prompts", f"{report['tokens']:,}"))
-    if report["output_tokens"]:
-        facts.append(("tokens of answers", f"{report['output_tokens']:,}"))
-    facts += [(f"{modality}s", f"{count:,}") for modality, count in report["items"].items()]
-    if report["items"]:
-        facts.append(("tokens of these", f"{report['item_tokens']:,}"))
-    facts.append((f"blocks of {report['block_size']} tokens", f"{report['blocks']:,}"))
-    facts.append(("different blocks", f"{report['different_blocks']:,}"))
+def _costs(report: dict[str, Any]) -> list[tuple[str, str]]:
     costs = report["preprocessing_us"]
-    if costs:
-        facts += [
-            ("processor time of mmroute for a request, mean", f"{costs['mean']:,.0f} us"),
-            ("99 of 100 requests below", f"{costs['p99']:,.0f} us"),
-        ]
-    return facts
+    if not costs:
+        return []
+    return [
+        ("processor time of mmroute for a request, mean", f"{costs['mean']:,.0f} us"),
+        ("99 of 100 requests below", f"{costs['p99']:,.0f} us"),
+    ]
 
 
 def _curve(report: dict[str, Any]) -> _Plot:

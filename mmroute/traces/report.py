@@ -13,7 +13,7 @@ from mmroute.traces.losses import Loss
 from mmroute.traces.reuse import Bin
 from mmroute.traces.suspects import Suspect
 
-__all__ = ["Table", "as_dict", "cache_table", "loss_table", "policy_table"]
+__all__ = ["Table", "as_dict", "cache_table", "facts", "loss_table", "policy_table"]
 
 Table: TypeAlias = tuple[Sequence[str], list[tuple[str, ...]]]
 """Names of columns, and rows."""
@@ -66,6 +66,21 @@ def as_dict(
         "explained": analysis.explained,
         "losses": [_loss(loss, command(loss.example), show_text) for loss in analysis.losses],
     }
+
+
+def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is in the trace: names, and how many."""
+    items = report["items"]
+    counted = {
+        "requests with an exact answer": report["requests"],
+        "tokens of prompts": report["tokens"],
+        **({"tokens of answers": report["output_tokens"]} if report["output_tokens"] else {}),
+        **{f"{modality}s": count for modality, count in items.items()},
+        **({"tokens of these": report["item_tokens"]} if items else {}),
+        f"blocks of {report['block_size']} tokens": report["blocks"],
+        "different blocks": report["different_blocks"],
+    }
+    return [(name, f"{count:,}") for name, count in counted.items()]
 
 
 def cache_table(report: dict[str, Any]) -> Table:

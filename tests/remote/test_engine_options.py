@@ -17,7 +17,7 @@ from mmroute.cli import main
 from mmroute.engines.vllm.serve_command import joined
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.remote.engine_options import ask_options
+from mmroute.remote.server_info import ask_options
 
 pytestmark = pytest.mark.process
 RECORDED = json.loads((VECTORS / "server" / "running_vllm.json").read_text(encoding="utf-8"))

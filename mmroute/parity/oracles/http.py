@@ -25,8 +25,7 @@ from mmroute.parity.oracles.common import (
     unchecked,
 )
 from mmroute.parity.oracles.pictures import has_media, with_pictures
-from mmroute.remote.engine_version import ask_engine
-from mmroute.remote.model_list import ServedModel, served_models
+from mmroute.remote.server_info import ServedModel, ask_engine, served_models
 
 __all__ = ["HttpOracle"]
 

@@ -1,4 +1,4 @@
-"""The oracle that reads an engine's recorded answers from a file.
+"""An engine's answers in a file of vectors: written, and read as an oracle.
 
 JSON Lines: a meta line that says what they were computed with, then one request to a line with
 its ``id``, ``tags`` and ``expect``.
@@ -7,7 +7,9 @@ its ``id``, ``tags`` and ``expect``.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -16,12 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from mmroute.engines.known import engine_names
 from mmroute.engines.running import running_engine
 from mmroute.errors import Reason, problem
-from mmroute.parity.cases import Case, Outcome, UndecidedError
+from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.json_lines import json_objects
 from mmroute.parity.oracles.common import OracleError, answered, refused
+from mmroute.parity.report import Report
 from mmroute.request import Request
 
-__all__ = ["VectorsOracle"]
+__all__ = ["VectorsOracle", "write_vectors"]
 
 _Count = Annotated[int, Field(ge=0)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
@@ -137,3 +140,55 @@ def _validated(model: type[_Any], value: Mapping[str, Any], where: str) -> _Any:
 
 def _malformed(where: str, what: str) -> OracleError:
     return OracleError(f"{where}: {what}", Reason.MALFORMED_FILE)
+
+
+def write_vectors(
+    path: Path, report: Report, oracle: Oracle, fingerprints: Mapping[str, str]
+) -> None:
+    """Write every decided case with the oracle's answer, in the format that `VectorsOracle` reads.
+
+    Args:
+        path: of the file.
+        report: of a validation.
+        oracle: that was asked.
+        fingerprints: SHA-256 of each file of the model, which the answers depend on.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    meta = {
+        "kind": "meta",
+        "model": report.model,
+        "backend": oracle.name,
+        "backend_version": oracle.version,
+        "mmroute": version("mmroute"),
+        "files": dict(fingerprints),
+    }
+    lines: list[dict[str, Any]] = [meta]
+    for finding in report.findings:
+        if finding.theirs is not None:
+            case = finding.case
+            lines.append(
+                {
+                    "id": case.id,
+                    **case.request,
+                    "tags": [case.kind],
+                    "expect": _expected(finding.theirs),
+                }
+            )
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+
+def _expected(answer: Outcome) -> dict[str, Any]:
+    if answer.token_ids is None:
+        return {"refused": answer.refusal}
+    ids = answer.token_ids.tolist()
+    expected: dict[str, Any] = {
+        "token_runs": [[token_id, len(list(run))] for token_id, run in itertools.groupby(ids)],
+        "n_tokens": len(ids),
+    }
+    if answer.ranges is not None:
+        expected["placeholders"] = [
+            {"offset": offset, "length": length} for offset, length in answer.ranges
+        ]
+    return expected

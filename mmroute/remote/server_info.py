@@ -1,4 +1,4 @@
-"""How a running vLLM was started, as far as it tells.
+"""What a running server tells: its engine, its models, and how it was started.
 
 Every server tells its model string, names, adapters and longest context. One that was started with
 ``VLLM_SERVER_DEV_MODE=1`` has a route for its whole configuration. None tells PYTHONHASHSEED or
@@ -12,14 +12,19 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
+from mmroute.engines.running import Evidence, RunningEngine, running_engine
+from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
-from mmroute.remote.model_list import ServedModel, served_models
 
-__all__ = ["ask_options"]
+__all__ = ["ServedModel", "ask_engine", "ask_options", "served_models"]
 
+_VLLM_VERSION: Final = "/version"  # of mmroute serve as well, which names the engine it matches
+_SGLANG_VERSION: Final = "/server_info"
+_MODELS: Final = "/v1/models"
 _INFO: Final = "/server_info?config_format=json"
 _GENERATES: Final = "/v1/chat/completions"  # which vllm launch render does not
 _OF_CACHES: Final = ("cache_config", "scheduler_config")
@@ -52,6 +57,67 @@ _ENVIRONMENT: Final = (
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_MAX_IMAGE_PIXELS",
     "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES", "VLLM_MEDIA_CONNECTOR",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model or an adapter, as its server lists it.
+
+    Attributes:
+        parent: the model that it is an adapter of; None if it is none.
+        root: the engine's model string, or the adapter's path; empty if the server tells none.
+            Source: vLLM 0.33.0 ``entrypoints/openai/models/serving.py``.
+        max_model_len: its longest context; None if the server does not tell it.
+    """
+
+    parent: str | None
+    root: str
+    max_model_len: int | None
+
+
+def served_models(transport: Transport) -> Mapping[str, ServedModel]:
+    """Its models and adapters by their names, at least one.
+
+    Raises:
+        InexactError: `remote_unavailable`: it does not say.
+    """
+    reply = transport.ask("GET", _MODELS)
+    if reply.status == HTTPStatus.UNAUTHORIZED:
+        raise InexactError(
+            Reason.REMOTE_UNAVAILABLE, f"{transport.name} wants an API key, or another one"
+        )
+    body = reply.body
+    cards = body.get("data") if isinstance(body, dict) else None
+    names = {
+        str(card.get("id")): ServedModel(
+            card.get("parent") or None, str(card.get("root") or ""), card.get("max_model_len")
+        )
+        for card in (cards if isinstance(cards, list) else ())
+        if isinstance(card, dict)
+    }
+    if reply.status != HTTPStatus.OK or not names:
+        raise InexactError(
+            Reason.REMOTE_UNAVAILABLE,
+            f"{transport.name}{_MODELS} answered with status {reply.status} and names no model; is "
+            "it a vLLM server, or mmroute serve?",
+        )
+    return names
+
+
+def ask_engine(transport: Transport) -> RunningEngine:
+    """The engine of a server as it names itself; unknown if it does not.
+
+    Raises:
+        InexactError: `remote_unavailable`: it cannot be reached.
+    """
+    for route, usual in ((_VLLM_VERSION, "vllm"), (_SGLANG_VERSION, "sglang")):
+        body = transport.ask("GET", route).body
+        if isinstance(body, dict) and isinstance(body.get("version"), str):
+            running = running_engine(str(body.get("engine", usual)), body["version"])
+            if body.get("mmroute"):
+                return replace(running, mmroute=str(body["mmroute"]), evidence=Evidence.UNKNOWN)
+            return running
+    return running_engine("engine", "")
 
 
 def ask_options(transport: Transport) -> str:
