@@ -30,10 +30,6 @@ _CODED_SIZES: Final = {
 def read_flac(file: BinaryIO, size: int) -> AudioLength:
     """The header of a FLAC file.
 
-    Args:
-        file: seekable, at any position.
-        size: of the file, in bytes.
-
     Raises:
         InexactError: `audio_not_predictable`.
     """

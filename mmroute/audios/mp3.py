@@ -37,10 +37,6 @@ _DELAYS: Final = 21  # offset in the LAME tag
 def read_mp3(file: BinaryIO, size: int) -> AudioLength:
     """The header of an MP3 file.
 
-    Args:
-        file: seekable, at any position.
-        size: of the file, in bytes.
-
     Raises:
         InexactError: `audio_not_predictable`.
     """

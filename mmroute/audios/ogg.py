@@ -71,10 +71,6 @@ class _Codec:
 def read_ogg(file: BinaryIO, size: int) -> AudioLength:
     """The header of an Ogg file with one Vorbis or Opus stream.
 
-    Args:
-        file: seekable, at any position.
-        size: of the file, in bytes.
-
     Raises:
         InexactError: `audio_not_predictable`.
     """

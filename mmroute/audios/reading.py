@@ -55,7 +55,7 @@ def read_audio_header(file: BinaryIO) -> AudioLength:
 
     Args:
         file: seekable, at any position. Its beginning and its end are read, of Ogg the head of
-            every page.
+            every page. Each format's reader gets its size in bytes, too.
 
     Raises:
         InexactError: `audio_not_predictable`.

@@ -32,10 +32,6 @@ _BITS: Final = {1: {8, 16, 24, 32}, 3: {32, 64}, 6: {8}, 7: {8}}
 def read_wav(file: BinaryIO, size: int) -> AudioLength:
     """The header of a WAV file.
 
-    Args:
-        file: seekable, at any position.
-        size: of the file, in bytes.
-
     Raises:
         InexactError: `audio_not_predictable`.
     """

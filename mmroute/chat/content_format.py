@@ -17,11 +17,7 @@ __all__ = ["detect_content_format"]
 
 
 def detect_content_format(template: nodes.Template) -> str:
-    """``openai`` if the template loops over message contents, else ``string``.
-
-    Args:
-        template: the parsed template.
-    """
+    """``openai`` if the template loops over message contents, else ``string``."""
     try:
         found = _loops_over_content(template)
     except _UnpackingLoopError:

@@ -115,13 +115,7 @@ class MiniMaxResize(FramedImages):
 
 
 def grid_by_area(height: int, width: int, *, factor: int, max_pixels: int) -> tuple[int, int]:
-    """Rows and columns of tokens after the resize by area, of an image or a frame.
-
-    Args:
-        height: in pixels.
-        width: likewise.
-        factor: both sides become multiples of it.
-        max_pixels: largest area after the resize.
+    """Rows and columns of tokens after the resize by area, of an image or a frame; all in pixels.
 
     Raises:
         InexactError: `image_refused` if one side is more than 200 times the other, or becomes 0.

@@ -29,12 +29,7 @@ def encode_text(text: str) -> bytes:
 
 
 def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> bytes:
-    """What is hashed for one block.
-
-    Args:
-        parent: the hash of the block before it.
-        token_ids: of the block.
-        keys: its extra keys.
+    """What is hashed for one block, behind the hash of its parent.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
@@ -45,10 +40,6 @@ def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
     """The same for the compiled hasher, which writes token IDs and offsets itself.
-
-    Args:
-        keys: the extra keys of the blocks.
-        parent_size: bytes of a hash.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.

@@ -52,11 +52,7 @@ class PlainHeader(NamedTuple):
 
 
 def plain_jpeg(beginning: bytes) -> PlainHeader | None:
-    """Of a JPEG file of three components without EXIF and profiles; else None.
-
-    Args:
-        beginning: of the file, with all of its header.
-    """
+    """Of a JPEG file of three components without EXIF and profiles; else None."""
     if not beginning.startswith(_JPEG):
         return None
     frame = None
@@ -81,9 +77,6 @@ def plain_png(beginning: bytes) -> PlainHeader | None:
     """Of a PNG file of eight bits in red, green, blue and perhaps alpha; else None.
 
     Its picture follows the header at once: nothing tells of orientation or transparency.
-
-    Args:
-        beginning: of the file, with all of its header.
     """
     if not beginning.startswith(_PNG) or beginning[_FIRST_DATA - 4 : _FIRST_DATA] != b"IDAT":
         return None

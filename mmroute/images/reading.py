@@ -74,10 +74,6 @@ def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
     Of a JPEG file in a data URL only the beginning is decoded. That the picture is whole is not
     checked, and there is no identity.
 
-    Args:
-        source: as for `read_image`.
-        upright: as for `read_image`.
-
     Raises:
         InexactError: as for `read_image`, from the bytes that were looked at.
         OSError: the path cannot be opened.

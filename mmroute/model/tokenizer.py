@@ -17,11 +17,6 @@ def load_model_tokenizer(
 ) -> Tokenizer:
     """Load a model's tokenizer as the engine builds it.
 
-    Args:
-        files: the model.
-        spec: of its family.
-        fast_paths: who is to encode, and what is kept.
-
     Raises:
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
             `special_token_split`, `fast_encoder_unavailable`.

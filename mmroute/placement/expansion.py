@@ -5,7 +5,6 @@ Source: vLLM 0.33.0 ``multimodal/processing/processor.py``.
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -202,11 +201,6 @@ def expand_via_text(
 
     The prompt is decoded, placeholders are replaced as text, and all of it is encoded again.
 
-    Args:
-        tokenizer: the model's.
-        ids: the un-expanded prompt.
-        insertions: one per item.
-
     Raises:
         InexactError: `placeholder_count_mismatch` if the text shows too few as well.
     """
@@ -252,24 +246,19 @@ def _plan(
     queues: dict[Target, deque[int]] = defaultdict(deque)
     for index, target in enumerate(targets):
         queues[target].append(index)
-    heap: list[tuple[int, int, int]] = []  # start, stop, and the insertion that is next there
-
-    def push(queue: deque[int], start: int) -> None:
-        at = find(targets[queue[0]], start)
-        if at >= 0:
-            heapq.heappush(heap, (at, at + lengths[queue[0]], queue[0]))
-
-    for queue in queues.values():
-        push(queue, 0)
+    places = {target: find(target, 0) for target in queues}
     matches: list[Match] = []
-    end = 0
-    while heap:
-        start, stop, index = heapq.heappop(heap)
-        queue = queues[targets[index]]
-        if start >= end:
-            matches.append((index, start, stop))
-            end = stop
-            queue.popleft()
-        if queue:
-            push(queue, end)
-    return matches
+    while True:
+        waiting = [
+            (start, start + lengths[queues[target][0]], queues[target][0])
+            for target, start in places.items()
+            if start >= 0 and queues[target]
+        ]
+        if not waiting:
+            return matches
+        start, stop, index = min(waiting)
+        matches.append((index, start, stop))
+        queues[targets[index]].popleft()
+        for target, start in places.items():
+            if 0 <= start < stop:
+                places[target] = find(target, stop)

@@ -146,12 +146,7 @@ class PrefixReuse:
 
 
 def boundary_tokens(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> dict[int, str]:
-    """The tokens behind which a text may be cut: their IDs and texts.
-
-    Args:
-        backend: with all added tokens.
-        declared: the JSON it was made from.
-    """
+    """The tokens of a complete backend behind which a text may be cut: their IDs and texts."""
     if _asks_for_the_place(declared.get("pre_tokenizer")) or declared["model"].get("dropout"):
         return {}
     tokens = backend.get_added_tokens_decoder()

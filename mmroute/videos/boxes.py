@@ -97,10 +97,6 @@ class Layout:
 def read_layout(file: BinaryIO, size: int) -> Layout:
     """Go over the boxes at the top level, and read ``moov``, wherever it is among them.
 
-    Args:
-        file: seekable, at any position.
-        size: of the file, in bytes.
-
     Raises:
         InexactError: `video_not_predictable` if they do not fill the file, or it is fragmented.
     """

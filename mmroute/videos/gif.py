@@ -33,9 +33,6 @@ _DEFAULT_DELAY: Final = 10  # FFmpeg's, where a file gives none
 def read_gif(data: bytes) -> VideoSize:
     """The header of an animated or a still picture.
 
-    Args:
-        data: the whole file.
-
     Raises:
         InexactError: `video_not_predictable`.
     """

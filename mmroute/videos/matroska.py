@@ -71,9 +71,6 @@ _Elements: TypeAlias = dict[int, list[memoryview]]
 def read_matroska(data: bytes) -> VideoSize:
     """The header of the one video track.
 
-    Args:
-        data: the whole file.
-
     Raises:
         InexactError: `video_not_predictable`.
     """

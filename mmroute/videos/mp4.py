@@ -40,10 +40,6 @@ _SWAPS: Final = frozenset({(0, _ONE, -_ONE, 0), (0, -_ONE, _ONE, 0)})
 def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     """The header of the one video track.
 
-    Args:
-        file: seekable, at any position.
-        size: of the file, in bytes.
-
     Raises:
         InexactError: `video_not_predictable`.
     """

@@ -30,11 +30,7 @@ class AddedToken:
 
 
 class AddedTokens:
-    """Tokens by their texts. The leftmost match wins, and of several there the longest.
-
-    Args:
-        tokens: text -> token.
-    """
+    """Tokens by their texts. The leftmost match wins, and of several there the longest."""
 
     def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
         self._tokens = dict(tokens)

@@ -51,10 +51,6 @@ def load_hf_model(
 def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Loaded:
     """Load a tokenizer.json: as the engine does where that is known, else as it is written.
 
-    Args:
-        files: the model.
-        pipelines: as in `load_hf_model`.
-
     Raises:
         ModelError: `malformed_file`, `special_token_split`.
     """
@@ -88,11 +84,7 @@ def _check_not_another_format(files: ModelFiles) -> None:
 
 
 def built_class(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
-    """The class whose pipeline the engine runs, or `FILE`.
-
-    Args:
-        files: the model.
-        pipelines: as in `load_hf_model`.
+    """The class whose pipeline the engine runs, or `FILE`; `pipelines` is as in `load_hf_model`.
 
     Raises:
         ModelError: `tokenizer_unverified` where that is not known.
@@ -139,10 +131,6 @@ def builds(
     The first is the one that is chosen; of the others the smallest changes come first. Considered
     are the file as it is written, the class that the model declares, and the one that the engine
     takes for its type.
-
-    Args:
-        files: the model.
-        pipelines: as in `load_hf_model`.
 
     Yields:
         How the tokenizer would be built, and what builds it, which may raise a `ModelError`.
