@@ -199,7 +199,7 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
 def check_known(kwargs: Mapping[str, Any], *names: str) -> None:
     """Refuse all names but these, for processors that do so, where others ignore them."""
     for name, value in kwargs.items():
-        if name not in names and not (name in SCOPES and is_empty(value)):
+        if name not in names:
             raise refused(name, value, "absent for this model")
 
 

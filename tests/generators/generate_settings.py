@@ -302,6 +302,8 @@ def cases(setting: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "image", chat(picture(96, 64), text)
     yield "two images", chat(picture(64, 64), text, picture(40, 56))
     yield "a question", chat("what")
+    if setting == "defaults":
+        yield from _answers_of_parts()
     if setting == "template arguments":
         yield "own arguments", chat(words, chat_template_kwargs={"mood": "sadly"})
     if setting == "processor arguments of requests":
@@ -321,6 +323,14 @@ def cases(setting: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "adapter", chat(picture(96, 64), text, lora=lora)
     if setting == "media arguments":
         yield "video", chat({"type": "video_url", "video_url": {"url": _video()}}, text)
+
+
+def _answers_of_parts() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Parts of a form that is accepted beside some fields alone."""
+    parts = [{"type": "output_text", "text": "a cat"}, "in a picture"]
+    for name in ("reasoning", "tool_call_id", "task"):
+        answer = {"role": "assistant", "content": parts, name: "a"}
+        yield f"parts beside {name}", {"messages": [answer, {"role": "user", "content": "what"}]}
 
 
 def _transparent() -> dict[str, Any]:

@@ -38,6 +38,8 @@ _STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
 # With one of these only the assistant's own type fits, and it checks every part.
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
+# With one of these vLLM's own message type fits best, which reads each part leniently.
+_OWN_FIELDS: Final = ("reasoning", "task", "tool_call_id", "tool_calls", "tools")
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
 _EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SCHEMES: Final = ("data:", "http://", "https://")
@@ -162,8 +164,12 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
 
 
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
+    strict = role in _STRICT_ROLES and not (
+        _ASSISTANT_FIELDS.isdisjoint(message)
+        and any(message.get(name, []) != [] for name in _OWN_FIELDS)
+    )
     of_a_call = role == "tool" and isinstance(message.get("tool_call_id"), str)
-    if (role in _STRICT_ROLES or of_a_call) and parts and not any(map(_is_well_formed, parts)):
+    if (strict or of_a_call) and parts and not any(map(_is_well_formed, parts)):
         raise invalid(
             f"{where}.content has no part of a known form; the first is {quoted(parts[0])}"
         )
