@@ -32,7 +32,8 @@ def add_docs(commands: Commands) -> None:
 def _docs(arguments: argparse.Namespace) -> int:
     pages = {page.name.removesuffix(".md"): page for page in _pages()}
     if arguments.topic is None:
-        titles = {name: _title(page) for name, page in sorted(pages.items())}
+        first_lines = {n: p.read_text("utf-8").partition("\n")[0] for n, p in sorted(pages.items())}
+        titles = {name: line.removeprefix("#").strip() for name, line in first_lines.items()}
         if arguments.json:
             print(json.dumps(titles))
         else:
@@ -59,8 +60,3 @@ def _pages() -> list[Traversable]:
     # In a source checkout the pages stand beside the package, and a wheel takes them in.
     folder = installed if installed.is_dir() else Path(__file__).parents[2] / "docs"
     return [page for page in folder.iterdir() if page.name.endswith(".md")]
-
-
-def _title(page: Traversable) -> str:
-    with page.open(encoding="utf-8") as lines:
-        return next(lines).removeprefix("#").strip()

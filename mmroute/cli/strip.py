@@ -31,7 +31,8 @@ def print_strip(
         return
     print_notes(tokenizer)
     pieces = tokens if offsets is None else list(_pieces(text, tokens, offsets))
-    print(_strip(pieces, coloured=_is_coloured()))
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    print(_strip(pieces, coloured=sys.stdout.isatty() and not unwanted))
     print()
     rows: list[tuple[str, ...]] = [("ID", "TOKEN")]
     rows += [(str(i), _visible(token)) for i, token in zip(ids, tokens, strict=True)]
@@ -79,8 +80,3 @@ def _visible(text: str, *, newline: str = "\\n") -> str:
         newline if c == "\n" else c if c.isprintable() else c.encode("unicode_escape").decode()
         for c in text
     )
-
-
-def _is_coloured() -> bool:
-    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not unwanted

@@ -28,7 +28,7 @@ from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.parity.page import as_page
-from mmroute.parity.report import Report, as_json, as_lines, title_of
+from mmroute.parity.report import Report, as_json, as_lines
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 
 __all__ = ["add_validate"]
@@ -139,7 +139,7 @@ def _compared(arguments: argparse.Namespace) -> int:
     report = Report(
         model=normalizer.model.name,
         family=family,
-        oracle=title_of(oracle),
+        oracle=f"{oracle.name} {oracle.version}".strip(),
         findings=tuple(with_progress(found, f" of {len(cases)}", watched=sys.stderr.isatty())),
         tokenizer=normalizer.model.tokenizer,
         known_differences=known_differences(family) if arguments.against == "transformers" else (),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -26,11 +27,13 @@ from mmroute.parity.report import Report
 __all__ = ["add_events", "events_report", "wrong_events"]
 
 _SERVERS: Final = ("http://", "https://")
+_ENDPOINTS: Final = ("tcp://", "ipc://")
 _ENVIRONMENT: Final = "PYTHONHASHSEED="
 _BACKEND: Final = "--backend "
 _ROUNDS: Final = 3
 
 _Cases: TypeAlias = Callable[[argparse.Namespace, ResolvedModel], Iterable[Case]]
+_Compare: TypeAlias = Callable[[ResolvedModel], Iterable[Finding]]
 
 
 def add_events(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,7 @@ def add_events(parser: argparse.ArgumentParser) -> None:
 def wrong_events(arguments: argparse.Namespace) -> str:
     """What is wrong with the options; empty if nothing is."""
     against, is_file = arguments.against, Path(arguments.events).is_file()
-    if not is_file and "://" not in arguments.events:
+    if not is_file and not arguments.events.startswith(_ENDPOINTS):
         return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
     if arguments.record is not None and against is None and not is_file:
         return "--record keeps the requests that are sent: give the server with --against URL"
@@ -85,17 +88,11 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
             running, announced = _sent(arguments, cases, model)
         if arguments.record is not None:
             write_recording(arguments.record, announced)
-
-        def compare(model: ResolvedModel) -> Iterator[Finding]:
-            return compare_announced(model, announced)
+        compare: _Compare = partial(compare_announced, all_announced=announced)
     else:
         from mmroute.parity.events.live import watched  # pyzmq, an extra
 
-        batches = watched(arguments.events, arguments.seconds)
-
-        def compare(model: ResolvedModel) -> Iterator[Finding]:
-            return compare_watched(model, batches)
-
+        compare = partial(compare_watched, batches=watched(arguments.events, arguments.seconds))
     findings = tuple(compare(model))
     return Report(
         model=model.name,
@@ -139,11 +136,7 @@ def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> Resolv
     )
 
 
-def _proposed(
-    arguments: argparse.Namespace,
-    findings: Iterable[Finding],
-    compare: Callable[[ResolvedModel], Iterator[Finding]],
-) -> str:
+def _proposed(arguments: argparse.Namespace, findings: Iterable[Finding], compare: _Compare) -> str:
     """Which settings to give, and what comes of them."""
     changes: tuple[str, ...] = ()
     found = list(findings)

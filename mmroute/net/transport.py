@@ -137,7 +137,11 @@ class Transport:
                 extensions={"timeout": {"connect": connect}},
             ) as response:
                 begun = True
-                reply = Reply(response.status, _headers(response), self._content(path, response))
+                headers = {
+                    name.decode("latin-1").lower(): value.decode("latin-1")
+                    for name, value in response.headers
+                }
+                reply = Reply(response.status, headers, self._content(path, response))
         except BaseException as error:
             connection.close()
             if isinstance(error, _FAILURES) and not begun:
@@ -223,12 +227,6 @@ def _close(connections: deque[httpcore.HTTPConnection]) -> None:
     with contextlib.suppress(IndexError):
         while True:
             connections.pop().close()
-
-
-def _headers(response: httpcore.Response) -> dict[str, str]:
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
-    }
 
 
 class _Clock(threading.local):

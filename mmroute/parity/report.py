@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.parity.cases import Oracle, Outcome
+from mmroute.parity.cases import Outcome
 from mmroute.parity.causes import text_of
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.tokenizers import Tokenizer
@@ -24,7 +24,6 @@ __all__ = [
     "groups_of",
     "meaning_of",
     "shared_alternatives",
-    "title_of",
     "verdict_of",
 ]
 
@@ -87,11 +86,6 @@ class Report:
             return False
         equal = self.verdicts[Verdict.EQUAL]
         return True if equal and equal >= self.verdicts[Verdict.UNDECIDED] else None
-
-
-def title_of(oracle: Oracle) -> str:
-    """An oracle in a report."""
-    return f"{oracle.name} {oracle.version}".strip()
 
 
 def as_json(report: Report) -> dict[str, Any]:

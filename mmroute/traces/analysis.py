@@ -142,7 +142,10 @@ def analyse(
         processes: that simulate and explain.
         progress: is told what goes on.
     """
-    policies = _policies(reading)
+    # Those that the trace has what they need for.
+    without = set() if reading.has_text else {Policy.SESSION, Policy.TEXT_PREFIX}
+    without |= set() if reading.items else {Policy.TOKEN_IDS}
+    policies = [policy for policy in Policy if policy not in without]
     shares = [policies[n :: processes.count] for n in range(processes.count)]
     tasks = [(share, fleet, reading.chunks) for share in shares]
     outcomes: list[Outcome] = []
@@ -154,13 +157,6 @@ def analyse(
     progress(f"{len(suspects):,} pairs of requests are explained")
     losses = losses_by_cause(reading.path, suspects, reading.block_size, processes)
     return Analysis(reading, fleet, outcomes, len(suspects), losses)
-
-
-def _policies(reading: Reading) -> list[Policy]:
-    """Those that the trace has what they need for."""
-    without = set() if reading.has_text else {Policy.SESSION, Policy.TEXT_PREFIX}
-    without |= set() if reading.items else {Policy.TOKEN_IDS}
-    return [policy for policy in Policy if policy not in without]
 
 
 def _simulate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -52,7 +52,8 @@ def losses_by_cause(
         block_size: tokens in a block.
         processes: that explain.
     """
-    lines = _lines(path, suspects)
+    wanted = {line for suspect in suspects for line in (suspect.first, suspect.second)}
+    lines = {n: line for n, line in numbered_lines(path) if n in wanted} if wanted else {}
     tasks = [(suspect, lines[suspect.first], lines[suspect.second]) for suspect in suspects]
     losses: dict[Cause, Loss] = {}
     explained = processes.map(functools.partial(_explained, block_size=block_size), tasks)
@@ -65,13 +66,6 @@ def losses_by_cause(
         if found.lost_tokens > loss.explanation.lost_tokens:
             loss.example, loss.explanation = suspect, found
     return sorted(losses.values(), key=lambda loss: -loss.tokens)
-
-
-def _lines(path: str, suspects: Sequence[Suspect]) -> Mapping[int, bytes]:
-    wanted = {line for suspect in suspects for line in (suspect.first, suspect.second)}
-    if not wanted:
-        return {}
-    return {number: line for number, line in numbered_lines(path) if number in wanted}
 
 
 def _explained(

@@ -11,7 +11,6 @@ from typing import Final
 from mmroute.kv_events import EventBatch, Received, Subscriber
 from mmroute.parity.cases import Case, UndecidedError
 from mmroute.parity.events.comparison import Announced
-from mmroute.parity.oracles.common import OracleError
 
 __all__ = ["announced_by", "watched"]
 
@@ -22,7 +21,7 @@ _CONNECTING: Final = 1.0
 
 def watched(endpoint: str, seconds: float) -> list[EventBatch]:
     """What an engine sends in so many seconds, of requests of others."""
-    with Subscriber(_checked(endpoint)) as subscriber:
+    with Subscriber(endpoint) as subscriber:
         return list(_batches(subscriber, seconds, seconds))
 
 
@@ -36,11 +35,8 @@ def announced_by(
         cases: the requests. Each gets a cache salt of its own if it has none, so that the engine
             has none of its blocks already.
         generate: has the engine answer a request with one token; tells how it was refused.
-
-    Raises:
-        OracleError: `endpoint` is not an address of ZeroMQ.
     """
-    with Subscriber(_checked(endpoint)) as subscriber:
+    with Subscriber(endpoint) as subscriber:
         list(_batches(subscriber, _CONNECTING, _CONNECTING))
         for case in cases:
             fields = dict(case.request)
@@ -63,11 +59,3 @@ def _batches(subscriber: Subscriber, quiet: float, latest: float) -> Iterator[Ev
         if not messages and quiet < latest:
             return
         yield from (message.batch for message in messages if isinstance(message, Received))
-
-
-def _checked(endpoint: str) -> str:
-    if not endpoint.startswith(("tcp://", "ipc://")):
-        raise OracleError(
-            f"--events {endpoint}: there is no such file, and it is no tcp://HOST:PORT"
-        )
-    return endpoint

@@ -145,7 +145,9 @@ class HttpOracle:
         if not has_media(messages) and not rendered_only:
             return self._tokenize(body)
         if self._renders:
-            reply = self._post(_RENDER, {**body, **_render_only(body)})
+            # A small answer, and no asking for a tool parser.
+            chosen = {"tool_choice": "none"} if body.get("tools") else {}
+            reply = self._post(_RENDER, {**body, "max_tokens": 1, "mm_payload": "none", **chosen})
             if reply.status not in _ABSENT:
                 return self._rendered(reply)
             self._renders = False
@@ -222,12 +224,6 @@ class HttpOracle:
             return self._transport.ask("POST", path, content)
         except InexactError as error:
             raise UndecidedError(str(error)) from error
-
-
-def _render_only(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What keeps the answer small, and the server from asking for a tool parser."""
-    fields: dict[str, Any] = {"max_tokens": 1, "mm_payload": "none"}
-    return fields | ({"tool_choice": "none"} if body.get("tools") else {})
 
 
 def _ids(found: Any) -> list[int]:

@@ -244,7 +244,10 @@ class MistralCommonOracle:
             case "messages":
                 return answered(self._chat(request), ranges=None)
             case "prompt" if not request.get("images"):
-                return answered(self._text(request), ranges=None)
+                tokenizer = self._tokenizer.instruct_tokenizer.tokenizer
+                bos = request.get("add_special_tokens", False)
+                ids = tokenizer.encode(request["prompt"], bos=bos, eos=False)
+                return answered(ids, ranges=None)
         raise UndecidedError("mistral-common takes images in messages only, and no token IDs")
 
     def _chat(self, request: Mapping[str, Any]) -> list[int]:
@@ -262,12 +265,6 @@ class MistralCommonOracle:
             continue_final_message=request.get("continue_final_message", False),
         )
         ids: list[int] = self._tokenizer.encode_chat_completion(chat).tokens
-        return ids
-
-    def _text(self, request: Mapping[str, Any]) -> list[int]:
-        tokenizer = self._tokenizer.instruct_tokenizer.tokenizer
-        bos = request.get("add_special_tokens", False)
-        ids: list[int] = tokenizer.encode(request["prompt"], bos=bos, eos=False)
         return ids
 
 
@@ -291,7 +288,8 @@ def _message(message: Any, *, as_parts: bool) -> Any:
         raise UndecidedError(
             f"tool calls, or role {quoted(role)}: transformers leaves open their form"
         )
-    if isinstance(content, list) and not all(map(_is_plain, content)):
+    parts = content if isinstance(content, list) else ()
+    if not all(isinstance(p, Mapping) and p.get("type") in ("text", "image") for p in parts):
         raise UndecidedError(
             "a part that is neither text nor image: transformers has no rule for it"
         )
@@ -300,10 +298,6 @@ def _message(message: Any, *, as_parts: bool) -> Any:
     elif not as_parts and isinstance(content, list):
         content = _joined(content)
     return {**message, "content": content}
-
-
-def _is_plain(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in ("text", "image")
 
 
 def _joined(parts: list[Any]) -> str:

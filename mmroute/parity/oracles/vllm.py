@@ -128,7 +128,7 @@ class VllmEngine:
             if "trust_remote_code" in what:
                 what += "\n--trust-remote-code lets code run that comes with the model."
             raise OracleError(what) from error
-        self.input_processor._validate_lora = _accept  # noqa: SLF001 - adapters are only named here
+        self.input_processor._validate_lora = lambda *_: None  # noqa: SLF001 - adapters are only named here
 
     def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
         """A request as the scheduler gets it, and vLLM's placeholder ranges of its items.
@@ -244,7 +244,3 @@ def _options(files: ModelFiles) -> dict[str, Any]:
         # How weights are stored changes no token ID, and some ways vLLM refuses at once.
         options["hf_overrides"] = {"quantization_config": None}
     return options
-
-
-def _accept(*_: object) -> None:
-    """Stands in for the check that an engine was started with LoRA."""
