@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import Overrides
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mmroute.request import Request
 
 __all__ = ["identities_of"]
+
+_MOST_KEPT: Final = 64  # identities of one image
 
 
 def identities_of(
@@ -99,6 +101,8 @@ def _identity(
         form=form,
     )
     if known is not None and identity is not None:
+        if len(known) >= _MOST_KEPT:  # a server may replace its models for ever
+            known.clear()
         known[key] = identity
     return identity
 
