@@ -99,10 +99,9 @@ class KnownFiles:
                 self._misses += 1
                 self._keep(sample, None)
                 return None
-        if isinstance(raw, str):
-            raw = raw.encode()
-        with self._lock:
-            known = self._recent.get(sample)
+            known = self._recent[sample]
+            if isinstance(raw, str):
+                raw = raw.encode()
             if known is not None and known.is_at(raw, text):
                 self._hits += 1
                 self._reused += len(known.text)

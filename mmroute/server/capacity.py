@@ -35,10 +35,6 @@ class Capacity:
         metrics.following_links.set_function(lambda: self.following_links)
         metrics.held_bytes.set_function(lambda: self.held_bytes)
 
-    def reserve(self) -> Reservation:
-        """For one request."""
-        return Reservation(self)
-
     def busy(self, limit: str, headers: dict[str, str]) -> ApiError:
         """The answer to what is too much now, and will not be later."""
         return ApiError(
@@ -51,7 +47,11 @@ class Capacity:
 
 
 class Reservation:
-    """What one request holds; given back once, when nothing of it runs any more."""
+    """What one request holds; given back once, when nothing of it runs any more.
+
+    Args:
+        capacity: of the server.
+    """
 
     __slots__ = ("_bytes", "_capacity", "_entered", "_follows_links", "_running")
 

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from mmroute.server.admin import AdminRoutes
-from mmroute.server.capacity import Capacity
+from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.drain import Drain
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, bad_request
@@ -126,7 +126,7 @@ class Service:
         """A request whose head is complete."""
         # It need not be secret; the system's own random numbers cost as much as a small answer.
         own = head.header(b"x-request-id") or f"{random.getrandbits(128):032x}"
-        return Exchange(head, self._route(head), self._capacity.reserve(), own)
+        return Exchange(head, self._route(head), Reservation(self._capacity), own)
 
     def answer(self, exchange: Exchange) -> Answer:
         """What to send, or what has to be waited for first."""
