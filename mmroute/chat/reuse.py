@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -86,11 +86,8 @@ class _Known:
     ids: TokenIds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
-    """That a chat was there once, by the hashes of its beginnings."""
-
-    hashes: PrefixHashes
+_Entry: TypeAlias = _Known | PrefixHashes
+"""A chat; or, of one that was there once, the hashes of its beginnings."""
 
 
 class ChatReuse:
@@ -104,7 +101,7 @@ class ChatReuse:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._cache: PrefixCache[_Known | _Seen] = PrefixCache(max_bytes)
+        self._cache: PrefixCache[_Entry] = PrefixCache(max_bytes)
         self._templates: dict[str, ResumableTemplate | None] = {}
 
     @staticmethod
@@ -139,8 +136,10 @@ class ChatReuse:
             known = found if found.variables == settings else known
         count = num_shared(known.ends, known.messages, dumped, _HEADER)
         self._cache.count(known.ends[count - 1] if count else 0)
-        if not _goes_on(found, hashes, count / len(messages)):
-            self._cache.put(_Seen(hashes), hashes, body, size=0)
+        # Whether the chat was there before: the beginning of all messages, or most of them.
+        seen = hashes[: len(found)] == found if isinstance(found, tuple) else False
+        if not (seen or count / len(messages) >= _MOST):
+            self._cache.put(hashes, hashes, body, size=0)
             return None
         return Beginning(count, self._cache, known, hashes, variables, settings, messages, dumped)
 
@@ -163,7 +162,7 @@ class Beginning:
     """
 
     count: int
-    _cache: PrefixCache[_Known | _Seen]
+    _cache: PrefixCache[_Entry]
     _known: _Known
     _hashes: PrefixHashes
     _variables: Mapping[str, Any]
@@ -271,13 +270,6 @@ class Beginning:
         )
         size = 2 * len(self._dumped) + prompt.nbytes + _BYTES_PER_MESSAGE * len(kept.ends)
         self._cache.put(kept, self._hashes, kept.messages, size=size)
-
-
-def _goes_on(found: _Known | _Seen | None, hashes: PrefixHashes, known: float) -> bool:
-    """Whether a chat was there before: most of its messages, or the beginning of them all."""
-    if isinstance(found, _Seen):
-        return hashes[: len(found.hashes)] == found.hashes
-    return known >= _MOST
 
 
 def proved(template: ChatTemplate) -> ResumableTemplate | None:

@@ -65,7 +65,7 @@ MESSAGES: Final[Sequence[Mapping[str, Any]]] = [
     {"role": "tool", "content": "seen", "tool_call_id": "1"},
     {"role": "developer", "content": "Be exact."},
 ]  # fmt: skip
-GOES_ON: Final = reuse._goes_on
+MOST: Final = reuse._MOST
 ALTERNATING: Final = (1, 8)  # of these, in turn
 
 
@@ -73,7 +73,7 @@ ALTERNATING: Final = (1, 8)  # of these, in turn
 def everything_is_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
         patch.setattr(reuse, "_WORTH_KEEPING", 1)
-        patch.setattr(reuse, "_goes_on", lambda *_: True)
+        patch.setattr(reuse, "_MOST", 0)
         yield
 
 
@@ -273,7 +273,7 @@ def test_what_is_no_json_is_not_kept() -> None:
 
 
 def test_a_chat_is_kept_when_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reuse, "_goes_on", GOES_ON)
+    monkeypatch.setattr(reuse, "_MOST", MOST)
     chat, kept = chat_of(COUNTED), ChatReuse(1 << 20)
     system = {"role": "system", "content": "as all chats have it " * 3}
     turns = [{"role": "user", "content": f"question {number}"} for number in range(8)]
