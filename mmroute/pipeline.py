@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from mmroute.geometry.replacement import VideoGeometry
     from mmroute.hashing.reuse import HashReuse
     from mmroute.images.known_files import KnownFiles
-    from mmroute.model.media_rules import MediaRules
-    from mmroute.model.resolved import ResolvedModel
+    from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
 __all__ = [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
     from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
-    from mmroute.model.media_rules import MediaRules
+    from mmroute.model.resolved import MediaRules
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
     from mmroute.request import Request

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError, ModelError, Reason, quoted
-from mmroute.fast_paths import FastPaths
+from mmroute.errors import InexactError, ModelError, Reason, needs_extra, quoted
+from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.geometry import AnyGeometry, CachePlan
 from mmroute.geometry.algorithms import geometry_class, geometry_fields
 from mmroute.items import Modality
@@ -28,10 +28,8 @@ from mmroute.model.configured import (
     overriding,
 )
 from mmroute.model.families import match_family
-from mmroute.model.media_rules import MediaRules
-from mmroute.model.resolved import ResolvedModel
+from mmroute.model.resolved import MediaRules, ResolvedModel
 from mmroute.model.spec import FamilySpec, MediaSpec
-from mmroute.model.tokenizer import load_model_tokenizer
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
 from mmroute.model_directory import EMBEDDED_MODEL, FieldRef, ModelFiles, find_model
@@ -39,7 +37,7 @@ from mmroute.placement import Placement
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
-from mmroute.tokenizers.formats.tokenizer_json import built_class
+from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model
 
 __all__ = ["resolve_files", "resolve_model", "with_same_prompts"]
 
@@ -238,14 +236,24 @@ class _Resolver:
         )
 
     def _tokenizer(self) -> Tokenizer:
-        spec = self.family.tokenizer
-        tokenizer = load_model_tokenizer(self.files, spec, self.fast_paths)
+        spec, files = self.family.tokenizer, self.files
         if not spec.has_chat_encoder:
-            built = built_class(self.files, spec.pipelines)
+            tokenizer = load_hf_model(files, spec.pipelines, self.fast_paths)
+            built = built_class(files, spec.pipelines)
             what = "tokenizer.json as it is written" if built == FILE else f"built as {built}"
             by = "family spec" if spec.pipelines else "config.json:model_type"
             self.values.note("tokenizer", what, f"{by} and tokenizer_config.json:tokenizer_class")
-        return tokenizer
+            return tokenizer
+        if self.fast_paths.encoder == EncoderChoice.FASTOKENS:
+            raise ModelError(
+                Reason.FAST_ENCODER_UNAVAILABLE,
+                f"{files.name}: chats of this family are encoded by mistral-common alone.",
+            )
+        # mistral-common is an extra, and slow to import.
+        with needs_extra("mistral", f"{files.name} is a model in Mistral's format. It"):
+            from mmroute.tokenizers.formats.mistral import load_mistral_model
+
+        return load_mistral_model(files)
 
     def _media(
         self, tokenizer: Tokenizer, tokens: Mapping[str, int], max_model_len: int

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmroute.engines.settings import EngineSettings
-from mmroute.geometry import ModelContext, TokenIds
+from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
 from mmroute.hashing import Hashing
-from mmroute.items import Modality
+from mmroute.items import IdentityForm, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.profile import EngineProfile
-    from mmroute.model.media_rules import MediaRules
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import JsonValue
     from mmroute.placement import Placement
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Origin", "ResolvedModel"]
+__all__ = ["MediaRules", "Origin", "ResolvedModel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,29 @@ class Origin:
     name: str
     value: JsonValue
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRules:
+    """How the items of one modality are counted, and what they replace.
+
+    Attributes:
+        geometry: items to replacements.
+        overridden: the geometry under a request's overrides.
+        target: the token IDs whose place an item takes, unless its replacement says otherwise.
+        max_embeds: features of the largest item that the engine plans its encoder cache with.
+        max_items: in one prompt.
+        only_in_chats: whether the engine refuses items beside a prompt.
+        identity: what the engine hashes of an item that has no name.
+    """
+
+    geometry: AnyGeometry
+    overridden: Callable[[Overrides], AnyGeometry]
+    target: tuple[int, ...]
+    max_embeds: int
+    max_items: int
+    only_in_chats: bool
+    identity: IdentityForm
 
 
 @dataclass(frozen=True, slots=True)

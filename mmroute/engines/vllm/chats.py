@@ -18,7 +18,7 @@ from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
-    from mmroute.model.media_rules import MediaRules
+    from mmroute.model.resolved import MediaRules
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
 
