@@ -8,16 +8,15 @@ BPE by scores), which sentencepiece encodes with a model made of the file's piec
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 import tokenizers
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from tokenizers import decoders, models, pre_tokenizers
 
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, problem
@@ -51,6 +50,11 @@ class _TokenType(IntEnum):
     BYTE = 6
 
 
+def _named(tokens: list[str]) -> list[str]:
+    """As llama.cpp calls those without a text."""
+    return [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+
+
 class _Vocabulary(BaseModel):
     """The keys of the header, by the names behind ``tokenizer.ggml.``."""
 
@@ -58,7 +62,7 @@ class _Vocabulary(BaseModel):
 
     model: str
     pre: str | None = None
-    tokens: list[str]
+    tokens: Annotated[list[str], AfterValidator(_named)]
     scores: list[float] | None = None
     token_type: list[int] | None = None
     merges: list[str] | None = None
@@ -72,6 +76,20 @@ class _Vocabulary(BaseModel):
     def types(self) -> Sequence[int]:
         """One for each token."""
         return self.token_type or [_TokenType.NORMAL] * len(self.tokens)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        size = len(self.tokens)
+        for what, values in (("scores", self.scores), ("token_type", self.token_type)):
+            if values is not None and len(values) < size:
+                raise ValueError(f"{what} has {len(values)} values for {size} tokens")
+        if not all(abs(score) <= _LARGEST_SCORE for score in self.scores or ()):
+            raise ValueError("scores has one that is not finite, or too large for 32 bits")
+        if strange := set(self.types[:size]) - set(_TokenType):
+            raise ValueError(f"token_type has a type {min(strange)}, which there is not")
+        if len(set(self.tokens)) != size or not size:
+            raise ValueError("tokens has a token twice, or none at all")
+        return self
 
 
 def load_gguf(path: Path) -> Loaded:
@@ -106,35 +124,10 @@ def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
     except ValidationError as error:
         first = problem(error.errors()[0])
         raise malformed(f"{path}: {prefix}{first}.") from error
-    size = len(vocabulary.tokens)
-    # As llama.cpp calls those without a text.
-    texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(vocabulary.tokens)]
-    for what, values in (("scores", vocabulary.scores), ("token_type", vocabulary.token_type)):
-        if values is not None and len(values) < size:
-            raise malformed(f"{path}: {prefix}{what} has {len(values)} values for {size} tokens.")
-    largest = max(map(abs, vocabulary.scores or ()), default=0.0)
-    if not all(map(math.isfinite, vocabulary.scores or ())) or largest > _LARGEST_SCORE:
-        raise malformed(
-            f"{path}: {prefix}scores has one that is not finite, or too large for 32 bits."
-        )
-    strange = set(vocabulary.types[:size]) - set(_TokenType)
-    if strange:
-        raise malformed(
-            f"{path}: {prefix}token_type has a type {min(strange)}, which there is not."
-        )
-    if len(set(texts)) != size or not size:
-        raise malformed(f"{path}: {prefix}tokens has a token twice, or none at all.")
-    types = _corrected(dict(zip(texts, vocabulary.types, strict=False)), found)
-    return vocabulary.model_copy(update={"tokens": texts, "token_type": types})
-
-
-def _corrected(types: dict[str, int], found: Mapping[str, object]) -> list[int]:
-    """The type of each token, with llama.cpp's corrections."""
-    for text in known_control_tokens(types.keys(), found):
-        types[text] = _TokenType.CONTROL
-    for text in always_shown(types.keys()):
-        types[text] = _TokenType.USER_DEFINED
-    return list(types.values())
+    types = dict(zip(vocabulary.tokens, vocabulary.types, strict=False))
+    types |= dict.fromkeys(known_control_tokens(types, found), _TokenType.CONTROL)
+    types |= dict.fromkeys(always_shown(types), _TokenType.USER_DEFINED)
+    return vocabulary.model_copy(update={"token_type": list(types.values())})
 
 
 def _around(
