@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 from mmroute.cli.bench import add_bench
 from mmroute.cli.bundle import add_bundle
 from mmroute.cli.checks import add_doctor, add_spec
-from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine, failed
+from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine, failed, say
 from mmroute.cli.docs import add_docs
 from mmroute.cli.explain import add_explain
 from mmroute.cli.models import add_families, add_resolve
@@ -72,7 +72,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the value is the exit status."""
     if None in (sys.stdin, sys.stdout):
-        print("mmroute: standard input and output must be open", file=sys.stderr)
+        say("standard input and output must be open")
         return EXIT_FAILURE
     given = sys.argv[1:] if argv is None else argv
     try:
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except KeyboardInterrupt:
-        print("mmroute: interrupted", file=sys.stderr)
+        say("interrupted")
         return _EXIT_INTERRUPTED
 
 
@@ -121,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _show_warning(message: Warning | str, *_: object) -> None:
     """A warning as the commands say things, without a line of code."""
-    print(f"mmroute: warning: {message}", file=sys.stderr)
+    say(f"warning: {message}")
 
 
 def _parser() -> argparse.ArgumentParser:

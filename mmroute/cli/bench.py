@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +25,7 @@ from mmroute.cli.common import (
     load_normalizer,
     model_arguments,
     positive,
+    say,
 )
 from mmroute.errors import InexactError
 from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
@@ -121,7 +121,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         return failed(arguments, f"--html: there is no directory {arguments.html.parent}")
     if arguments.compare is not None:
         return _compare(arguments)
-    _say("loading the model, and its reference")
+    say("loading the model, and its reference")
     normalizer = load_normalizer(arguments, fast_paths=FastPaths(encoder=arguments.encoder))
     reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
     bench = _measured(arguments, normalizer, reference)
@@ -176,14 +176,14 @@ def _measured(
         if mix.distinct == 0:
             continue
         repeat = max(arguments.repeat, mix.distinct or 0)
-        _say(f"{mix.name}: latency of {repeat} requests")
+        say(f"{mix.name}: latency of {repeat} requests")
         try:
             latencies[mix.name] = measure_latency(
                 normalizer, reference, mix, repeat=repeat, hashing=hashing
             )
         except InexactError as error:  # the model does not take such requests
             inexact[mix.name] += (Inexact("a request", error.reason, str(error)),)
-    _say(f"throughput of {arguments.processes} processes")
+    say(f"throughput of {arguments.processes} processes")
     throughputs = measure_throughput(
         normalizer,
         reference,
@@ -192,7 +192,7 @@ def _measured(
         requests=_THROUGHPUT * arguments.repeat,
     )
     by_mix = {found.mix: found for found in throughputs}
-    _say("loading the model in a fresh process")
+    say("loading the model in a fresh process")
     startup = measure_startup(
         model=arguments.model,
         backend=arguments.backend,
@@ -222,8 +222,3 @@ def _mixes(arguments: argparse.Namespace, reference: Normalizer) -> Iterator[Mix
     else:
         takes_images = Modality.IMAGE in reference.model.media
         yield from (m for m in MIXES.values() if takes_images or "images" not in m.request(0))
-
-
-def _say(what: str) -> None:
-    """Progress, for people who wait; never on the standard output."""
-    print(f"mmroute: {what}", file=sys.stderr, flush=True)

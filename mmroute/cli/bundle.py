@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mmroute.cli.common import Commands, add_command, failed, needs_extra, port
+from mmroute.cli.common import Commands, add_command, failed, needs_extra, port, show_progress
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
@@ -114,10 +114,14 @@ def _fetch(arguments: argparse.Namespace) -> int:
     out: Path = arguments.out
     if out.exists():
         return failed(arguments, f"--out {out} is there already; give a new directory")
+
+    def progress(received: int) -> None:
+        show_progress(f"{received / _MIB:.0f} MiB received")
+
     # Or the process would end where it is, and leave what it has fetched on the disk.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=_show) as bundle:
+        with fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress) as bundle:
             _copy(bundle.files, out)
     except ValueError as error:
         return failed(arguments, error)
@@ -151,8 +155,3 @@ def _copy(files: Mapping[str, Path], out: Path) -> None:
     except BaseException:
         shutil.rmtree(out)
         raise
-
-
-def _show(received: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{received / _MIB:.0f} MiB received", end="", file=sys.stderr, flush=True)

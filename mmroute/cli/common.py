@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
@@ -40,6 +40,8 @@ __all__ = [
     "port",
     "positive",
     "print_table",
+    "say",
+    "show_progress",
     "with_progress",
 ]
 
@@ -57,7 +59,12 @@ MODEL_HELP = (
 )
 _JSON_HELP = "machine-readable output, nothing cut (the answers to requests always are)"
 
-Commands: TypeAlias = "argparse._SubParsersAction[Any]"  # noqa: SLF001 - argparse has no public name for it
+
+class Commands(Protocol):
+    """What argparse's `add_subparsers` gives, for which it has no public name."""
+
+    def add_parser(self, *arguments: Any, **options: Any) -> argparse.ArgumentParser:
+        """A new command."""
 
 
 def add_command(
@@ -162,11 +169,10 @@ def ask_running(url: str, api_key: str | None, backend: str, engine_args: str) -
         raise ModelError(Reason.INVALID_ENGINE_SETTING, f"--engine: {error}") from error
     with contextlib.closing(Transport(remote)) as transport:
         running, told = ask_engine(transport), ask_options(transport)
-    print(f"mmroute: {url} is {running}", file=sys.stderr)
-    print(
-        f"mmroute: taken from it: {told}; not told, and to be given by --engine-args: "
-        "PYTHONHASHSEED, --chat-template and its options",
-        file=sys.stderr,
+    say(f"{url} is {running}")
+    say(
+        f"taken from it: {told}; not told, and to be given by --engine-args: "
+        "PYTHONHASHSEED, --chat-template and its options"
     )
     if backend == DEFAULT_BACKEND and running.engine == DEFAULT_BACKEND:
         backend = running.backend or DEFAULT_BACKEND
@@ -186,10 +192,8 @@ def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAG
         reason = "os_error"
     if getattr(arguments, "json", False):
         print(json.dumps({"error": {"reason": reason, "message": str(error)}}))
-    elif isinstance(error, MmrouteError):
-        print(f"mmroute: {reason}: {error}", file=sys.stderr)
     else:
-        print(f"mmroute: {error}", file=sys.stderr)
+        say(f"{reason}: {error}" if isinstance(error, MmrouteError) else str(error))
     return status
 
 
@@ -202,7 +206,7 @@ def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
     settings = EngineSettings.from_args(arguments.engine_args, config=arguments.engine_config)
     if settings.without_effect:
         listed = ", ".join(settings.without_effect)
-        print(f"mmroute: without effect on token IDs and hashes: {listed}", file=sys.stderr)
+        say(f"without effect on token IDs and hashes: {listed}")
     return settings
 
 
@@ -227,6 +231,17 @@ def load_normalizer(
     }
     normalizer: Normalizer = Normalizer.from_pretrained(arguments.model, **given | more)
     return normalizer
+
+
+def say(what: str) -> None:
+    """Tell people who wait; never on the standard output."""
+    print(f"mmroute: {what}", file=sys.stderr, flush=True)
+
+
+def show_progress(text: str) -> None:
+    """Write over the line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def with_progress(items: Iterable[_T], what: str, *, watched: bool) -> Iterator[_T]:

@@ -5,18 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from mmroute.cli.common import (
-    Commands,
-    add_command,
-    failed,
-    load_normalizer,
-    model_arguments,
-)
+from mmroute.cli.common import Commands, add_command, failed, load_normalizer, model_arguments, say
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes
@@ -81,7 +74,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         return failed(arguments, error)
     if refused:
         counted = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
-        print(f"mmroute: left out of {arguments.first}: {counted}", file=sys.stderr)
+        say(f"left out of {arguments.first}: {counted}")
     if first is None:
         reason = Reason(next(iter(refused), Reason.INVALID_REQUEST))
         raise InexactError(reason, f"no line of {arguments.first} has an exact answer")

@@ -24,6 +24,7 @@ from mmroute.cli.common import (
     load_normalizer,
     model_arguments,
     positive,
+    say,
     with_progress,
 )
 from mmroute.cli.strip import print_strip
@@ -244,11 +245,7 @@ def _answer_requests(
             (normalizer,) = fleet.values()
             answer_of = functools.partial(answer_line, answer_of=normalizer.answer, answer=answer)
         if requests.isatty():
-            print(
-                "mmroute: reading request lines from the terminal; Ctrl-D ends them, --help shows "
-                "one",
-                file=sys.stderr,
-            )
+            say("reading request lines from the terminal; Ctrl-D ends them, --help shows one")
         watched = sys.stderr.isatty() and not sys.stdout.isatty()
         inexact: Counter[str] = Counter()
         for number, line in with_progress(numbered(requests), " requests", watched=watched):
@@ -262,7 +259,7 @@ def _answer_requests(
     if not inexact:
         return 0
     counted = ", ".join(f"{reason} {count}" for reason, count in inexact.most_common())
-    print(f"mmroute: {inexact.total()} without an exact answer: {counted}", file=sys.stderr)
+    say(f"{inexact.total()} without an exact answer: {counted}")
     return _EXIT_INEXACT if arguments.fail_on_inexact else 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from mmroute.cli.common import (
     failed,
     image_links,
     needs_extra,
+    say,
 )
 from mmroute.cli.serve_config import configured
 from mmroute.cli.serve_options import serve_arguments
@@ -78,7 +78,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         settings, listen = _settings(arguments), _listen(arguments)
         if arguments.check_config:
             check(sources, settings)
-            print("mmroute: the options are well-formed", file=sys.stderr)
+            say("the options are well-formed")
             return 0
         failure = serve(sources, settings, listen, fast_paths)
     except ValueError as error:

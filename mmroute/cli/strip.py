@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from mmroute.cli.common import print_table
+from mmroute.cli.common import print_table, say
 from mmroute.tokenizers.facade import LoadedTokenizer
 
 __all__ = ["print_notes", "print_strip"]
@@ -46,7 +46,7 @@ def print_strip(
 def print_notes(tokenizer: LoadedTokenizer) -> None:
     """Say on stderr whose IDs these are, where they are not sure to be the engine's."""
     for note in tokenizer.notes:
-        print(f"mmroute: note: {note}", file=sys.stderr)
+        say(f"note: {note}")
 
 
 def _pieces(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> Iterator[str]:

@@ -25,6 +25,8 @@ from mmroute.cli.common import (
     load_normalizer,
     positive,
     print_table,
+    say,
+    show_progress,
 )
 from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer
@@ -150,7 +152,7 @@ def _report(
         chunks = files.keep_all(answered, processes)
     else:
         chunks = files.read_all(chunks_of(numbered_lines(path)), block_size, processes)
-    reading = read_trace(path, chunks, _progress)
+    reading = read_trace(path, chunks, show_progress)
     if not reading.requests:
         refused = ", ".join(f"{reason} {each.count}" for reason, each in reading.refused.items())
         reason = Reason(next(iter(reading.refused), Reason.INVALID_REQUEST))
@@ -163,7 +165,7 @@ def _report(
         encoder_tokens=arguments.encoder_cache
         or (normalizer.model.encoder_cache if normalizer else 0),
     )
-    analysis = analyse(reading, fleet, processes, _progress)
+    analysis = analyse(reading, fleet, processes, show_progress)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     return as_dict(
@@ -195,11 +197,6 @@ def _made_of(arguments: argparse.Namespace, path: str) -> dict[str, Any]:
     }
 
 
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", flush=True, file=sys.stderr)
-
-
 def _explain_command(arguments: argparse.Namespace, pair: Suspect) -> str:
     sides = [f"{arguments.requests}#{line}" for line in (pair.first, pair.second)]
     words = ["mmroute", "explain", str(arguments.model), *sides]
@@ -224,10 +221,9 @@ def _print(report: dict[str, Any]) -> None:
         print(f"{count} {name}")
     costs = report["preprocessing_us"]
     if costs:
-        print(
-            f"mmroute: {costs['mean']:,.0f} us of processor time for a request (half below "
-            f"{costs['p50']:,.0f}, 99 of 100 below {costs['p99']:,.0f})",
-            file=sys.stderr,
+        say(
+            f"{costs['mean']:,.0f} us of processor time for a request (half below "
+            f"{costs['p50']:,.0f}, 99 of 100 below {costs['p99']:,.0f})"
         )
     print("\none worker, by the size of its cache")
     _print_table(cache_table(report))

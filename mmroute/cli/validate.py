@@ -16,6 +16,7 @@ from mmroute.cli.common import (
     failed,
     load_normalizer,
     model_arguments,
+    say,
     with_progress,
 )
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
@@ -161,7 +162,7 @@ def _told(arguments: argparse.Namespace, report: Report) -> int:
     else:
         print("\n".join(as_lines(report)))
     if report.warning:
-        print(f"mmroute: warning: {report.warning}", file=sys.stderr)
+        say(f"warning: {report.warning}")
         if arguments.strict:
             return _EXIT_MISMATCH
     return {True: 0, False: _EXIT_MISMATCH, None: _EXIT_UNDECIDED}[report.parity]
