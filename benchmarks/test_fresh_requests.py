@@ -1,4 +1,4 @@
-"""Whole requests that are new each time, of many sizes, and a conversation that goes on.
+"""Whole requests of many sizes, and a conversation that goes on; the mixes are `mmroute bench`'s.
 
     python -m pytest benchmarks --benchmark-only
 
@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from mmroute import Normalizer, Request
-from mmroute.bench.mixes import MIXES, chat_request, conversation
+from mmroute.bench.mixes import chat_request, conversation
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.tokenizers.formats.fast import HfTokenizer
@@ -79,13 +79,6 @@ def time_fresh(
         right = reference.normalize(**request)
         assert right.exact, right.message
         assert np.array_equal(normalizer.normalize(**request).token_ids, right.token_ids)
-
-
-@pytest.mark.parametrize("mix", ["text", "chat", "pictures", "documents", "new-words"])
-def test_fresh(
-    benchmark: Benchmark, normalizer: Normalizer, reference: Normalizer, mix: str
-) -> None:
-    time_fresh(benchmark, normalizer, reference, MIXES[mix].request)
 
 
 @pytest.mark.parametrize("turns", TURNS)

@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import base64
 import io
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image, ImageOps
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.photographs import SIZE, photograph_url
 from mmroute import ImageSize, read_image, read_image_size
 from mmroute.engines.vllm.identity import item_identity
 from mmroute.geometry import Overrides
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type
 
-SIZE = (1280, 720)
-
 
 @pytest.fixture(scope="module")
 def url() -> str:
-    bands = [Image.effect_noise(SIZE, 40 + 10 * i) for i in range(3)]
-    buffer = io.BytesIO()
-    Image.merge("RGB", bands).save(buffer, "JPEG", quality=60)
-    assert 250_000 < len(buffer.getvalue()) < 350_000
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return photograph_url(0)
 
 
 def decode(url: str) -> Image.Image:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -77,16 +77,7 @@ class HealthReport:
 
     def as_json(self) -> dict[str, Any]:
         """Health and versions, ready for JSON."""
-        return {
-            "healthy": self.healthy,
-            "model": self.model,
-            "family": self.family,
-            "backend": self.backend,
-            "mmroute": version_of("mmroute"),
-            "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in self.checks],
-            "warnings": list(self.warnings),
-            "fingerprints": dict(self.fingerprints),
-        }
+        return {"healthy": self.healthy, "mmroute": version_of("mmroute"), **asdict(self)}
 
 
 def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:

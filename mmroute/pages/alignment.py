@@ -6,12 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby, zip_longest
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
 
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["NOT_DECODED", "Alignment", "Column", "Ranges", "Run", "aligned"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["NOT_DECODED", "Alignment", "Column", "Ranges", "Run", "aligned", "first_difference"]
 
 Ranges: TypeAlias = Iterable[tuple[int, int]]
 """Offset and length of each item of a prompt."""
@@ -105,6 +110,17 @@ def aligned(
         before=sum(count for _, count, *_ in max(sides, key=len)[:start]),
         more=max(map(len, sides)) > start + _COLUMNS,
     )
+
+
+def first_difference(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> int:
+    """Index of the first ID that differs; the shorter length if one begins with the other.
+
+    >>> first_difference(np.array([1, 2], np.uint32), np.array([1, 3], np.uint32))
+    1
+    """
+    length = min(len(ours), len(theirs))
+    differing = np.flatnonzero(ours[:length] != theirs[:length])
+    return int(differing[0]) if len(differing) else length
 
 
 _Tokens: TypeAlias = "tuple[int, int, int, bool]"  # ID, how often, position, whether of an item

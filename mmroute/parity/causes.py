@@ -18,7 +18,7 @@ from mmroute.pipeline import answer
 from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Cause", "Diagnosis", "Difference", "first_difference", "text_of"]
+__all__ = ["Cause", "Diagnosis", "Difference", "text_of"]
 
 
 class Cause(StrEnum):
@@ -157,14 +157,3 @@ def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:
         return tokenizer.decode(ids.tolist())
     except NOT_DECODED:
         return None
-
-
-def first_difference(ours: TokenIds, theirs: TokenIds) -> int:
-    """Index of the first ID that differs; the shorter length if one begins with the other.
-
-    >>> first_difference(np.array([1, 2], np.uint32), np.array([1, 3], np.uint32))
-    1
-    """
-    length = min(len(ours), len(theirs))
-    differing = np.flatnonzero(ours[:length] != theirs[:length])
-    return int(differing[0]) if len(differing) else length

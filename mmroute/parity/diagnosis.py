@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from mmroute.model.resolved import ResolvedModel
+from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome
-from mmroute.parity.causes import Cause, Diagnosis, Difference, first_difference
+from mmroute.parity.causes import Cause, Diagnosis, Difference
 from mmroute.parity.identity_causes import identities
 from mmroute.parity.image_causes import (
     orientation,

@@ -27,6 +27,7 @@ __all__ = [
     "verdict_of",
 ]
 
+_WORDS: Final = ("model", "family", "oracle", "engine", "warning", "proposal")
 _AROUND: Final = 6  # token IDs shown before and after the first difference
 _SHOWN_CASES: Final = 3  # of each cause
 _LONGEST_TEXT: Final = 60
@@ -91,12 +92,7 @@ class Report:
 def as_json(report: Report) -> dict[str, Any]:
     """The report for programs."""
     return {
-        "model": report.model,
-        "family": report.family,
-        "oracle": report.oracle,
-        "engine": report.engine,
-        "warning": report.warning,
-        "proposal": report.proposal,
+        **{name: getattr(report, name) for name in _WORDS},
         "parity": report.parity,
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},

@@ -9,14 +9,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes
-from mmroute.pages.alignment import Alignment, Ranges, aligned
+from mmroute.pages.alignment import Alignment, Ranges, aligned, first_difference
 from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.tokenizers import Tokenizer
@@ -128,7 +128,7 @@ def explain(
 
     old, new = ask(first, first_answer_of or answer_of), ask(second)
     shared = num_same(old.hashes, new.hashes)
-    token = _first_difference(old.ids, new.ids)
+    at = first_difference(old.ids, new.ids)
     apart = shared < min(len(old.hashes), len(new.hashes))
     change: Change | None = None
     reached = lost_tokens = 0
@@ -141,13 +141,12 @@ def explain(
     if apart and change is None:
         change, reached, mended = _best_change(first, second, shared, old.hashes, ask)
         lost_tokens = _lost_tokens(change, new, mended, shared, reached)
-    at = min(len(old.ids), len(new.ids)) if token is None else token
     return Explanation(
         shared_blocks=shared,
         lost_blocks=min(reached, len(new.hashes)) - shared if change else 0,
         lost_tokens=lost_tokens,
         block=shared if apart else None,
-        token=token,
+        token=at if at < min(len(old.ids), len(new.ids)) else None,
         cause=change.cause if change else None,
         text=change.text if change else "",
         was=change.was if change else "",
@@ -220,11 +219,11 @@ def _lost_tokens(change: Change, new: _Answer, mended: _Answer, shared: int, rea
             each.ids if change.same_item else _identified_ids(each.routing)
             for each in (new, mended)
         ]
-        at = _first_difference(*sides)
-        if at is not None:
-            room = min(map(len, sides)) - at
-            behind = _first_difference(*(side[len(side) - room :][::-1] for side in sides))
-            start = max(start, len(mended.ids) - (room if behind is None else behind))
+        at = first_difference(*sides)
+        room = min(map(len, sides)) - at
+        if room:
+            behind = first_difference(*(side[len(side) - room :][::-1] for side in sides))
+            start = max(start, len(mended.ids) - behind)
     return max(0, end - start)
 
 
@@ -235,12 +234,6 @@ def _identified_ids(routing: Routing) -> npt.NDArray[np.int64]:
         end = placeholder.offset + placeholder.length
         ids[placeholder.offset : end] = -1 - zlib.crc32(identity.value.encode())
     return ids
-
-
-def _first_difference(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> int | None:
-    length = min(len(first), len(second))
-    differ = np.flatnonzero(first[:length] != second[:length])
-    return int(differ[0]) if len(differ) else None
 
 
 def _ranges(answer: _Answer) -> Ranges:

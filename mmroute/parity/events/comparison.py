@@ -16,8 +16,9 @@ from mmroute.errors import InexactError
 from mmroute.hashing import Hashing, KeyForm, event_extra_keys
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
+from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome, UndecidedError
-from mmroute.parity.causes import Cause, Diagnosis, first_difference
+from mmroute.parity.causes import Cause, Diagnosis
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.hashings import HashedWith, hashed_with
