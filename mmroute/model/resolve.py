@@ -120,15 +120,7 @@ def resolve_files(
     fast_paths: FastPaths | None = None,
     settings: EngineSettings | None = None,
 ) -> ResolvedModel:
-    """Work out everything a spec says of a model's files.
-
-    Args:
-        files: of the model.
-        family: its spec.
-        engine: by its defaults.
-        model_id: the engine's model string; None for the model's name.
-        fast_paths: how it may be made fast.
-        settings: what the engine was started with.
+    """Work out everything a spec says of a model's files, as `resolve_model` does.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.

@@ -60,16 +60,10 @@ def item_identity(
     form: IdentityForm = IdentityForm.FILE,
     algorithm: str = "blake3",
 ) -> Identity | None:
-    """The identity of an item; None if it does not follow from what is known.
+    """See `mmroute.engines.profile.Identify`.
 
-    Args:
-        item: an image or video with a uuid, or its file; audio with a uuid: the engine hashes
-            its decoded samples otherwise.
-        overrides: of the request, for the item's modality.
-        frames: of a video's file, which are decoded.
-        model_id: the model string the engine was started with.
-        form: what the engine hashes for this model.
-        algorithm: the engine's ``--mm-hasher-algorithm``.
+    Known are items with a uuid, and files of images and videos. Of audio without one the engine
+    hashes decoded samples.
 
     Raises:
         InexactError: `invalid_request` for a text that is not Unicode;

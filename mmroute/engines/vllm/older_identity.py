@@ -20,13 +20,9 @@ __all__ = ["framed_identity", "unframed_identity"]
 
 
 def framed_identity(item: Item, **known: Any) -> Identity | None:
-    """The identity of an item by the rules of `item_identity`, for 0.31 and 0.32.
+    """As `item_identity`, for 0.31 and 0.32.
 
     Pictures that are RGB were left as they are, even those with a transparent colour.
-
-    Args:
-        item: image, video or audio.
-        **known: as `item_identity`.
     """
     if isinstance(item, ImageFile) and item.mode == "RGB":
         item = replace(item, converted=False)
@@ -44,17 +40,11 @@ def unframed_identity(
     sorts_arguments: bool = True,
     **_frames: Any,
 ) -> Identity | None:
-    """The identity of an item; None if it does not follow from what is known.
+    """See `mmroute.engines.profile.Identify`; for 0.13 to 0.30.
 
-    Args:
-        item: an item with a uuid, or the file of an image.
-        overrides: of the request; identities under them are not covered.
-        model_id: the model string the engine was started with.
-        form: what the engine hashes for this model.
-        algorithm: the engine's hash (``VLLM_MM_HASHER_ALGORITHM``).
-        covers_conversion: whether what a picture was converted to enters.
-        sorts_arguments: whether the model string comes after the item.
-        **_frames: of a video's file, which is not covered here.
+    Known are items with a uuid and files of images, without overrides. Before 0.27 it did not enter
+    what a picture was converted to (`covers_conversion`); before 0.16 the model string came before
+    the item (`sorts_arguments`).
     """
     if overrides.processor or overrides.media_io:
         return None
