@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mmroute.caches import Caches
 from mmroute.errors import InexactError
-from mmroute.hashing.reuse import HashReuse
 from mmroute.identities import identities_of
 from mmroute.items import ImageFile
 from mmroute.model.resolved import ResolvedModel
@@ -24,7 +24,7 @@ def answer_again(
     model: ResolvedModel,
     *,
     links: ImageLinks | None = None,
-    hash_reuse: HashReuse | None = None,
+    caches: Caches,
 ) -> Routing:
     """The answer to the request of a routing, as other workers hold it.
 
@@ -32,7 +32,7 @@ def answer_again(
         routing: of another `ResolvedModel` of the same model; an inexact one is handed back.
         model: as those workers have it.
         links: permission to follow links to images, where the prompt must be made anew.
-        hash_reuse: the cache that the new routing's block hashes use.
+        caches: of their normalizer.
 
     Raises:
         ValueError: it comes from another process, or from a server.
@@ -45,7 +45,7 @@ def answer_again(
     if first is model:
         return routing
     if not _same_prompt(first, model, prepared):
-        return answer(model, request, links=links, hash_reuse=hash_reuse)
+        return answer(model, request, links=links, caches=caches)
     try:
         identities = identities_of(
             model,

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from mmroute.batch import normalize_many
+from mmroute.caches import NO_CACHES, Caches
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.fast_paths import FastPaths, Stats
-from mmroute.hashing.reuse import HashReuse
-from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.pipeline import answer
 from mmroute.request import Request, RequestFields
@@ -21,7 +20,6 @@ from mmroute.routing import Routing
 from mmroute.stages import Stopwatch
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import ChatReuse
     from mmroute.model.resolved import ResolvedModel
     from mmroute.net.remote import Remote
     from mmroute.remote.normalizer import RemoteNormalizer
@@ -38,17 +36,13 @@ class Normalizer:
     Attributes:
         model: what was resolved when it was loaded.
         links: permission to follow links to images; None to leave them alone.
-        hash_reuse: keeps block hashes; None for none.
-        chat_reuse: keeps rendered chats of this model; None for none.
-        files: keeps images of data URLs; None for none.
+        caches: what is kept for later requests.
         watch: counts what the stages of each request take; None to count nothing.
     """
 
     model: ResolvedModel
     links: ImageLinks | None = None
-    hash_reuse: HashReuse | None = None
-    chat_reuse: ChatReuse | None = None
-    files: KnownFiles | None = None
+    caches: Caches = NO_CACHES
     watch: Stopwatch | None = None
     _loaded_with: Mapping[str, Any] | None = None
 
@@ -145,7 +139,6 @@ class Normalizer:
             raise TypeError(
                 f"engine_settings must be an EngineSettings, found {quoted(engine_settings)}"
             )
-        from mmroute.chat.reuse import ChatReuse  # jinja2
         from mmroute.model.resolve import resolve_model  # jinja2, pydantic
 
         fast_paths = fast_paths or FastPaths()
@@ -164,9 +157,7 @@ class Normalizer:
         return cls(
             resolved,
             links,
-            HashReuse(fast_paths.hash_cache_bytes) if fast_paths.hash_cache_bytes else None,
-            ChatReuse(fast_paths.chat_cache_bytes) if fast_paths.chat_cache_bytes else None,
-            KnownFiles(fast_paths.image_cache_bytes) if fast_paths.image_cache_bytes else None,
+            Caches.of(fast_paths),
             _loaded_with={**source, "links": links},
         )
 
@@ -200,7 +191,7 @@ class Normalizer:
         other = with_same_prompts(self.model, backend, model_id, settings)
         if other is None:
             return _load(source)
-        return replace(self, model=other, _loaded_with=source)  # `chat_reuse`: the same prompts
+        return replace(self, model=other, _loaded_with=source)  # `caches`: the same prompts
 
     def answer_again(self, routing: Routing) -> Routing:
         """The answer to the request of a routing, as the workers of this normalizer hold it.
@@ -213,7 +204,7 @@ class Normalizer:
         """
         from mmroute.mixed_fleet import answer_again  # rarely needed
 
-        return answer_again(routing, self.model, links=self.links, hash_reuse=self.hash_reuse)
+        return answer_again(routing, self.model, links=self.links, caches=self.caches)
 
     def normalize(self, **fields: Unpack[RequestFields]) -> Routing:
         """The token IDs of one request. Nothing a client put into it raises.
@@ -239,9 +230,7 @@ class Normalizer:
             self.model,
             request,
             links=self.links,
-            hash_reuse=self.hash_reuse,
-            chat_reuse=self.chat_reuse,
-            files=self.files,
+            caches=self.caches,
             watch=self.watch if self.watch is not None and self.watch.runs else None,
         )
 
@@ -273,9 +262,7 @@ class Normalizer:
         """
         return Stats(
             self.model.tokenizer.encoder_stats(),
-            None if self.hash_reuse is None else self.hash_reuse.stats(),
-            None if self.chat_reuse is None else self.chat_reuse.stats(),
-            None if self.files is None else self.files.stats(),
+            *(None if cache is None else cache.stats() for cache in self.caches),
         )
 
 

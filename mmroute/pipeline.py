@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from mmroute.caches import NO_CACHES, Caches
 from mmroute.chat import check_api_fields
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
@@ -24,11 +25,8 @@ from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import ChatReuse
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
-    from mmroute.hashing.reuse import HashReuse
-    from mmroute.images.known_files import KnownFiles
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
@@ -71,9 +69,7 @@ def answer(
     request: Request,
     *,
     links: ImageLinks | None = None,
-    hash_reuse: HashReuse | None = None,
-    chat_reuse: ChatReuse | None = None,
-    files: KnownFiles | None = None,
+    caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
 ) -> Routing:
     """The token IDs of one request. Nothing a client put into it raises.
@@ -82,17 +78,13 @@ def answer(
         model: that is asked.
         request: of a client.
         links: permission to follow links to images; None to leave them alone.
-        hash_reuse: the cache that the routing's block hashes use; None for none.
-        chat_reuse: the cache of rendered chats of this model; None for none.
-        files: the cache of images in data URLs; None for none.
+        caches: what earlier requests left.
         watch: counts what each stage takes.
     """
     if watch is not None:
         watch.resume()
     try:
-        prepared = prepare(
-            model, request, links=links, chat_reuse=chat_reuse, files=files, watch=watch
-        )
+        prepared = prepare(model, request, links=links, caches=caches, watch=watch)
         expansion = expand(model, prepared)
         if watch is not None:
             watch.lap(Stage.PLACE)
@@ -119,7 +111,7 @@ def answer(
         hashing=model.hashing,
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
-        _reuse=hash_reuse,
+        _reuse=caches.hashes,
         asked=(model, request, prepared),
     )
 
@@ -129,8 +121,7 @@ def prepare(
     request: Request,
     *,
     links: ImageLinks | None = None,
-    chat_reuse: ChatReuse | None = None,
-    files: KnownFiles | None = None,
+    caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
 ) -> Prepared:
     """The first half of the way: everything before items are placed.
@@ -149,7 +140,7 @@ def prepare(
         if watch is not None:
             watch.lap(Stage.ENCODE)
     else:
-        items, ids = _chat_ids(model, request, links, chat_reuse, watch, files=files)
+        items, ids = _chat_ids(model, request, links, caches, watch)
     if not items:
         return Prepared(request, ids, items, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
@@ -219,20 +210,18 @@ def _chat_ids(
     model: ResolvedModel,
     request: Request,
     links: ImageLinks | None,
-    chat_reuse: ChatReuse | None,
+    caches: Caches,
     watch: Stopwatch | None,
-    *,
-    files: KnownFiles | None,
 ) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
-    beginning = None if chat_reuse is None else model.chat.begin(request, chat_reuse)
+    beginning = None if caches.chats is None else model.chat.begin(request, caches.chats)
     chat = model.engine.parse_chat(request, beginning)
     if model.family.drops_items:
         chat = chat._replace(media={})
         request = request._replace(images=(), videos=(), audios=())
     for modality, parts in chat.media.items():
         rules_of(model, modality, len(parts))
-    items = items_of_parts(chat.media, request, model.engine, links, files=files)
+    items = items_of_parts(chat.media, request, model.engine, links, caches.images)
     if watch is not None:
         watch.lap(Stage.PARSE)
     if request.api_fields:

@@ -68,8 +68,7 @@ def items_of_parts(
     request: Request,
     engine: EngineProfile,
     links: ImageLinks | None,
-    *,
-    files: KnownFiles | None = None,
+    files: KnownFiles | None,
 ) -> Items:
     """The item of each part of the messages, in order.
 

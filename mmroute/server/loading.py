@@ -202,7 +202,7 @@ def _load(
         source.engine_settings.without_effect,
     )
     messages = cache(partial(messages_rules, normalizer, source.engine_settings.without_effect))
-    normalizer = replace(normalizer, files=files, watch=watch)
+    normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
     fields = {
         "model": source.model,

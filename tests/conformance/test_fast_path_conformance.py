@@ -119,7 +119,7 @@ def test_with_every_fast_path(path: Path, small: Small) -> None:
         assert stats.chats is not None
         assert stats.chats.hits
         # They leave nothing to the cache of texts.
-        normalizer = replace(normalizer, chat_reuse=None)
+        normalizer = replace(normalizer, caches=normalizer.caches._replace(chats=None))
         assert not differences(normalizer, cases, times=2)
         stats = normalizer.stats()
     if path.stem != EMBEDDED_MODEL:  # it encodes chats by itself
@@ -150,4 +150,6 @@ if LARGE_VECTORS:  # no fast encoder takes the vocabularies of the small directo
         meta, cases = read_vectors(path)
         normalizer = load(str(models / path.stem), meta.get("model_id"), ON)
         assert not differences(normalizer, cases, times=2)
-        assert not differences(replace(normalizer, chat_reuse=None), cases, times=2)
+        assert not differences(
+            replace(normalizer, caches=normalizer.caches._replace(chats=None)), cases, times=2
+        )

@@ -1,0 +1,43 @@
+"""What a normalizer keeps of requests for later ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mmroute.fast_paths import FastPaths
+from mmroute.hashing.reuse import HashReuse
+from mmroute.images.known_files import KnownFiles
+
+if TYPE_CHECKING:
+    from mmroute.chat.reuse import ChatReuse
+
+__all__ = ["NO_CACHES", "Caches"]
+
+
+class Caches(NamedTuple):
+    """The caches of a normalizer; None where nothing is kept.
+
+    Attributes:
+        hashes: of block hashes.
+        chats: of rendered chats, all of one model.
+        images: of images in data URLs.
+    """
+
+    hashes: HashReuse | None = None
+    chats: ChatReuse | None = None
+    images: KnownFiles | None = None
+
+    @classmethod
+    def of(cls, options: FastPaths) -> Caches:
+        """Empty ones, as large as the options say."""
+        from mmroute.chat.reuse import ChatReuse  # jinja2
+
+        return cls(
+            HashReuse(options.hash_cache_bytes) if options.hash_cache_bytes else None,
+            ChatReuse(options.chat_cache_bytes) if options.chat_cache_bytes else None,
+            KnownFiles(options.image_cache_bytes) if options.image_cache_bytes else None,
+        )
+
+
+NO_CACHES: Final = Caches()
+"""Nothing is kept."""
