@@ -180,9 +180,9 @@ def _route(request: ChatCompletionRequest, context: HandlerContext, loaded: Load
     routing = exact_chat(
         loaded, request, context.settings, request.cache_salt, limited=truncation is None
     )
-    if truncation is not None:
-        truncation.check_untouched(loaded, len(routing.token_ids))
-    return routing
+    if truncation is None:
+        return routing
+    return truncation.of_text(loaded, routing, request)
 
 
 def render_completion(request: CompletionRequest, context: HandlerContext) -> HandlerResult:
@@ -206,7 +206,7 @@ def render_completion(request: CompletionRequest, context: HandlerContext) -> Ha
         )
         exact(loaded, routing)
         if truncation is not None and isinstance(prompt, str):
-            truncation.check_untouched(loaded, len(routing.token_ids))
+            routing = truncation.of_text(loaded, routing, request)
         request_id = base if len(prompts) == 1 else f"{base}-{number}"
         answer = _answer(request, routing, context, loaded, request_id)
         if request.return_token_offsets:

@@ -12,7 +12,7 @@ from cases import PLACEHOLDERS
 from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
 from paths import VECTORS
 from server_cases import SERVED_NAMES, ServerCase, server_cases
-from server_helpers import CHAT, COMPLETION, TOKENIZE, serving
+from server_helpers import CHAT, TOKENIZE, serving
 from side_by_side import judged
 from small_models import SMALL_MODELS, fingerprint, write_model
 from starlette.testclient import TestClient
@@ -27,13 +27,10 @@ MODELS: Final = sorted(path.stem for path in RECORDED.glob("*.jsonl"))
 MOSTLY: Final = 0.95
 WITH_ALL_DIFFERENCES: Final = "small-llava-1.5"  # its template takes tools
 # Name -> what is answered here (status, type, param), and why. docs/server.md tells each of them.
-UNCOVERED: Final = (422, "InexactRouting", "unsupported_field")
 DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
     f"{CHAT} warm-up without types": (200, "a router's first request should not fail"),
     f"{CHAT} tools, auto": (200, "no parser is needed for a prompt; --strict refuses"),
     f"{CHAT} tools, required": (200, "likewise"),
-    f"{CHAT} cut": (UNCOVERED, "only token IDs are cut exactly"),
-    f"{COMPLETION} text, cut": (UNCOVERED, "only token IDs are cut exactly"),
     f"{CHAT} unreachable": (
         (422, "InexactRouting", "image_size_unknown"), "links are not followed unless allowed",
     ),

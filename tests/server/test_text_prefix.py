@@ -130,7 +130,7 @@ def test_everything_else_stays_an_error(small_model: Callable[[str], Path]) -> N
             }
             found = client.post(CHAT, json=body)
             assert error_of(found) == (422, "InexactRouting", "image_size_unknown")
-        body["messages"] = [{"role": "user", "content": "a"}]
+        body["messages"] = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
         body["kv_transfer_params"] = {"prompt_token_ids": [1, 2]}
         assert error_of(client.post(CHAT, json=body)) == (
             422,
