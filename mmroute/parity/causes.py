@@ -18,19 +18,23 @@ from mmroute.pipeline import answer
 from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Cause", "Diagnosis", "Difference", "text_of"]
+__all__ = ["Cause", "Diagnosis", "Difference", "Word", "text_of"]
 
 
-class Cause(StrEnum):
-    """The cause of a difference, and what it means in a report. The values are stable."""
+class Word(StrEnum):
+    """A word of a report, and what it means there. The values are stable."""
 
     meaning: str
 
     def __new__(cls, value: str, meaning: str) -> Self:
-        cause = str.__new__(cls, value)
-        cause._value_ = value
-        cause.meaning = meaning
-        return cause
+        word = str.__new__(cls, value)
+        word._value_ = value
+        word.meaning = meaning
+        return word
+
+
+class Cause(Word):
+    """The cause of a difference."""
 
     ORACLE_REFUSES = "oracle_refuses", "The oracle refuses the request, and mmroute answers it."
     BOS_MISSING = (

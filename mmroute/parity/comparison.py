@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
+from mmroute.parity.causes import Word
 from mmroute.parity.diagnosis import Diagnosis, diagnose
 from mmroute.parity.identity_causes import identities_of
 from mmroute.pipeline import answer
@@ -17,17 +17,20 @@ from mmroute.request_lines import request_of
 __all__ = ["Finding", "Verdict", "compare", "our_outcome"]
 
 
-class Verdict(StrEnum):
+class Verdict(Word):
     """The result of one comparison."""
 
-    EQUAL = "equal"
-    """The same IDs and ranges, or refused by both."""
-    SILENT = "silent"
-    """mmroute's answer is exact, and wrong: a router would not notice."""
-    UNNEEDED = "unneeded"
-    """The oracle answers, and mmroute does not."""
-    UNDECIDED = "undecided"
-    """The oracle cannot tell."""
+    EQUAL = (
+        "equal",
+        "the same IDs, ranges, identities and hashes, as far as the oracle tells; or both refuse",
+    )
+    # A router would not notice.
+    SILENT = "silent", "mmroute's answer is exact, and another than the oracle's"
+    UNNEEDED = "unneeded", "the oracle answers, and mmroute does not"
+    UNDECIDED = (
+        "undecided",
+        "the oracle cannot tell; parity needs no less equal answers than undecided ones",
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

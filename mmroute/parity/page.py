@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from mmroute.pages.alignment import aligned
 from mmroute.pages.rendering import rendered
-from mmroute.parity.comparison import Finding
+from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.report import (
-    MEANINGS,
     Report,
     by_kind,
     groups_of,
@@ -30,7 +29,7 @@ def as_page(report: Report) -> str:
         title=f"{report.model} ({report.family}) against {report.oracle}",
         report=report,
         verdict=verdict_of(report),
-        meanings={verdict.value: meaning for verdict, meaning in MEANINGS.items()},
+        meanings={verdict.value: verdict.meaning for verdict in Verdict},
         kinds=by_kind(report.findings),
         known=report.known_differences if report.parity is False else (),
         groups=[

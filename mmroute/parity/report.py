@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +15,6 @@ from mmroute.parity.comparison import Finding, Verdict
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
-    "MEANINGS",
     "Report",
     "as_json",
     "as_lines",
@@ -31,22 +29,7 @@ _WORDS: Final = ("model", "family", "oracle", "engine", "warning", "proposal")
 _AROUND: Final = 6  # token IDs shown before and after the first difference
 _SHOWN_CASES: Final = 3  # of each cause
 _LONGEST_TEXT: Final = 60
-MEANINGS: Final[Mapping[Verdict, str]] = {
-    Verdict.EQUAL: "the same token IDs, and the same ranges, identities, extra keys and block "
-    "hashes where the oracle tells them; or both refuse",
-    Verdict.SILENT: "mmroute's answer is exact, and another than the oracle's",
-    Verdict.UNNEEDED: "the oracle answers, and mmroute does not",
-    Verdict.UNDECIDED: "the oracle cannot tell; parity needs no less equal answers than undecided "
-    "ones",
-}
-"""What each verdict means."""
-_LEGEND: Final = [
-    line
-    for verdict, meaning in MEANINGS.items()
-    for line in textwrap.wrap(
-        f"{verdict.upper():9}  {meaning}", 99, subsequent_indent=" " * 11, break_long_words=False
-    )
-]
+_LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdict]
 
 
 @dataclass(frozen=True, slots=True)
