@@ -24,8 +24,6 @@ class Sequence:
         token_ids: what was appended.
     """
 
-    __slots__ = ("_arguments", "_pieces", "_stream", "token_ids")
-
     def __init__(
         self,
         tokenizer: TokenDecoder,

@@ -139,11 +139,6 @@ class StopSequenceDecoder:
         token_ids: the output's. The token that ends it is the last, also where its text is cut.
     """
 
-    __slots__ = (
-        "_arguments", "_conditions", "_ended", "_held", "_hold_back", "_pieces", "_remember",
-        "_sought", "_stop_tokens", "_stream", "_tail", "token_ids",
-    )  # fmt: skip
-
     def __init__(
         self,
         tokenizer: TokenDecoder,

@@ -41,14 +41,13 @@ class TokenDecoder(Protocol):
         """The text of token IDs; an ID within the vocabulary that names no token has no text."""
 
 
-_Slotted = TypeVar("_Slotted")
+_Decoder = TypeVar("_Decoder")
 
 
-def own_copy(this: _Slotted) -> _Slotted:
+def own_copy(this: _Decoder) -> _Decoder:
     """A copy for another continuation of the same tokens: its lists and its stream are its own."""
     other = object.__new__(type(this))
-    for name in type(this).__slots__:  # type: ignore[attr-defined]  # only classes with slots have it
-        value = getattr(this, name)
+    for name, value in vars(this).items():
         setattr(other, name, copy.copy(value) if isinstance(value, list | DecodeStream) else value)
     return other
 
@@ -74,9 +73,6 @@ class DecodeStream:
         prompt_token_ids: the prompt, or its end; IDs outside the vocabulary have no text.
         skip_special_tokens: give special tokens no text.
     """
-
-    __slots__ = ("_next", "_prefix", "_read", "_root", "_skip", "_tokenizer",
-                 "_window")  # fmt: skip
 
     def __init__(
         self,
