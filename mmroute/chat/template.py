@@ -246,13 +246,13 @@ class ChatTemplate:
     def _with_continue_tag(
         self, conversation: Sequence[Mapping[str, Any]]
     ) -> tuple[list[Mapping[str, Any]], str]:
-        tagged = [*conversation[:-1], deepcopy(dict(conversation[-1]))]
-        last = tagged[-1]
+        last: dict[str, Any] = deepcopy(dict(conversation[-1]))
+        tagged = [*conversation[:-1], last]
         content = last["content"]
         if "content" not in self.source:
             raise _cannot_continue("the chat template does not use message contents")
         if isinstance(content, str):
-            last["content"] = content + _CONTINUE_TAG  # type: ignore[index]  # a copied dict
+            last["content"] = content + _CONTINUE_TAG
             return tagged, content
         for part in reversed(content):
             if "text" in part:

@@ -101,7 +101,8 @@ class MistralChatEncoder:
         with loads_mistral_file(path):
             backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
         # It decodes what it has encoded, for a text nobody reads: half of all its time.
-        backend.instruct_tokenizer.decode = _no_text  # type: ignore[assignment]  # it calls it and nothing else
+        instruct: Any = backend.instruct_tokenizer
+        instruct.decode = lambda **_: ""
         return cls(backend)
 
     @property
@@ -122,12 +123,13 @@ class MistralChatEncoder:
         # `copy` would load the file again: mistral-common's tokenizer is pickled as its path.
         backend = object.__new__(MistralTokenizer)
         vars(backend).update(vars(self.backend))
-        instruct = backend.instruct_tokenizer = copy(self.backend.instruct_tokenizer)
+        instruct: Any = copy(self.backend.instruct_tokenizer)
+        backend.instruct_tokenizer = instruct
         if Modality.IMAGE in media:
-            instruct.image_encoder = _SizedImageEncoder(tokens_of)  # type: ignore[assignment]  # it calls it and nothing else
+            instruct.image_encoder = _SizedImageEncoder(tokens_of)
         if Modality.AUDIO in media and instruct.audio_encoder is not None:
             begin = instruct.audio_encoder.begin_audio_token
-            instruct.audio_encoder = _CountedAudioEncoder(begin, tokens_of)  # type: ignore[assignment]  # as above
+            instruct.audio_encoder = _CountedAudioEncoder(begin, tokens_of)
         return MistralChatEncoder(backend)
 
     @staticmethod
@@ -178,7 +180,3 @@ class MistralChatEncoder:
             raise InexactError(
                 Reason.CHAT_TEMPLATE_FAILED, f"mistral-common refuses the messages: {error!r}"
             ) from error
-
-
-def _no_text(**_: object) -> str:
-    return ""
