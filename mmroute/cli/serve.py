@@ -125,8 +125,8 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
             )
         )
     named = {name for source in sources for name in source.names}
-    given = (*arguments.engine_args, *arguments.engine_config, *arguments.engine)
-    for text in arguments.model_id if one else (*arguments.model_id, *given):
+    of_engines = (*arguments.engine_args, *arguments.engine_config, *arguments.engine)
+    for text in arguments.model_id if one else (*arguments.model_id, *of_engines):
         name, equals, _ = text.partition("=")
         if name not in named and not (one and not equals):
             raise ValueError(

@@ -103,7 +103,7 @@ def _next_change(probe: _Probe, line: _Line, start: int, end: int) -> int | None
 
 
 def _boundary(holds: Callable[[int], bool], inside: int, outside: int) -> int:
-    """The smaller of two neighbours of which `holds` says one thing and the other."""
+    """The smaller of the two neighbours between which `holds` changes, found by halving."""
     while abs(outside - inside) > 1:
         middle = (inside + outside) // 2
         if holds(middle):
