@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import (
     check_unscoped,
     positive_count,
@@ -19,8 +18,8 @@ from mmroute.geometry.processor_kwargs import (
 )
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import (
+    ResizedImages,
     enlarge_to_factor,
-    resizes,
     smart_resize,
     unresized,
 )
@@ -31,25 +30,16 @@ __all__ = ["GlmResize"]
 _ENGINES_LARGEST: Final = ImageSize(9_999_999, 9_999_999)
 
 
-@dataclass(frozen=True, slots=True)
-class GlmResize(FilledImages):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlmResize(ResizedImages):
     """Counts image tokens after GLM's resize.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        temporal_patch_size: frames of a patch; an image counts as that many.
-        min_pixels: smallest area of all frames together after the resize, in pixels.
-        max_pixels: largest area likewise.
-        resize: whether images are resized at all.
+        temporal_patch_size: frames of a patch; an image counts as that many, and the limits of the
+            area are those of all together.
     """
 
-    patch_size: int
-    merge_size: int
     temporal_patch_size: int
-    min_pixels: int
-    max_pixels: int
-    resize: bool = True
 
     def max_embeds(self, _: CachePlan) -> int:
         """What the engine's largest square image has."""
@@ -64,30 +54,20 @@ class GlmResize(FilledImages):
         )  # fmt: skip
         check_unscoped(overrides.processor, "merge_size")
         lowest, highest = size_limits(given, self.min_pixels, self.max_pixels)
-        return replace(
-            self,
-            min_pixels=lowest,
-            max_pixels=highest,
-            patch_size=positive_count(given, "patch_size", self.patch_size),
-            merge_size=positive_count(given, "merge_size", self.merge_size),
-            temporal_patch_size=positive_count(
-                given, "temporal_patch_size", self.temporal_patch_size
-            ),
-            resize=resizes(given, default=self.resize),
-        )
+        frames = positive_count(given, "temporal_patch_size", self.temporal_patch_size)
+        return replace(self.changed(given, lowest, highest), temporal_patch_size=frames)
 
     def count(self, image: ImageSize) -> int:
-        factor = self.patch_size * self.merge_size
         if self.resize:
-            height, width = enlarge_to_factor(image.height, image.width, factor)
+            height, width = enlarge_to_factor(image.height, image.width, self.factor)
             rows, columns = smart_resize(
                 height,
                 width,
-                factor=factor,
+                factor=self.factor,
                 min_pixels=self.min_pixels,
                 max_pixels=self.max_pixels,
                 frames=self.temporal_patch_size,
             )
         else:
-            rows, columns = unresized(image, factor)
+            rows, columns = unresized(image, self.factor)
         return rows * columns

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import (
     check_unscoped,
     positive_count,
@@ -19,33 +18,25 @@ from mmroute.geometry.processor_kwargs import (
     size_limits,
 )
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
+from mmroute.geometry.smart_resize import (
+    ResizedImages,
+    check_aspect,
+    resizes,
+    smart_resize,
+    unresized,
+)
 from mmroute.items import ImageSize
 
 __all__ = ["PaddleOcrResize"]
 
 
 @dataclass(frozen=True, slots=True)
-class PaddleOcrResize(FilledImages):
-    """Counts image tokens after PaddleOCR-VL's resize.
-
-    Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        min_pixels: smallest area after the resize, in pixels.
-        max_pixels: largest area.
-        resize: whether the image processor resizes; tokens are counted as if it did.
-    """
-
-    patch_size: int
-    merge_size: int
-    min_pixels: int
-    max_pixels: int
-    resize: bool = True
+class PaddleOcrResize(ResizedImages):
+    """Counts image tokens after PaddleOCR-VL's resize, also where the image processor does none."""
 
     def max_embeds(self, _: CachePlan) -> int:
         """A rectangle that is nearly a square."""
-        most = self.max_pixels // (self.patch_size * self.merge_size) ** 2
+        most = self.max_pixels // self.factor**2
         return most - most % math.isqrt(most)
 
     def with_overrides(self, overrides: Overrides) -> PaddleOcrResize:
@@ -69,7 +60,7 @@ class PaddleOcrResize(FilledImages):
         )
 
     def count(self, image: ImageSize) -> int:
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         if not self.resize:
             unresized(image, factor)
         height, width = image.height, image.width

@@ -28,6 +28,7 @@ from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = [
+    "ResizedImages",
     "SmartResize",
     "check_aspect",
     "enlarge_to_factor",
@@ -49,8 +50,8 @@ _OF_VIDEOS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class SmartResize(FilledImages):
-    """Counts image tokens after a smart resize.
+class ResizedImages(FilledImages):
+    """Images whose sides become multiples of a token's, and whose area is kept within limits.
 
     Attributes:
         patch_size: pixels along one side of a patch.
@@ -58,9 +59,6 @@ class SmartResize(FilledImages):
         min_pixels: smallest area after the resize, in pixels.
         max_pixels: largest area.
         resize: whether images are resized at all.
-        keeps_partial_size: whether a request's ``size`` may give only one limit.
-        fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
-            only what both sides are multiples of; None where it changes both.
     """
 
     patch_size: int
@@ -68,11 +66,43 @@ class SmartResize(FilledImages):
     min_pixels: int
     max_pixels: int
     resize: bool = True
+
+    @property
+    def factor(self) -> int:
+        """Pixels along one side of a token."""
+        return self.patch_size * self.merge_size
+
+    def changed(self, given: Mapping[str, Any], lowest: int, highest: int) -> Self:
+        """The same with other limits of the area, and patches and resize by a request's kwargs.
+
+        Raises:
+            InexactError: `unsupported_processor_kwargs`.
+        """
+        return replace(
+            self,
+            min_pixels=lowest,
+            max_pixels=highest,
+            patch_size=positive_count(given, "patch_size", self.patch_size),
+            merge_size=positive_count(given, "merge_size", self.merge_size),
+            resize=resizes(given, default=self.resize),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SmartResize(ResizedImages):
+    """Counts image tokens after a smart resize.
+
+    Attributes:
+        keeps_partial_size: whether a request's ``size`` may give only one limit.
+        fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
+            only what both sides are multiples of; None where it changes both.
+    """
+
     keeps_partial_size: bool = False
     fixed_merge: int | None = None
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self.max_pixels // (self.patch_size * self.merge_size) ** 2
+        return self.max_pixels // self.factor**2
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """Limits, patches, or no resize at all."""
@@ -83,14 +113,7 @@ class SmartResize(FilledImages):
             {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
             keeps_partial_size=self.keeps_partial_size,
         )
-        return replace(
-            self,
-            min_pixels=lowest,
-            max_pixels=highest,
-            patch_size=positive_count(given, "patch_size", self.patch_size),
-            merge_size=positive_count(given, "merge_size", self.merge_size),
-            resize=resizes(given, default=self.resize),
-        )
+        return self.changed(given, lowest, highest)
 
     def count(self, image: ImageSize) -> int:
         rows, columns = self.grid(image)
@@ -104,14 +127,13 @@ class SmartResize(FilledImages):
         Raises:
             InexactError: `image_refused`.
         """
-        factor = self.patch_size * self.merge_size
         if not self.resize:
-            return unresized(image, factor)
+            return unresized(image, self.factor)
         check_aspect(image.height, image.width)
         return smart_resize(
             image.height,
             image.width,
-            factor=factor,
+            factor=self.factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
         )

@@ -126,7 +126,7 @@ def _areas(lowest: int, highest: int) -> dict[str, int]:
     [
         (
             Glm4vImageProcessorPil(patch_size=14, merge_size=2, size=_areas(12544, 9633792)),
-            GlmResize(1, 14, 2, 2, 12544, 9633792),
+            GlmResize(1, 14, 2, 12544, 9633792, temporal_patch_size=2),
         ),
         (
             PaddleOCRVLImageProcessorPil(patch_size=14, merge_size=2, size=_areas(147456, 2359296)),
