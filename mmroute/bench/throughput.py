@@ -100,9 +100,8 @@ def measure_throughput(
             Reason.SELF_CHECK_FAILED,
             "a process of the throughput measurement ended early; its own message stands above",
         )
-    # The error of one process breaks the barrier of the others.
-    for error in sorted(errors, key=lambda each: isinstance(each, BrokenBarrierError)):
-        raise error
+    if errors:  # that of one process breaks the barrier of the others
+        raise min(errors, key=lambda error: isinstance(error, BrokenBarrierError))
     slowest = map(max, zip(*(future.result() for future in futures), strict=True))
     total = processes * requests
     return [

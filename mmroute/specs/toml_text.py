@@ -1,4 +1,8 @@
-"""Write data as TOML, laid out as the family specs are."""
+"""Write data as TOML, laid out as the family specs are.
+
+tomli_w writes no table within a table on one line, and tomlkit would keep the comments of the
+family that was tried. Either would be installed everywhere for one command that few people run.
+"""
 
 from __future__ import annotations
 
