@@ -191,13 +191,36 @@ class Connection(asyncio.BufferedProtocol):
             self._wait_for(_Phase.HEAD)
         self._beside += nbytes
         try:
-            self._parser.feed_data(self._front.buffer[:nbytes])
-        except httptools.HttpParserUpgrade:  # no other protocol is spoken
-            self._deaf = True
+            self._feed(self._front.buffer[:nbytes])
         except httptools.HttpParserError:
             self._refuse(b"400 Bad Request")
         if self._beside > self._front.limits.head_bytes + _CHUNKING * self._body and not self._deaf:
             self._refuse(b"431 Request Header Fields Too Large")
+
+    def _feed(self, received: memoryview) -> None:
+        """A wish for another protocol is passed over: Java's client has one in its first request.
+
+        The parser takes what follows such a head for the other protocol, so another parser gets the
+        same head without that wish.
+        """
+        while received:
+            try:
+                self._parser.feed_data(received)
+            except httptools.HttpParserUpgrade as upgrade:
+                received = received[upgrade.args[0] :]
+            else:
+                return
+            if self._deaf or not self._asks_for_upgrade():
+                self._deaf = True
+                return
+            method, version = self._parser.get_method(), self._parser.get_http_version()
+            lines = [b"%b %b HTTP/%b" % (method, self._url, version.encode())]
+            lines += [b"%b: %b" % pair for pair in self._headers.items() if pair[0] != b"upgrade"]
+            self._parser = httptools.HttpRequestParser(self)
+            self._parser.feed_data(b"\r\n".join([*lines, b"\r\n"]))
+
+    def _asks_for_upgrade(self) -> bool:
+        return self._parser.should_upgrade() and self._parser.get_method() != b"CONNECT"
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -223,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._beside = False, 0
-        if self._deaf:
+        if self._deaf or self._asks_for_upgrade():
             return
         target = httptools.parse_url(self._url)
         path, query = target.path.decode("ascii"), (target.query or b"").decode("latin-1")

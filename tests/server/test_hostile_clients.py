@@ -369,6 +369,23 @@ def test_requests_in_one_piece_are_answered_in_their_order(server_port: int) -> 
 
 
 @pytest.mark.process
+def test_a_wish_for_another_protocol_is_passed_over(server_port: int) -> None:
+    """Java's client has it in its first request, and sends the next ones over the connection."""
+    body = b'{"prompt": "a"}'
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    wishing = request.replace(b"\r\n", b"\r\n" + wish, 1)
+    with connected(server_port) as connection:
+        for sent in (wishing[:-5], wishing[-5:] + wishing + request):
+            connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while part := connection.recv(4096):
+            received += part
+    assert received.count(b"HTTP/1.1 200 ") == received.count(b'"count":1') == 3
+
+
+@pytest.mark.process
 def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
     with reading_nothing(server_port) as connection:
         deadline = time.monotonic() + 15
