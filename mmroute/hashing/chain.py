@@ -67,12 +67,11 @@ def has_extension() -> bool:
 def compiled(algorithm: Algorithm) -> bool:
     """Whether the extension computes the hashes of an algorithm.
 
-    It does not where it was not built, where the processor has no instructions for SHA-256 (there
-    hashlib is faster), and where a probe shows a difference.
+    It does not where it was not built, and where a probe shows a difference.
     """
-    if _chain is None or (METHODS[algorithm].digest_size == _SHA256_SIZE and not _chain.has_sha256):
-        return False
-    return all(_agrees_at(algorithm, block_size) for block_size in _PROBE_BLOCK_SIZES)
+    return _chain is not None and all(
+        _agrees_at(algorithm, block_size) for block_size in _PROBE_BLOCK_SIZES
+    )
 
 
 def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
@@ -90,9 +89,7 @@ def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[byte
 @cache
 def _pages_compiled() -> bool:
     probe = _probe_ids(3 * _PROBE_BLOCKS), 3, bytes(range(_SHA256_SIZE))
-    if _chain is None or not _chain.has_sha256:
-        return False
-    return _pages_by_extension(*probe) == _pages_by_python(*probe)
+    return _chain is not None and _pages_by_extension(*probe) == _pages_by_python(*probe)
 
 
 def _pages_by_extension(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:

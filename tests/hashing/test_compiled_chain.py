@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,9 +28,13 @@ SEED = "0"
 
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    return built(tmp_path_factory.mktemp("extension"))
+
+
+def built(folder: Path) -> ModuleType:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler, and the extension is optional")
-    path = build_extension(tmp_path_factory.mktemp("extension"))
+    path = build_extension(folder)
     spec = importlib.util.spec_from_file_location("_chain", path)
     assert spec is not None
     assert spec.loader is not None
@@ -155,6 +160,18 @@ def test_pages_and_words_are_those_of_python(
     assert chain.link_words(words, seed) == chain._links_by_python(words, seed)
 
 
+def test_processors_without_instructions_for_sha256(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFLAGS", "-DMMROUTE_PORTABLE_SHA256")
+    monkeypatch.setattr(chain, "_chain", built(tmp_path))
+    ids, parent = np.arange(2**31 - 130, 2**31 - 1, dtype=np.uint32), bytes(range(32))
+    for size in range(1, 65):  # every padding of pages of one to five blocks of SHA-256
+        pages = ids[: 2 * size], size, parent
+        assert chain._pages_by_extension(*pages) == chain._pages_by_python(*pages)
+    assert chain.compiled(Algorithm.SHA256)
+
+
 def test_words_of_no_whole_block_are_refused(extension: ModuleType) -> None:
     for wrong in (0, 3, -1):
         with pytest.raises(ValueError, match="blocks"):
@@ -173,7 +190,6 @@ def test_an_extension_with_other_hashes_is_not_used(
 
         PICKLE, CBOR, RAW = extension.PICKLE, extension.CBOR, extension.RAW
         SHA256, XXH3_128 = extension.SHA256, extension.XXH3_128
-        has_sha256 = extension.has_sha256
 
         @staticmethod
         def hash_chain(*args: Any) -> tuple[bytes, ...] | None:

@@ -5,7 +5,6 @@ CBOR: int
 RAW: int
 SHA256: int
 XXH3_128: int
-has_sha256: bool
 
 def hash_words(data: bytes, size: int, seed: int, /) -> bytes: ...
 def link_words(words: bytes, seed: int, /) -> bytes: ...

@@ -200,7 +200,7 @@ PyDoc_STRVAR(hash_chain_doc,
 "    block_size: token IDs in a block.\n"
 "    parent: the hash before the first block.\n"
 "    encoding: PICKLE, CBOR or RAW.\n"
-"    digest: SHA256 (only where has_sha256) or XXH3_128.\n"
+"    digest: SHA256 or XXH3_128.\n"
 "    head: before the parent; of a pickle with room for the size of its frame.\n"
 "    opening: between the parent and the token IDs.\n"
 "    closing: behind the token IDs.\n"
@@ -227,7 +227,7 @@ static PyObject *hash_chain(PyObject *module, PyObject *args) {
     if (c.block_size < 1 || c.block_size > FRAME_LIMIT || ids.len % (Py_ssize_t)sizeof(uint32_t) ||
         count % c.block_size || parent.size != c.digest_size ||
         (c.encoding != PICKLE && c.encoding != CBOR && c.encoding != RAW) ||
-        (c.digest != XXH3_128 && !(c.digest == SHA256 && sha256_available())) ||
+        (c.digest != XXH3_128 && c.digest != SHA256) ||
         (c.encoding == PICKLE && c.head.size < FRAME_END)) {
         PyErr_SetString(PyExc_ValueError, "these arguments do not describe blocks");
         goto done;
@@ -338,18 +338,19 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int add_constants(PyObject *module) {
+static int prepare(PyObject *module) {
+    sha256_choose();
     if (PyModule_AddIntConstant(module, "PICKLE", PICKLE) ||
         PyModule_AddIntConstant(module, "CBOR", CBOR) ||
         PyModule_AddIntConstant(module, "RAW", RAW) ||
         PyModule_AddIntConstant(module, "SHA256", SHA256) ||
         PyModule_AddIntConstant(module, "XXH3_128", XXH3_128))
         return -1;
-    return PyModule_AddObjectRef(module, "has_sha256", sha256_available() ? Py_True : Py_False);
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, add_constants},
+    {Py_mod_exec, prepare},
     {0, NULL},
 };
 

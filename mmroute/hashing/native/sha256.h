@@ -1,5 +1,4 @@
-/* SHA-256 with the instructions of the processor, and only with those: where it has none,
- * hashlib (OpenSSL) is faster than any portable C. */
+/* SHA-256, with the instructions of the processor where it has them. */
 
 #ifndef MMROUTE_SHA256_H
 #define MMROUTE_SHA256_H
@@ -8,7 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#if (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
+#if defined(MMROUTE_PORTABLE_SHA256) /* to test what other processors run */
+#elif (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
 #define MMROUTE_SHA_X86 1
 #include <cpuid.h>
 #include <immintrin.h>
@@ -25,8 +25,11 @@ static const uint32_t sha256_start[8] = {
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
 };
 
-#if defined(MMROUTE_SHA_X86) || defined(MMROUTE_SHA_ARM)
-static const uint32_t sha256_round[64] __attribute__((aligned(16))) = {
+static const uint32_t sha256_round[64]
+#if defined(MMROUTE_SHA_X86)
+    __attribute__((aligned(16)))
+#endif
+    = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -36,19 +39,51 @@ static const uint32_t sha256_round[64] __attribute__((aligned(16))) = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
+
+static inline uint32_t sha256_turn(uint32_t word, int bits) {
+    return word >> bits | word << (32 - bits);
+}
+
+/* FIPS 180-4, section 6.2.2. */
+static void sha256_portable(uint32_t state[8], const unsigned char *data, size_t count) {
+    uint32_t words[64];
+    for (; count; count--, data += 64) {
+        uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+        uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+        for (int i = 0; i < 16; i++)
+            words[i] = (uint32_t)data[4 * i] << 24 | (uint32_t)data[4 * i + 1] << 16 |
+                       (uint32_t)data[4 * i + 2] << 8 | data[4 * i + 3];
+        for (int i = 16; i < 64; i++) {
+            const uint32_t early = words[i - 15], late = words[i - 2];
+            words[i] = words[i - 16] + words[i - 7] +
+                       (sha256_turn(early, 7) ^ sha256_turn(early, 18) ^ early >> 3) +
+                       (sha256_turn(late, 17) ^ sha256_turn(late, 19) ^ late >> 10);
+        }
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC unroll 8
 #endif
+        for (int i = 0; i < 64; i++) {
+            const uint32_t one = h + sha256_round[i] + words[i] + (g ^ (e & (f ^ g))) +
+                                 (sha256_turn(e, 6) ^ sha256_turn(e, 11) ^ sha256_turn(e, 25));
+            const uint32_t two = ((a & b) | (c & (a | b))) +
+                                 (sha256_turn(a, 2) ^ sha256_turn(a, 13) ^ sha256_turn(a, 22));
+            h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
+        }
+        state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+        state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+    }
+}
 
 #if defined(MMROUTE_SHA_X86)
 
-static int sha256_available(void) {
+static int sha256_has_instructions(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & (1u << 29))) return 0; /* SHA */
     return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 19));                   /* SSE4.1 */
 }
 
-__attribute__((target("sha,sse4.1"))) static void sha256_blocks(uint32_t state[8],
-                                                                const unsigned char *data,
-                                                                size_t count) {
+__attribute__((target("sha,sse4.1"))) static void sha256_by_instructions(
+    uint32_t state[8], const unsigned char *data, size_t count) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
     __m128i low = _mm_loadu_si128((const __m128i *)state);        /* d c b a */
     __m128i high = _mm_loadu_si128((const __m128i *)(state + 4)); /* h g f e */
@@ -86,7 +121,7 @@ __attribute__((target("sha,sse4.1"))) static void sha256_blocks(uint32_t state[8
 
 #elif defined(MMROUTE_SHA_ARM)
 
-static int sha256_available(void) {
+static int sha256_has_instructions(void) {
 #if defined(__APPLE__)
     return 1; /* every 64-bit processor of Apple has them */
 #elif defined(__linux__)
@@ -101,7 +136,7 @@ __attribute__((target("sha2")))
 #else
 __attribute__((target("+crypto")))
 #endif
-static void sha256_blocks(uint32_t state[8], const unsigned char *data, size_t count) {
+static void sha256_by_instructions(uint32_t state[8], const unsigned char *data, size_t count) {
     uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4);
     for (; count; count--, data += 64) {
         const uint32x4_t abcd_before = abcd, efgh_before = efgh;
@@ -126,16 +161,18 @@ static void sha256_blocks(uint32_t state[8], const unsigned char *data, size_t c
     vst1q_u32(state + 4, efgh);
 }
 
-#else
-
-static int sha256_available(void) { return 0; }
-static void sha256_blocks(uint32_t state[8], const unsigned char *data, size_t count) {
-    (void)state, (void)data, (void)count;
-}
-
 #endif
 
-/* Only where sha256_available(). */
+static void (*sha256_blocks)(uint32_t state[8], const unsigned char *data,
+                             size_t count) = sha256_portable;
+
+/* Once, before the first digest: asking the processor is slow on virtual machines. */
+static void sha256_choose(void) {
+#if defined(MMROUTE_SHA_X86) || defined(MMROUTE_SHA_ARM)
+    if (sha256_has_instructions()) sha256_blocks = sha256_by_instructions;
+#endif
+}
+
 static void sha256(const unsigned char *data, size_t size, unsigned char digest[32]) {
     uint32_t state[8];
     unsigned char tail[128] = {0};
