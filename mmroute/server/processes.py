@@ -73,11 +73,18 @@ class Member:
         Returns:
             None if the first process has ended.
         """
-        message = self.control.recv(_LONGEST_MESSAGE)
+        message = _received(self.control)
         if not message:
             return None
         told = json.loads(message)
         return told if isinstance(told, int) else Change.from_json(told)
+
+
+def _received(control: socket.socket) -> bytes:
+    """A message; empty if the other process has ended."""
+    with contextlib.suppress(ConnectionResetError):  # it had messages that it did not read
+        return control.recv(_LONGEST_MESSAGE)
+    return b""
 
 
 def supervise(
@@ -225,7 +232,7 @@ class _Supervisor:
             os._exit(status)
 
     def _relay(self, pid: int) -> None:
-        message = self._children[pid].control.recv(_LONGEST_MESSAGE)
+        message = _received(self._children[pid].control)
         if not message:
             self._selector.unregister(self._children[pid].control)  # it is about to be buried
             return

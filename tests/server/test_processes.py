@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,9 @@ import pytest
 from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, process, wait_until_healthy
 
 from mmroute import Normalizer
+from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
+from mmroute.server.processes import Member
 
 KEY: Final = {"authorization": "Bearer k"}
 COUNT: Final = 2
@@ -144,6 +147,16 @@ def children(pid: int) -> list[int]:
 def counted(page: str) -> float:
     lines = [line for line in page.splitlines() if line.startswith("mmroute_routings_total")]
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def test_a_process_may_end_with_messages_unread(tmp_path: Path) -> None:
+    """The system resets the connection then; it took the first process down with a killed one."""
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with own:
+        member = Member(own, Share(memoryview(bytearray(4)).cast("I"), 0), SharedPages(tmp_path))
+        own.send(b"unread")
+        other.close()
+        assert member.hear() is None
 
 
 def test_pages_are_added_up(tmp_path: Path) -> None:
