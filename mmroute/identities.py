@@ -69,7 +69,7 @@ def identities_of(
             found.append(None)  # the commonest item, at the least cost
             continue
         if modality not in overrides:
-            overrides[modality] = _overrides(request, modality, model.media[modality].identity)
+            overrides[modality] = _overrides(model, request, modality)
         identity = _identity(model, item, overrides[modality], frames_of)
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:
@@ -107,12 +107,14 @@ def _identity(
     return identity
 
 
-def _overrides(request: Request, modality: Modality, form: IdentityForm) -> Overrides:
+def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Overrides:
     """What an identity covers of a request; that of a vision chunk covers all modalities."""
-    media_io = request.media_io_kwargs
-    if form is not IdentityForm.VISION_CHUNK:
+    kwargs, media_io = request.mm_processor_kwargs, request.media_io_kwargs
+    if model.media[modality].identity is not IdentityForm.VISION_CHUNK:
         media_io = media_io.get(modality, {})
-    return Overrides(request.mm_processor_kwargs, media_io)
+    if unnamed := model.family.unnamed_kwargs & kwargs.keys():
+        kwargs = {name: value for name, value in kwargs.items() if name not in unnamed}
+    return Overrides(kwargs, media_io)
 
 
 def _by_mm_hashes(

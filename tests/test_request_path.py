@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -30,6 +31,7 @@ from mmroute.geometry import Replacement
 from mmroute.hash_forms import BlockForm
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
+from mmroute.pipeline import answer
 from mmroute.placement.expansion import Insertion, find_sequence, splice
 from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.request import RequestFields
@@ -494,3 +496,16 @@ def test_images_that_keep_their_shapes_cannot_be_stacked(
 
     assert ask(ImageSize(300, 200)).exact
     assert ask(ImageSize(300, 200), ImageSize(150, 700)).reason is Reason.IMAGE_REFUSED
+
+
+def test_kwargs_that_the_engine_takes_out_name_no_item(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer("small-qwen2.5-vl").model
+    family = model.family.model_copy(update={"unnamed_kwargs": frozenset({"made_up"})})
+    named = [ImageSize(64, 48, uuid="page")]
+    for kwargs, own in (({"made_up": 1}, True), ({"made_up": 1, "other": 1}, False)):
+        request = Request(messages=ASK, images=named, mm_processor_kwargs=kwargs)
+        (identity,) = answer(replace(model, family=family), request).identities
+        assert identity is not None
+        assert (identity.value == "page") is own

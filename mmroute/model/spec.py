@@ -274,6 +274,8 @@ class FamilySpec(FamilyHead):
     number of tokens under one block hash itself."""
     size_is_pixel_limits: bool = False
     """Whether a request's `size` is pixel limits, too, before the engine's own are put in."""
+    unnamed_kwargs: frozenset[str] = frozenset()
+    """The `mm_processor_kwargs` that the engine takes out of a request before it names items."""
     fallback_template: str | None = None
     """The chat template that the engine falls back to if the model's files have none."""
     placement: Annotated[str, AfterValidator(_known_placement)] = "targets"
