@@ -93,7 +93,7 @@ class PromptReader:
             if given or not isinstance(completion.prompt, str):
                 what = ", ".join(sorted(given)) or "a prompt that is not one text"
                 raise NoRoutingError(Reason.UNSUPPORTED_FIELD, f"{what}: not covered")
-            routing = route_prompt(loaded, completion, completion.prompt, None, in_vocabulary=True)
+            routing = route_prompt(loaded, completion, completion.prompt, in_vocabulary=True)
         except ApiError as error:
             raise NoRoutingError(str(error.reason or error.kind), error.message) from None
         except ValidationError as error:

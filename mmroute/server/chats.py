@@ -37,22 +37,8 @@ _KEYS: Final[Mapping[str, Modality]] = {
 """Keys of content parts -> what they hold."""
 
 
-def exact_chat(
-    loaded: LoadedModel,
-    request: ChatRequest,
-    settings: ServerSettings,
-    cache_salt: str | None = None,
-    *,
-    limited: bool,
-) -> Routing:
+def exact_chat(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> Routing:
     """The exact answer to a chat.
-
-    Args:
-        loaded: the model.
-        request: the chat.
-        settings: of the server.
-        cache_salt: enters block hashes.
-        limited: whether a prompt longer than the context is refused.
 
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
@@ -60,7 +46,7 @@ def exact_chat(
     check_trust(loaded, request, settings)
     if (typed := _with_part_types(request.messages)) is not request.messages:
         request.messages = typed
-    routing = route_chat(loaded, request, cache_salt, limited=limited)
+    routing = route_chat(loaded, request)
     if routing.reason is not None:
         special = _named_otherwise(loaded, request.messages, routing.reason)
         if special is not None:

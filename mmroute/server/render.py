@@ -34,7 +34,6 @@ from mmroute.server.routings import (
     Prompt,
     chat_offsets,
     has_template,
-    prompt_offsets,
     route_beginning,
     route_conversation,
     route_ids,
@@ -42,7 +41,7 @@ from mmroute.server.routings import (
 )
 from mmroute.server.sampling import check_output_budget, sampling_params
 from mmroute.server.settings import InexactPolicy
-from mmroute.server.truncation import truncation_of
+from mmroute.server.truncation import truncated_text
 from mmroute.stages import Stage
 
 __all__ = [
@@ -129,7 +128,7 @@ def _render_conversation(
 ) -> HandlerResult:
     options = options_of_responses(request)
     check_template(options)
-    routing = route_conversation(loaded, request, truncation_of(options))
+    routing = route_conversation(loaded, request, options)
     answer = _answer(options, routing, context, loaded, request_id)
     answer["reasoning_parser_kwargs"] = {"chat_template_kwargs": _template_kwargs(options)}
     return result_of(loaded, answer, [routing])
@@ -146,9 +145,10 @@ def _rendered(
         answer = answer_of(routing)
     except ApiError as error:
         wanted = context.settings.inexact is InexactPolicy.TEXT_PREFIX
-        if not wanted or error.reason not in _OF_IMAGES or truncation_of(request) is not None:
+        cut = request.truncate_prompt_tokens is not None
+        if not wanted or error.reason not in _OF_IMAGES or cut:
             raise
-        beginning = route_beginning(loaded, request, request.cache_salt)
+        beginning = route_beginning(loaded, request)
         if beginning is None:
             raise
         answer = answer_of(beginning)
@@ -176,13 +176,8 @@ def _route(request: ChatCompletionRequest, context: HandlerContext, loaded: Load
     if forwarded is not None:
         request.return_token_offsets = False  # the engine has none of such IDs
         return route_ids(loaded, request, forwarded)
-    truncation = None if loaded.by_harmony else truncation_of(request)
-    routing = exact_chat(
-        loaded, request, context.settings, request.cache_salt, limited=truncation is None
-    )
-    if truncation is None:
-        return routing
-    return truncation.of_text(loaded, routing, request)
+    routing = exact_chat(loaded, request, context.settings)
+    return routing if loaded.by_harmony else truncated_text(request, routing, loaded)
 
 
 def render_completion(request: CompletionRequest, context: HandlerContext) -> HandlerResult:
@@ -193,24 +188,19 @@ def render_completion(request: CompletionRequest, context: HandlerContext) -> Ha
     """
     loaded = _model_of(request, context)
     prompts = _prompts(request)
-    truncation = truncation_of(request)
     base = _request_id("cmpl", request, context)
     routings, answers = [], []
     for number, prompt in enumerate(prompts):
-        routing = route_prompt(
-            loaded,
-            request,
-            prompt,
-            truncation,
-            in_vocabulary=context.blocks is not None,
-        )
-        exact(loaded, routing)
-        if truncation is not None and isinstance(prompt, str):
-            routing = truncation.of_text(loaded, routing, request)
+        hashed = context.blocks is not None
+        routing = exact(loaded, route_prompt(loaded, request, prompt, in_vocabulary=hashed))
+        if isinstance(prompt, str):
+            routing = truncated_text(request, routing, loaded)
         request_id = base if len(prompts) == 1 else f"{base}-{number}"
         answer = _answer(request, routing, context, loaded, request_id)
-        if request.return_token_offsets:
-            answer["token_offsets"] = prompt_offsets(loaded, request, prompt)
+        if request.return_token_offsets and isinstance(prompt, str):
+            answer["token_offsets"] = loaded.model.tokenizer.offsets(
+                prompt, add_special_tokens=request.add_special_tokens
+            )
         answers.append(answer)
         routings.append(routing)
     return result_of(loaded, answers, routings)

@@ -6,12 +6,13 @@ and ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 
 from mmroute.engines.vllm.refused_chat import RefusedChat
 from mmroute.errors import Reason, quoted
+from mmroute.geometry import TokenIds
 from mmroute.items import Modality
 from mmroute.request import Request
 from mmroute.routing import Routing
@@ -26,7 +27,7 @@ from mmroute.server.protocol import (
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.sampling import check_output_budget
 from mmroute.server.text_prefix import rendered_chat, text_prefix
-from mmroute.server.truncation import Truncation
+from mmroute.server.truncation import truncated_ids
 
 if TYPE_CHECKING:
     from mmroute.engines.vllm.harmony_chat import HarmonyChat
@@ -37,7 +38,6 @@ __all__ = [
     "Prompt",
     "chat_offsets",
     "has_template",
-    "prompt_offsets",
     "route_beginning",
     "route_chat",
     "route_conversation",
@@ -48,46 +48,37 @@ __all__ = [
 ChatRequest: TypeAlias = ChatCompletionRequest | TokenizeChatRequest
 Prompt: TypeAlias = str | list[int]
 """A prompt of a completion: a text, or token IDs."""
-Offsets: TypeAlias = list[tuple[int, int]]
-"""Start and end of each token, in characters."""
-
 MAX_TOKEN_ID: Final = 2**32 - 1
 
 
-def route_chat(
-    loaded: LoadedModel, request: ChatRequest, cache_salt: str | None = None, *, limited: bool
-) -> Routing:
+def route_chat(loaded: LoadedModel, request: ChatRequest) -> Routing:
     """The routing of a chat.
 
-    Args:
-        loaded: the model.
-        request: the chat.
-        cache_salt: enters block hashes.
-        limited: whether a prompt longer than the context is refused.
+    A prompt longer than the context is refused, unless it is only counted (``/tokenize``) or cut
+    afterwards; vLLM cuts no chats that Harmony renders.
     """
-    normalizer = loaded.normalizer if limited else loaded.unlimited
-    return normalizer.answer(_asked(loaded, request, cache_salt))
-
-
-def route_beginning(
-    loaded: LoadedModel, request: ChatRequest, cache_salt: str | None
-) -> Routing | None:
-    """The tokens before the first image, as a prompt of their own; None where nobody can say."""
-    found = text_prefix(loaded.model, _asked(loaded, request, cache_salt))
-    if found is None:
-        return None
-    return Routing(
-        lora=loaded.lora(request.model),
-        cache_salt=cache_salt,
-        hashing=loaded.model.hashing,
-        _token_ids=found,
+    limited = isinstance(request, ChatCompletionRequest) and (
+        loaded.by_harmony or request.truncate_prompt_tokens is None
     )
+    normalizer = loaded.normalizer if limited else loaded.unlimited
+    return normalizer.answer(_asked(loaded, request))
+
+
+def route_beginning(loaded: LoadedModel, request: ChatCompletionRequest) -> Routing | None:
+    """The tokens before the first item, as a prompt of their own; None where they are not known."""
+    found = text_prefix(loaded.model, _asked(loaded, request))
+    return None if found is None else route_ids(loaded, request, found)
 
 
 def route_conversation(
-    loaded: LoadedModel, request: ResponsesRequest, truncation: Truncation | None
+    loaded: LoadedModel, request: ResponsesRequest, options: ChatCompletionRequest
 ) -> Routing:
-    """The routing of a request of the Responses API to a model of Harmony.
+    """The routing of a request of the Responses API to a model whose chats Harmony renders.
+
+    Args:
+        loaded: the model.
+        request: the conversation.
+        options: those of the request, as a chat has them.
 
     Raises:
         ApiError: what vLLM refuses; 422: Harmony, or the engine's date, is missing.
@@ -101,26 +92,20 @@ def route_conversation(
     chat = cast("HarmonyChat", chat)
     ids = conversation_ids(request, chat, tool_server=loaded.tool_server).tolist()
     check_output_budget(request, loaded.max_model_len)
-    if truncation is not None:
-        ids = truncation.of_ids(ids, loaded.max_model_len)
-    return route_ids(loaded, request, ids)
+    return route_ids(loaded, options, truncated_ids(options, ids, loaded.max_model_len))
 
 
 def route_prompt(
-    loaded: LoadedModel,
-    request: CompletionRequest,
-    prompt: Prompt,
-    truncation: Truncation | None,
-    *,
-    in_vocabulary: bool,
+    loaded: LoadedModel, request: CompletionRequest, prompt: Prompt, *, in_vocabulary: bool
 ) -> Routing:
     """The routing of a prompt. Token IDs that are given are handed back, as vLLM does it.
+
+    Token IDs are cut as the request asks for it, and texts are not yet.
 
     Args:
         loaded: the model.
         request: to which the prompt belongs.
         prompt: to encode.
-        truncation: of the request.
         in_vocabulary: whether token IDs outside the vocabulary are refused here. vLLM's render
             lets them pass, and its engine refuses them: they never have block hashes.
 
@@ -132,11 +117,10 @@ def route_prompt(
         add_special_tokens=request.add_special_tokens, cache_salt=request.cache_salt, lora=lora
     )
     if isinstance(prompt, str):
-        normalizer = loaded.normalizer if truncation is None else loaded.unlimited
+        limited = request.truncate_prompt_tokens is None
+        normalizer = loaded.normalizer if limited else loaded.unlimited
         return normalizer.answer(asked._replace(prompt=prompt))
-    ids = prompt
-    if truncation is not None:
-        ids = truncation.of_ids(ids, loaded.max_model_len)
+    ids = truncated_ids(request, prompt, loaded.max_model_len)
     if not ids:
         raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
     if in_vocabulary:
@@ -147,9 +131,7 @@ def route_prompt(
     return route_ids(loaded, request, ids)
 
 
-def route_ids(
-    loaded: LoadedModel, request: RenderRequest | ResponsesRequest, ids: list[int]
-) -> Routing:
+def route_ids(loaded: LoadedModel, request: RenderRequest, ids: list[int] | TokenIds) -> Routing:
     """The routing of token IDs that are the prompt as they stand.
 
     Raises:
@@ -166,19 +148,13 @@ def route_ids(
     )
 
 
-def prompt_offsets(
-    loaded: LoadedModel, request: CompletionRequest, prompt: Prompt
-) -> Offsets | None:
-    """Where in a text each token stands; None for token IDs, and where nobody can say."""
-    if not isinstance(prompt, str):
-        return None
-    specials = request.add_special_tokens
-    return loaded.model.tokenizer.offsets(prompt, add_special_tokens=specials)
+def chat_offsets(loaded: LoadedModel, request: ChatRequest) -> list[tuple[int, int]] | None:
+    """Start and end of each token in the rendered text of a chat, in characters.
 
-
-def chat_offsets(loaded: LoadedModel, request: ChatRequest) -> Offsets | None:
-    """The same in the rendered text of a chat without items."""
-    chat, text = rendered_chat(loaded.model, _asked(loaded, request, None))
+    Returns:
+        None with items, and where they are not known.
+    """
+    chat, text = rendered_chat(loaded.model, _asked(loaded, request))
     if chat.media or not isinstance(text, str):
         return None
     return loaded.model.tokenizer.offsets(text, add_special_tokens=request.add_special_tokens)
@@ -189,13 +165,8 @@ def has_template(loaded: LoadedModel) -> bool:
     return loaded.model.chat.templates is not None
 
 
-def _by_modality(kwargs: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Without those of modalities that vLLM does not know, and leaves alone."""
-    return {name: kwargs[name] for name in Modality if name in kwargs} if kwargs else kwargs
-
-
-def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) -> Request:
-    kwargs = request.chat_template_kwargs or {}
+def _asked(loaded: LoadedModel, request: ChatRequest) -> Request:
+    kwargs, media = request.chat_template_kwargs or {}, request.media_io_kwargs
     if request.tools == [] and has_template(loaded):
         # None, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **kwargs}
@@ -204,16 +175,17 @@ def _asked(loaded: LoadedModel, request: ChatRequest, cache_salt: str | None) ->
     return Request(
         messages=request.messages,
         tools=request.tools or None,
-        # vLLM's /tokenize knows neither.
+        # vLLM's /tokenize knows none of these.
         reasoning_effort=rendered.reasoning_effort if rendered else None,
         documents=rendered.documents if rendered else None,
+        cache_salt=rendered.cache_salt if rendered else None,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
         add_special_tokens=request.add_special_tokens,
         chat_template_kwargs=kwargs,
         mm_processor_kwargs=request.mm_processor_kwargs or {},
-        media_io_kwargs=_by_modality(request.media_io_kwargs or {}),
-        cache_salt=cache_salt,
+        # vLLM reads over modalities it does not know.
+        media_io_kwargs={name: media[name] for name in Modality if name in media} if media else {},
         lora=loaded.lora(request.model),
         api_fields={
             name: value for name in names if (value := getattr(rendered, name)) is not None

@@ -26,7 +26,7 @@ def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult
         raise bad_request("Give `prompt` or `messages`, not both (--strict).", "prompt")
     loaded = context.models.find(request.model)
     if isinstance(request, TokenizeChatRequest):
-        routing = exact_chat(loaded, request, context.settings, limited=False)
+        routing = exact_chat(loaded, request, context.settings)
     else:
         try:
             ids = loaded.model.tokenizer.encode(

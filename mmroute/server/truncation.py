@@ -8,7 +8,6 @@ with items and with tokenizers that are not those of the library tokenizers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,88 +16,74 @@ from mmroute.errors import Reason
 from mmroute.routing import Routing
 from mmroute.server.errors import bad_request, of_reason
 from mmroute.server.loading import LoadedModel
-from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, RenderRequest
+from mmroute.server.protocol import RenderRequest
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Truncation", "truncation_of"]
+__all__ = ["truncated_ids", "truncated_text"]
 
 _ALL_THAT_FITS: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
-    """How a prompt is shortened.
+def truncated_ids(request: RenderRequest, ids: list[int], max_model_len: int) -> list[int]:
+    """Token IDs, cut as a request asks for it: on the left, unless it says right.
 
-    Attributes:
-        length: tokens that stay; -1 for as many as the context takes.
-        side: that is cut, ``left`` or ``right``; None for the tokenizer's own, which is left.
+    Raises:
+        ApiError: 400: it wants to keep more than the context takes.
     """
+    if request.truncate_prompt_tokens is None:
+        return ids
+    limit = _limit(request.truncate_prompt_tokens, max_model_len)
+    if limit >= len(ids):
+        return ids
+    return ids[:limit] if request.truncation_side == "right" else ids[len(ids) - limit :]
 
-    length: int
-    side: str | None
 
-    def limit(self, max_model_len: int) -> int:
-        """Tokens that stay.
+def truncated_text(request: RenderRequest, routing: Routing, loaded: LoadedModel) -> Routing:
+    """The prompt of a text, cut as the tokenizer cuts it where a request asks for it.
 
-        Raises:
-            ApiError: 400: more than the context takes.
-        """
-        if self.length == _ALL_THAT_FITS:
-            return max(0, max_model_len - 1)
-        if self.length > max_model_len:
-            raise bad_request(
-                f"truncate_prompt_tokens={self.length} cannot be greater than max_model_len = "
-                f"{max_model_len}. Please request a smaller truncation size.",
-                "truncate_prompt_tokens",
-                self.length,
-            )
-        return self.length
-
-    def of_ids(self, ids: list[int], max_model_len: int) -> list[int]:
-        """Token IDs, cut.
-
-        Raises:
-            ApiError: 400.
-        """
-        length = self.limit(max_model_len)
-        if length >= len(ids):
-            return ids
-        return ids[:length] if self.side == "right" else ids[len(ids) - length :]
-
-    def of_text(
-        self,
-        loaded: LoadedModel,
-        routing: Routing,
-        request: ChatCompletionRequest | CompletionRequest,
-    ) -> Routing:
-        """The prompt of a text, cut as the tokenizer cuts it.
-
-        Raises:
-            ApiError: 422 `unsupported_field`; 400.
-        """
-        if self.length == 0:
-            raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
-        ids, limit = routing.token_ids, self.limit(loaded.max_model_len)
-        if len(ids) <= limit:
-            return routing
-        specials = request.add_special_tokens
-        before, after = _added(loaded.model.tokenizer) if specials else (0, 0)
-        kept = limit - before
-        known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
-        asked = self.side is not None or request.return_token_offsets
-        if asked or routing.placeholders or kept < after or not known:
-            raise of_reason(
-                Reason.UNSUPPORTED_FIELD,
-                f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
-                "not covered with truncation_side, token offsets or items, or for this tokenizer",
-                model=loaded.name,
-            )
-        return Routing(
-            lora=routing.lora,
-            cache_salt=routing.cache_salt,
-            hashing=routing.hashing,
-            _token_ids=np.concatenate([ids[:before], ids[len(ids) - kept :]]),
+    Raises:
+        ApiError: 400: it wants to keep nothing, or more than the context takes; 422
+            `unsupported_field`.
+    """
+    length = request.truncate_prompt_tokens
+    if length is None:
+        return routing
+    if length == 0:
+        raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
+    ids, limit = routing.token_ids, _limit(length, loaded.max_model_len)
+    if len(ids) <= limit:
+        return routing
+    before, after = _added(loaded.model.tokenizer) if request.add_special_tokens else (0, 0)
+    kept = limit - before
+    known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
+    asked = request.truncation_side is not None or request.return_token_offsets
+    if asked or routing.placeholders or kept < after or not known:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
+            "not covered with truncation_side, token offsets or items, or for this tokenizer",
+            model=loaded.name,
         )
+    return Routing(
+        lora=routing.lora,
+        cache_salt=routing.cache_salt,
+        hashing=routing.hashing,
+        _token_ids=np.concatenate([ids[:before], ids[len(ids) - kept :]]),
+    )
+
+
+def _limit(length: int, max_model_len: int) -> int:
+    """The number of tokens that are kept."""
+    if length == _ALL_THAT_FITS:
+        return max(0, max_model_len - 1)
+    if length > max_model_len:
+        raise bad_request(
+            f"truncate_prompt_tokens={length} cannot be greater than max_model_len = "
+            f"{max_model_len}. Please request a smaller truncation size.",
+            "truncate_prompt_tokens",
+            length,
+        )
+    return length
 
 
 def _added(tokenizer: Tokenizer) -> tuple[int, int]:
@@ -107,11 +92,3 @@ def _added(tokenizer: Tokenizer) -> tuple[int, int]:
     whole = tokenizer.encode("a", add_special_tokens=True).tolist()
     starts = [i for i in range(len(whole)) if whole[i : i + len(plain)] == plain]
     return starts[0], len(whole) - starts[0] - len(plain)
-
-
-def truncation_of(request: RenderRequest) -> Truncation | None:
-    """The truncation a request asks for; None for none."""
-    length = request.truncate_prompt_tokens
-    if length is None:
-        return None
-    return Truncation(length, request.truncation_side)
