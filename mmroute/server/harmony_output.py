@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mmroute.errors import Reason
 from mmroute.server.errors import bad_request, of_reason
+from mmroute.server.protocol import CONSTRAINTS
 
 __all__ = ["tagged"]
 
@@ -28,7 +29,6 @@ _MAY_THINK: Final = {
     "type": "optional",
     "content": {"type": "sequence", "elements": [_THOUGHT, _ANSWER]},
 }
-_CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
 def tagged(structured: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def tagged(structured: Mapping[str, Any]) -> dict[str, Any]:
         "type": "structural_tag",
         "format": {"type": "sequence", "elements": [_MAY_THINK, answer]},
     }
-    return {**structured, **dict.fromkeys(_CONSTRAINTS), "structural_tag": json.dumps(tag)}
+    return {**structured, **dict.fromkeys(CONSTRAINTS), "structural_tag": json.dumps(tag)}
 
 
 def _tag(channel: str, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import jinja2
 import jinja2.ext
@@ -24,6 +24,7 @@ from mmroute.server.chat_parts import function_tool, image_part
 from mmroute.server.errors import of_reason, require
 from mmroute.server.messages_protocol import (
     AnthropicContentBlock,
+    AnthropicEffort,
     AnthropicMessage,
     AnthropicMessagesRequest,
     AnthropicTool,
@@ -41,14 +42,13 @@ from mmroute.server.protocol import (
 
 __all__ = ["MessagesRules", "chat_of_messages", "messages_rules"]
 
-_EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 _EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
 _CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
     "auto": "auto", "any": "required", "none": "none",
 }  # fmt: skip
 _COPIED: Final = (
     "model", "max_tokens", "temperature", "top_p", "top_k", "watermarking", "cache_salt",
-    "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "chat_template_kwargs",
+    "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "chat_template_kwargs", "mm_payload",
 )  # fmt: skip
 
 _DisabledEffort: TypeAlias = Literal["none", "low"]
@@ -91,7 +91,6 @@ def chat_of_messages(
         messages=[*_system(request, rules), *_messages(request.messages, rules)],
         max_completion_tokens=request.max_tokens,
         stop=request.stop_sequences,
-        mm_payload=request.mm_payload,
         **{name: getattr(request, name) for name in _COPIED},
     )
     if request.stream:
@@ -153,18 +152,14 @@ def _of_blocks(role: str, blocks: Iterable[AnthropicContentBlock]) -> Iterator[d
                 parts.append({"type": "text", "text": f"Tool result: {block.content or ''}"})
     if role == "user" and not parts:
         return
-    message: dict[str, Any] = {"role": role}
-    fields = {"reasoning": "".join(reasoning), "tool_calls": calls, "content": _plain(parts)}
-    given = {"reasoning": reasoning, "tool_calls": calls, "content": parts}
-    yield message | {name: value for name, value in fields.items() if given[name]}
-
-
-def _plain(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """A single text without its part."""
-    if len(parts) == 1 and parts[0]["type"] == "text":
-        text: str = parts[0]["text"]
-        return text
-    return parts
+    only_text = len(parts) == 1 and parts[0]["type"] == "text"
+    message = {
+        "role": role,
+        "reasoning": "".join(reasoning) if reasoning else None,
+        "tool_calls": calls or None,
+        "content": parts[0]["text"] if only_text else parts or None,
+    }
+    yield {name: value for name, value in message.items() if value is not None}
 
 
 def _image(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +255,7 @@ def _tools(request: AnthropicMessagesRequest) -> list[AnthropicTool] | None:
         for message in request.messages
         if isinstance(message.content, list)
         for block in message.content
-        if block.type in ("tool_addition", "tool_removal")
+        if block.changes_tools
     ]
     if not changes:
         return request.tools
@@ -307,7 +302,9 @@ def _fails_inline(source: str) -> bool:
 def _disabled_effort(normalizer: Normalizer) -> _DisabledEffort:
     """``none``, unless the model fails with it or has the same prompt for another effort."""
     found = _probe(normalizer, "none")
-    ignored = found is None or any(_probe(normalizer, e) == found for e in _EFFORTS)
+    ignored = found is None or any(
+        _probe(normalizer, e) == found for e in get_args(AnthropicEffort)
+    )
     return "low" if ignored else "none"
 
 

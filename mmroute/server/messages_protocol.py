@@ -5,7 +5,7 @@ Source: vLLM 0.33.0 ``entrypoints/anthropic/protocol.py``.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -14,6 +14,7 @@ from mmroute.server.request_checks import use_mm_kwargs_alias
 
 __all__ = [
     "AnthropicContentBlock",
+    "AnthropicEffort",
     "AnthropicMessage",
     "AnthropicMessagesRequest",
     "AnthropicTool",
@@ -21,8 +22,7 @@ __all__ = [
     "AnthropicToolChangeReference",
 ]
 
-_TOOL_CHANGES: Final = ("tool_addition", "tool_removal")
-_Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
+AnthropicEffort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 _Display: TypeAlias = Literal["summarized", "omitted", "updates"]
 
 
@@ -82,9 +82,14 @@ class AnthropicContentBlock(BaseModel):
         | None
     ) = None
 
+    @property
+    def changes_tools(self) -> bool:
+        """Whether it adds or removes a tool in the midst of a conversation."""
+        return self.type in ("tool_addition", "tool_removal")
+
     @model_validator(mode="after")
     def _check_tool_change(self) -> Self:
-        if self.type not in _TOOL_CHANGES:
+        if not self.changes_tools:
             return self
         if self.tool is None:
             raise ValueError(f"tool is required for {self.type} blocks")
@@ -98,7 +103,7 @@ _Content: TypeAlias = str | list[AnthropicContentBlock]
 
 def _check_no_tool_changes(content: _Content | None) -> None:
     for block in content if isinstance(content, list) else ():
-        if block.type in _TOOL_CHANGES:
+        if block.changes_tools:
             raise ValueError(f'{block.type} blocks are only allowed in messages with role "system"')
 
 
@@ -139,7 +144,7 @@ class AnthropicJsonOutputFormat(BaseModel):
 class AnthropicOutputConfig(BaseModel):
     """How the model is to answer."""
 
-    effort: _Effort | None = None
+    effort: AnthropicEffort | None = None
     format: AnthropicJsonOutputFormat | None = None
 
 

@@ -32,6 +32,7 @@ from mmroute.server.errors import bad_request
 from mmroute.server.request_checks import check_chat, check_completion, check_generation_prompt
 
 __all__ = [
+    "CONSTRAINTS",
     "ChatCompletionNamedFunction",
     "ChatCompletionNamedToolChoiceParam",
     "ChatCompletionRequest",
@@ -44,6 +45,7 @@ __all__ = [
     "Integers",
     "JsonSchemaResponseFormat",
     "MmPayload",
+    "Open",
     "RenderRequest",
     "ResponseFormat",
     "Stop",
@@ -55,6 +57,7 @@ __all__ = [
     "TopLogprobs",
 ]
 
+CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _FEWEST_REPETITIONS: Final = 2
 _FIRST_MESSAGE: Final = "ChatCompletionDeveloperMessageParam"  # whose errors vLLM reports
 _MAX_INT64: Final = 2**63 - 1
@@ -117,19 +120,19 @@ class ChatCompletionToolsParam(TypedDict, total=False):
     defer_loading: bool | None
 
 
-class _Open(BaseModel):
+class Open(BaseModel):
     """Keeps fields it does not know."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class ChatCompletionNamedFunction(_Open):
+class ChatCompletionNamedFunction(Open):
     """The name of a tool."""
 
     name: str
 
 
-class ChatCompletionNamedToolChoiceParam(_Open):
+class ChatCompletionNamedToolChoiceParam(Open):
     """The tool that must be called."""
 
     function: ChatCompletionNamedFunction
@@ -152,14 +155,14 @@ class ResponseFormat(BaseModel):
     json_schema: JsonSchemaResponseFormat | None = None
 
 
-class StructuralTagResponseFormat(_Open):
+class StructuralTagResponseFormat(Open):
     """A structural tag."""
 
     type: Literal["structural_tag"]
     format: Any
 
 
-class LegacyStructuralTag(_Open):
+class LegacyStructuralTag(Open):
     """A part of a structural tag in its older form."""
 
     begin: str
@@ -167,7 +170,7 @@ class LegacyStructuralTag(_Open):
     end: str
 
 
-class LegacyStructuralTagResponseFormat(_Open):
+class LegacyStructuralTagResponseFormat(Open):
     """A structural tag in its older form."""
 
     type: Literal["structural_tag"]
@@ -180,7 +183,7 @@ _ResponseFormat: TypeAlias = (
 )
 
 
-class StreamOptions(_Open):
+class StreamOptions(Open):
     """What a streamed answer tells of its usage."""
 
     include_usage: bool | None = False
@@ -189,7 +192,7 @@ class StreamOptions(_Open):
 
 @dataclass
 class StructuredOutputsParams:
-    """Exactly one constraint of the answer's form."""
+    """One of the `CONSTRAINTS` of the answer's form, and options of it."""
 
     json: str | dict[Any, Any] | None = None
     regex: str | None = None
@@ -203,8 +206,7 @@ class StructuredOutputsParams:
 
     def __post_init__(self) -> None:
         """Refuse none, and more than one."""
-        names = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
-        found = [name for name in names if getattr(self, name) is not None]
+        found = [name for name in CONSTRAINTS if getattr(self, name) is not None]
         if len(found) != 1:
             raise bad_request(
                 "You must use one kind of structured outputs constraint, found "
@@ -342,7 +344,7 @@ class CompletionRequest(_GenerationRequest):
         return check_completion(body) if isinstance(body, dict) else body
 
 
-class TokenizeCompletionRequest(_Open):
+class TokenizeCompletionRequest(Open):
     """Body of ``/tokenize`` with a text."""
 
     model: str | None = None
@@ -358,7 +360,7 @@ class _CountedMessage(TypedDict):
     role: str
 
 
-class TokenizeChatRequest(_Open):
+class TokenizeChatRequest(Open):
     """Body of ``/tokenize`` with a chat."""
 
     model: str | None = None

@@ -112,8 +112,8 @@ def check_responses(body: dict[str, Any]) -> dict[str, Any]:
         require(not named, _NO_SUCH_TOOL, "tool_choice")
         if choice == "auto":
             body["tool_choice"] = "none"
-    for tool in tools if isinstance(tools, list) else ():
-        shape = tool.get("format") if isinstance(tool, dict) else None
+    for tool in _objects(tools):
+        shape = tool.get("format")
         of_grammar = isinstance(shape, dict) and shape.get("type") == "grammar"
         require(
             not of_grammar or tool.get("type") != "custom",
@@ -203,8 +203,8 @@ def _check_named_tool(function: object, tools: object) -> None:
     )
     known = [
         tool["function"].get("name")
-        for tool in (tools if isinstance(tools, list) else ())
-        if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+        for tool in _objects(tools)
+        if isinstance(tool.get("function"), dict)
     ]
     require(
         name in known,
@@ -216,23 +216,20 @@ def _check_named_tool(function: object, tools: object) -> None:
 def _check_named_of_responses(name: object, tools: object) -> None:
     """A tool is named by its name, or in a namespace by its own one if no other has that."""
     known, inner = list[object](), list[object]()
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict) and tool.get("type") == "namespace":
-            listed = tool.get("tools")
-            names = (
-                [t.get("name") for t in listed if isinstance(t, dict)]
-                if isinstance(listed, list)
-                else []
-            )
+    for tool in _objects(tools):
+        if tool.get("type") == "namespace":
+            names = [listed.get("name") for listed in _objects(tool.get("tools"))]
             inner += names
             known += [f"{tool.get('name')}__{one}" for one in names]
-        elif isinstance(tool, dict):
+        else:
             known.append(tool.get("name"))
-    require(
-        name and (name in known or inner.count(name) == 1),
-        _NO_SUCH_TOOL,
-        "tool_choice",
-    )
+    named = name and (name in known or inner.count(name) == 1)
+    require(named, _NO_SUCH_TOOL, "tool_choice")
+
+
+def _objects(given: object) -> list[dict[str, Any]]:
+    """The objects in a list. Whatever else is given, the schema refuses later."""
+    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
 def _constraints(body: dict[str, Any], param: str | None) -> int:

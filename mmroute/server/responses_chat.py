@@ -30,14 +30,7 @@ from mmroute.server.responses_protocol import (
 
 __all__ = ["chat_of_responses", "options_of_responses"]
 
-_COPIED: Final = (
-    "model", "logit_bias", "parallel_tool_calls", "stream", "temperature", "tool_choice",
-    "top_logprobs", "top_p", "top_k", "min_p", "skip_special_tokens",
-    "spaces_between_special_tokens", "include_stop_str_in_output", "presence_penalty",
-    "frequency_penalty", "watermarking", "media_io_kwargs", "mm_processor_kwargs", "priority",
-    "mm_payload", "cache_salt", "repetition_penalty", "seed", "stop_token_ids",
-    "ignore_eos", "kv_transfer_params", "ec_transfer_params", "chat_template_kwargs",
-)  # fmt: skip
+_SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()
 _UNFINISHED: Final = ("in_progress", "incomplete")
 _LOGPROBS: Final = "message.output_text.logprobs"
 # Keys of a part that say what it is; all others reach the template.
@@ -66,7 +59,7 @@ def chat_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
 
 
 def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
-    """The options of such a chat, without messages and tools.
+    """The options of such a chat, without messages and tools: the fields that both requests have.
 
     They are not checked a second time, as vLLM does not.
 
@@ -82,20 +75,21 @@ def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
         )
     given, reasoning = request.input, request.reasoning
     unfinished = not isinstance(given, str) and bool(given) and _is_unfinished(given[-1])
-    return ChatCompletionRequest.model_construct(
-        messages=[],
-        max_completion_tokens=request.max_output_tokens,
-        truncate_prompt_tokens=None if request.truncation == "disabled" else -1,
-        logprobs=_LOGPROBS in (request.include or ()),
-        reasoning_effort=None if reasoning is None else reasoning.effort,
-        structured_outputs=_structured_outputs(request),
-        add_generation_prompt=not unfinished,
-        continue_final_message=unfinished,
-        add_special_tokens=True,
-        stop=request.stop or None,
-        vllm_xargs=request.vllm_xargs or {},
-        **{name: getattr(request, name) for name in _COPIED},
-    )
+    shared = {name: getattr(request, name) for name in _SHARED}
+    return ChatCompletionRequest.model_construct(**shared | {
+        "messages": [],
+        "tools": None,
+        "max_completion_tokens": request.max_output_tokens,
+        "truncate_prompt_tokens": None if request.truncation == "disabled" else -1,
+        "logprobs": _LOGPROBS in (request.include or ()),
+        "reasoning_effort": None if reasoning is None else reasoning.effort,
+        "structured_outputs": _structured_outputs(request),
+        "add_generation_prompt": not unfinished,
+        "continue_final_message": unfinished,
+        "add_special_tokens": True,
+        "stop": request.stop or None,
+        "vllm_xargs": request.vllm_xargs or {},
+    })  # fmt: skip
 
 
 def _is_unfinished(item: Mapping[str, Any]) -> bool:

@@ -156,11 +156,9 @@ def _of_earlier(message: Mapping[str, Any]) -> Iterator[Message]:
 def _of_author(message: Mapping[str, Any]) -> Message:
     role, name = Role(message["author"].get("role")), message["author"].get("name")
     content = message.get("content")
-    parts = content if isinstance(content, list) else [{"text": content}]
-    texts = [
-        TextContent(text=part.get("text", "") if isinstance(content, list | str) else "")
-        for part in parts
-    ]
+    if not isinstance(content, list):
+        content = [{"text": content if isinstance(content, str) else ""}]
+    texts = [TextContent(text=part.get("text", "")) for part in content]
     author = Author.new(role, name) if name else Author(role=role)
     made = Message(author=author, content=texts)
     if channel := message.get("channel"):

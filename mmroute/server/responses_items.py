@@ -16,23 +16,24 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 from pydantic import ConfigDict, Discriminator, Field, Tag, with_config
 from typing_extensions import TypedDict
 
-__all__ = ["OPEN", "Item", "Tool"]
+__all__ = ["Item", "Tool"]
 
-OPEN: Final = ConfigDict(extra="allow")
-"""Keeps fields it does not know."""
 _Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 
-@with_config(OPEN)
-class InputText(TypedDict):
+@with_config(ConfigDict(extra="allow"))
+class _Open(TypedDict):
+    """Keeps fields it does not know."""
+
+
+class InputText(_Open):
     """Text of a message or of a tool's result."""
 
     type: Literal["input_text"]
     text: str
 
 
-@with_config(OPEN)
-class InputImage(TypedDict):
+class InputImage(_Open):
     """An image, by its URL."""
 
     type: Literal["input_image"]
@@ -41,8 +42,7 @@ class InputImage(TypedDict):
     file_id: NotRequired[str | None]
 
 
-@with_config(OPEN)
-class InputFile(TypedDict):
+class InputFile(_Open):
     """A file, which no chat takes."""
 
     type: Literal["input_file"]
@@ -51,8 +51,7 @@ class InputFile(TypedDict):
 _Parts: TypeAlias = list[Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]]
 
 
-@with_config(OPEN)
-class InputMessage(TypedDict):
+class InputMessage(_Open):
     """A message of anybody."""
 
     role: Literal["user", "assistant", "system", "developer"]
@@ -60,24 +59,21 @@ class InputMessage(TypedDict):
     type: NotRequired[Literal["message"]]
 
 
-@with_config(OPEN)
-class OutputText(TypedDict):
+class OutputText(_Open):
     """Text that the model wrote."""
 
     type: Literal["output_text"]
     text: str
 
 
-@with_config(OPEN)
-class OutputRefusal(TypedDict):
+class OutputRefusal(_Open):
     """A refusal that the model wrote."""
 
     type: Literal["refusal"]
     refusal: str
 
 
-@with_config(OPEN)
-class OutputMessage(TypedDict):
+class OutputMessage(_Open):
     """A message of the model, as the API returned it."""
 
     type: Literal["message"]
@@ -86,8 +82,7 @@ class OutputMessage(TypedDict):
     status: NotRequired[_Status]
 
 
-@with_config(OPEN)
-class FunctionCall(TypedDict):
+class FunctionCall(_Open):
     """A call of a tool."""
 
     type: Literal["function_call"]
@@ -98,8 +93,7 @@ class FunctionCall(TypedDict):
     status: NotRequired[_Status | None]
 
 
-@with_config(OPEN)
-class FunctionCallOutput(TypedDict):
+class FunctionCallOutput(_Open):
     """The result of a tool."""
 
     type: Literal["function_call_output"]
@@ -107,8 +101,7 @@ class FunctionCallOutput(TypedDict):
     call_id: NotRequired[str | None]
 
 
-@with_config(OPEN)
-class CustomToolCall(TypedDict):
+class CustomToolCall(_Open):
     """A call of a tool that takes text."""
 
     type: Literal["custom_tool_call"]
@@ -117,8 +110,7 @@ class CustomToolCall(TypedDict):
     input: str
 
 
-@with_config(OPEN)
-class CustomToolCallOutput(TypedDict):
+class CustomToolCallOutput(_Open):
     """The result of such a tool."""
 
     type: Literal["custom_tool_call_output"]
@@ -126,24 +118,21 @@ class CustomToolCallOutput(TypedDict):
     output: str | _Parts
 
 
-@with_config(OPEN)
-class SummaryText(TypedDict):
+class SummaryText(_Open):
     """What the model thought, in short."""
 
     type: Literal["summary_text"]
     text: str
 
 
-@with_config(OPEN)
-class ReasoningText(TypedDict):
+class ReasoningText(_Open):
     """What the model thought."""
 
     type: Literal["reasoning_text"]
     text: str
 
 
-@with_config(OPEN)
-class ReasoningItem(TypedDict):
+class ReasoningItem(_Open):
     """What the model thought, as the API returned it."""
 
     type: Literal["reasoning"]
@@ -153,8 +142,7 @@ class ReasoningItem(TypedDict):
     status: NotRequired[_Status | None]
 
 
-@with_config(OPEN)
-class OtherItem(TypedDict):
+class OtherItem(_Open):
     """An item of a tool that the API itself runs, or of its storage: refused."""
 
     type: Literal[
@@ -169,20 +157,19 @@ class OtherItem(TypedDict):
 
 
 def _kind_of(item: object) -> str | None:
-    """Which type an item is checked as."""
+    """The tag of the type that an item is checked as."""
     if not isinstance(item, Mapping):
         return None
     kind = item.get("type", "message")
-    if kind == "message":
-        parts = item.get("content")
-        written = isinstance(parts, list) and all(map(_is_written, parts))
-        of_model = written and item.get("role") == "assistant" and "type" in item
-        return "output_message" if of_model else kind
-    return kind if isinstance(kind, str) and kind in _ITEMS else "other"
-
-
-def _is_written(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in ("output_text", "refusal")
+    if kind != "message":
+        return kind if isinstance(kind, str) and kind in _ITEMS else "other"
+    parts = item.get("content")
+    written = isinstance(parts, list) and all(
+        isinstance(part, Mapping) and part.get("type") in ("output_text", "refusal")
+        for part in parts
+    )
+    of_model = written and item.get("role") == "assistant" and "type" in item
+    return "output_message" if of_model else "message"
 
 
 _ITEMS: Final = frozenset({
@@ -203,8 +190,7 @@ Item: TypeAlias = Annotated[
 """What a request has in its input."""
 
 
-@with_config(OPEN)
-class FunctionTool(TypedDict):
+class FunctionTool(_Open):
     """A tool that a model may call."""
 
     name: str
@@ -215,8 +201,7 @@ class FunctionTool(TypedDict):
     description: NotRequired[str | None]
 
 
-@with_config(OPEN)
-class CustomTool(TypedDict):
+class CustomTool(_Open):
     """A tool that takes text."""
 
     name: str
@@ -224,8 +209,7 @@ class CustomTool(TypedDict):
     description: NotRequired[str | None]
 
 
-@with_config(OPEN)
-class NamespaceTool(TypedDict):
+class NamespaceTool(_Open):
     """Tools with a name before theirs."""
 
     description: str
@@ -234,8 +218,7 @@ class NamespaceTool(TypedDict):
     type: Literal["namespace"]
 
 
-@with_config(OPEN)
-class OtherTool(TypedDict):
+class OtherTool(_Open):
     """A tool that the API itself runs: no model of a chat template is shown it."""
 
     type: Literal[

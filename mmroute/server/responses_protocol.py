@@ -15,20 +15,19 @@ from mmroute.server.protocol import (
     Int64,
     Integers,
     MmPayload,
+    Open,
     Stop,
     StructuredOutputsParams,
     TopLogprobs,
 )
 from mmroute.server.request_checks import check_responses
-from mmroute.server.responses_items import OPEN, Item, Tool
+from mmroute.server.responses_items import Item, Tool
 
 __all__ = ["ResponseFormatJSONObject", "ResponseFormatTextJSONSchemaConfig", "ResponsesRequest"]
 
 
-class ToolChoice(BaseModel):
+class ToolChoice(Open):
     """Which tool must be called, or which may."""
-
-    model_config = OPEN
 
     type: Literal[
         "allowed_tools", "apply_patch", "code_interpreter", "computer", "computer_use",
