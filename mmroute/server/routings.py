@@ -152,8 +152,10 @@ def chat_offsets(loaded: LoadedModel, request: ChatRequest) -> list[tuple[int, i
     """Start and end of each token in the rendered text of a chat, in characters.
 
     Returns:
-        None with items, and where they are not known.
+        None with items, without a template, and where they are not known.
     """
+    if not has_template(loaded):
+        return None
     chat, text = rendered_chat(loaded.model, _asked(loaded, request))
     if chat.media or not isinstance(text, str):
         return None

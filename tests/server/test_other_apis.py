@@ -199,6 +199,8 @@ def test_mistral_s_own_tokenizers_take_texts_of_the_responses_api() -> None:
     with serving([ModelSource("pixtral-12b-2409", ("a",))], ServerSettings()) as client:
         text = answered(client, RESPONSES, {"input": "Hi", "chat_template_kwargs": {"a": 1}})
         assert text["token_ids"] == answered(client, CHAT, {"messages": HI})["token_ids"]
+        chat = {"messages": [{"role": "user", "content": [IMAGE]}], "return_token_offsets": True}
+        assert answered(client, CHAT, chat)["token_offsets"] is None
         parts = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]}
         assert error_of(client.post(RESPONSES, json=parts)) == (400, "BadRequestError", None)
 
