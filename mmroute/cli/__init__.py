@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -27,6 +28,10 @@ from mmroute.errors import MmrouteError, ModelIdWarning, nearest
 __all__ = ["main"]
 
 _EXIT_INTERRUPTED: Final = 130  # as shells have it: 128 and the number of SIGINT
+
+
+# argparse of Python 3.13 quotes no choices, that of 3.11 and 3.14 does.
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)'.*\(choose from (.*)\)")
 
 
 class _UsageError(Exception):
@@ -56,9 +61,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         near = None
-        if "invalid choice" in message:
-            given, *known = message.split("'")[1::2]
-            near = nearest(given, known)
+        if choice := _INVALID_CHOICE.search(message):
+            given, known = choice.groups()
+            near = nearest(given, known.replace("'", "").split(", "))
         elif message.startswith("unrecognized arguments: "):
             given = message.split()[2]
             if given.startswith("-") and given != "-":

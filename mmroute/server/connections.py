@@ -210,8 +210,10 @@ class Connection(asyncio.BufferedProtocol):
                 received = received[upgrade.args[0] :]
             else:
                 return
-            if self._deaf or not self._asks_for_upgrade():
+            if not self._deaf and not self._asks_for_upgrade():  # CONNECT
                 self._deaf = True
+                self.finish()
+            if self._deaf:
                 return
             method, version = self._parser.get_method(), self._parser.get_http_version()
             lines = [b"%b %b HTTP/%b" % (method, self._url, version.encode())]

@@ -369,6 +369,17 @@ def test_requests_in_one_piece_are_answered_in_their_order(server_port: int) -> 
 
 
 @pytest.mark.process
+def test_no_tunnel_stays_open(server_port: int) -> None:
+    with connected(server_port) as connection:
+        connection.settimeout(10)
+        connection.sendall(b"CONNECT /tokenize HTTP/1.1\r\nHost: example.com\r\n\r\n")
+        received = b""
+        while part := connection.recv(4096):
+            received += part
+    assert received.startswith(b"HTTP/1.1 4")
+
+
+@pytest.mark.process
 def test_a_wish_for_another_protocol_is_passed_over(server_port: int) -> None:
     """Java's client has it in its first request, and sends the next ones over the connection."""
     body = b'{"prompt": "a"}'
