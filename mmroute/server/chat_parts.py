@@ -1,7 +1,8 @@
-"""Parts of the chats that requests of other APIs are turned into."""
+"""Image parts and tools of a chat, made of those of the other APIs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mmroute.server.errors import require
@@ -11,34 +12,28 @@ __all__ = ["function_tool", "image_part"]
 
 
 def image_part(url: str | None, **more: Any) -> dict[str, Any]:
-    """An image.
+    """The content part of an image.
 
     Args:
-        url: of it.
-        more: keys that a template gets.
+        url: of the image.
+        more: other keys of the part, which reach the template.
 
     Raises:
-        ApiError: 400: it has no URL.
+        ApiError: 400: the image has no URL.
     """
     require(url, "An image has neither data nor a URL.", "multi_modal_uuids")
     return {"type": "image_url", "image_url": {"url": url}, **more}
 
 
-def function_tool(
-    name: str,
-    description: str | None,
-    parameters: dict[str, Any] | None,
-    strict: bool | None = None,
-    defer_loading: bool | None = None,
-) -> ChatCompletionToolsParam:
-    """A tool."""
+def function_tool(name: str, fields: Mapping[str, Any]) -> ChatCompletionToolsParam:
+    """A tool of a chat, with the fields that all APIs have; one that is not given is null."""
     return {
         "type": "function",
         "function": {
             "name": name,
-            "description": description,
-            "parameters": parameters,
-            "strict": strict,
-            "defer_loading": defer_loading,
+            "description": fields.get("description"),
+            "parameters": fields.get("parameters"),
+            "strict": fields.get("strict"),
+            "defer_loading": fields.get("defer_loading"),
         },
     }

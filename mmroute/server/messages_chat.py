@@ -243,8 +243,8 @@ def _set_tools(chat: ChatCompletionRequest, request: AnthropicMessagesRequest) -
         )
     if tools is not None:
         chat.tools = [
-            function_tool(t.name, t.description, t.input_schema, t.strict, t.defer_loading)
-            for t in tools
+            function_tool(tool.name, {**tool.model_dump(), "parameters": tool.input_schema})
+            for tool in tools
         ]
 
 

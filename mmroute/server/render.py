@@ -312,8 +312,9 @@ def _forwarded_ids(
         return None
     check_trust(loaded, request, context.settings)
     name = "kv_transfer_params.prompt_token_ids"
+    ids_given = isinstance(ids, list) and ids and all(type(i) is int and i >= 0 for i in ids)
     require(
-        _are_ids(ids),
+        ids_given,
         "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative "
         "integers.",
         name,
@@ -331,19 +332,14 @@ def _forwarded_ids(
     return found
 
 
-def _are_ids(given: object) -> bool:
-    return isinstance(given, list) and bool(given) and all(type(i) is int and i >= 0 for i in given)
-
-
 def _template_kwargs(request: ChatCompletionRequest) -> dict[str, Any]:
-    own: Mapping[str, Any] = request.chat_template_kwargs or {}
-    effort, documents = request.reasoning_effort, request.documents
-    every = own
-    if effort is not None or documents is not None:
-        every = own_template_kwargs(
-            Request(chat_template_kwargs=own, reasoning_effort=effort, documents=documents)
-        )
-    every = {name: value for name, value in every.items() if value not in _UNSET}
+    own = request.chat_template_kwargs or {}
+    asked = Request(
+        chat_template_kwargs=own,
+        reasoning_effort=request.reasoning_effort,
+        documents=request.documents,
+    )
+    every = {k: value for k, value in own_template_kwargs(asked).items() if value not in _UNSET}
     return {
         # A default of vLLM's own, for every model.
         "cohere_format": "cmd4",

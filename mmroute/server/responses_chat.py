@@ -205,20 +205,14 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsPa
     for tool in tools:
         match tool["type"]:
             case "function":
-                yield _function(tool["name"], tool)
+                yield function_tool(tool["name"], tool)
             case "custom":
-                yield function_tool(tool["name"], tool.get("description"), _CUSTOM_PARAMETERS)
+                described = {"description": tool.get("description")}
+                yield function_tool(tool["name"], described | {"parameters": _CUSTOM_PARAMETERS})
             case "namespace":
                 for inner in tool["tools"]:
                     if inner["type"] == "function":
-                        yield _function(_flat_name(tool["name"], inner["name"]), inner)
-
-
-def _function(name: str, tool: Mapping[str, Any]) -> ChatCompletionToolsParam:
-    get = tool.get
-    return function_tool(
-        name, get("description"), get("parameters"), get("strict"), get("defer_loading")
-    )
+                        yield function_tool(_flat_name(tool["name"], inner["name"]), inner)
 
 
 def _flat_name(namespace: str | None, name: str) -> str:

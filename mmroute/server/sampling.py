@@ -33,20 +33,17 @@ _LOWEST_TEMPERATURE: Final = 0.01
 _GREEDY: Final = 1e-5
 _FINAL_ONLY, _DELTA = 2, 1
 _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
-_NEUTRAL: Final[Mapping[str, float]] = {
-    "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
-    "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
-}  # fmt: skip
-# Where a value must lie, in vLLM's words, and whether it names the field in `param`.
-_RANGES: Final[Mapping[str, tuple[float, float, str, bool]]] = {
-    "presence_penalty": (-2.0, 2.0, "in [-2, 2]", False),
-    "frequency_penalty": (-2.0, 2.0, "in [-2, 2]", False),
-    "repetition_penalty": (math.ulp(0.0), math.inf, "greater than zero", False),
-    "temperature": (0.0, 2.0, "in [0, 2]", True),
-    "top_p": (math.ulp(0.0), 1.0, "in (0, 1]", True),
-    "top_k": (-1, math.inf, "0 (disable), or at least 1", False),
-    "min_p": (0.0, 1.0, "in [0, 1]", False),
+# The value without effect, the least and the greatest one, and vLLM's words for that range.
+_NUMBERS: Final[Mapping[str, tuple[float, float, float, str]]] = {
+    "presence_penalty": (0.0, -2.0, 2.0, "in [-2, 2]"),
+    "frequency_penalty": (0.0, -2.0, 2.0, "in [-2, 2]"),
+    "repetition_penalty": (1.0, math.ulp(0.0), math.inf, "greater than zero"),
+    "temperature": (1.0, 0.0, 2.0, "in [0, 2]"),
+    "top_p": (1.0, math.ulp(0.0), 1.0, "in (0, 1]"),
+    "top_k": (0, -1, math.inf, "0 (disable), or at least 1"),
+    "min_p": (0.0, 0.0, 1.0, "in [0, 1]"),
 }
+_NAMED_IN_PARAM: Final = ("temperature", "top_p")
 _DEFAULT_TOKENS: Final = 16
 _UNLIMITED: Final = 1 << 40
 # Fields of a chat that change nothing here; others are rarely set.
@@ -71,7 +68,7 @@ class SamplingDefaults:
 
 def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
     """The defaults in a ``generation_config.json``; what is of another kind is not a default."""
-    values = {name: config[name] for name in _NEUTRAL if isinstance(config.get(name), int | float)}
+    values = {name: config[name] for name in _NUMBERS if isinstance(config.get(name), int | float)}
     if isinstance(config.get("skip_special_tokens"), bool):
         values["skip_special_tokens"] = config["skip_special_tokens"]
     most = config.get("max_new_tokens")
@@ -125,7 +122,7 @@ def _without_options(defaults: SamplingDefaults) -> dict[str, Any]:
 def _sampling_params(
     request: RenderRequest, defaults: SamplingDefaults, left: int
 ) -> dict[str, Any]:
-    numbers = {name: _number(request, name, defaults) for name in _NEUTRAL}
+    numbers = {name: _number(request, name, defaults) for name in _NUMBERS}
     skip = request.skip_special_tokens
     if skip is None:
         skip = defaults.values.get("skip_special_tokens", True)
@@ -218,15 +215,15 @@ def _number(request: RenderRequest, name: str, defaults: SamplingDefaults) -> fl
     given: float | None = getattr(request, name)
     if given is not None:
         return given
-    default = defaults.values.get(name, _NEUTRAL[name])
+    default = defaults.values.get(name, _NUMBERS[name][0])
     return int(default) if name == "top_k" else float(default)
 
 
 def _check_ranges(numbers: Mapping[str, float]) -> None:
-    for name, (low, high, words, named) in _RANGES.items():
-        value = numbers[name]
+    for name, (_, low, high, words) in _NUMBERS.items():
+        value, param = numbers[name], name if name in _NAMED_IN_PARAM else None
         within = low <= value <= high and math.isfinite(value)
-        require(within, f"{name} must be {words}, got {value}.", name if named else None, value)
+        require(within, f"{name} must be {words}, got {value}.", param, value)
 
 
 def _logprobs(request: RenderRequest) -> tuple[int | None, int | None]:
