@@ -1,4 +1,4 @@
-"""What the chat routes have in common.
+"""Exact answers to chats, and the errors of the routes that take them.
 
 Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`).
 """
@@ -20,7 +20,7 @@ from mmroute.server.settings import ServerSettings
 __all__ = ["check_template", "check_trust", "exact", "exact_chat"]
 
 _WARM_UP: Final = "warmup"
-# The normalizer's advice is for those who call it.
+# The normalizer's messages advise its caller, and these the client and operator of a server.
 _OF_THIS_SERVER: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_SIZE_UNKNOWN: "an image is a link, and this server follows none; send it as a "
     "data URL, or allow its host (mmroute serve --image-host)",
@@ -34,7 +34,7 @@ _KEYS: Final[Mapping[str, Modality]] = {
     "input_audio": Modality.AUDIO,
     "audio_embeds": Modality.AUDIO,
 }
-"""Keys of content parts -> what they hold."""
+"""Keys of content parts -> the modality of the item they hold."""
 
 
 def exact_chat(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> Routing:
@@ -100,7 +100,7 @@ def check_template(request: ChatRequest) -> None:
 
 
 def check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> None:
-    """Refuse what a server takes from trusted clients only; chats by Harmony depend on none of it.
+    """Refuse fields of clients that are not trusted; chats rendered by Harmony read none of them.
 
     Raises:
         ApiError: 400.
@@ -124,7 +124,7 @@ def check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSetti
 def _named_otherwise(
     loaded: LoadedModel, messages: Sequence[Any], reason: Reason
 ) -> ApiError | None:
-    """An error for which vLLM has another status or `param` than for others of its reason."""
+    """The error where vLLM has another status or `param` than is usual for a reason; else None."""
     if reason is Reason.UNSUPPORTED_MODALITY:
         found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}
         for refused in sorted(found - loaded.model.media.keys()):

@@ -39,7 +39,7 @@ __all__ = ["derender_chat", "derender_completion"]
 _Response: TypeAlias = GenerateTokensResponse | GenerateTokensStreamResponse
 _Stream: TypeAlias = DerenderChatStreamRequest | DerenderCompletionStreamRequest
 _Decoded: TypeAlias = Iterator[tuple[GeneratedChoice, str, dict[str, Any]]]
-"""Answers, or parts of them, each with its text, and how it ended."""
+"""Answers, or parts of them: each with its text and the fields that say how it ended."""
 
 _NOTHING_ASKED: Final = ChatCompletionRequest(messages=[])
 _LOGPROB_CONTEXT: Final = 4
@@ -187,7 +187,7 @@ def _texts(
 
 
 def _state(request: _Stream, asked: RenderRequest, loaded: LoadedModel) -> DerenderStreamState:
-    """What the client carries, or what stands for the prompt."""
+    """The state that the client sent; without one, the state behind the prompt."""
     count = len(request.generate_chunk.choices)
     require(not asked.stop, _NO_STOP_STRINGS)
     require(count <= 1, f"derender expects at most one choice per chunk (got {count}).")

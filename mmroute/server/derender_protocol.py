@@ -45,7 +45,7 @@ class GeneratedChoice(BaseModel):
 
 
 class GenerateTokensChoice(GeneratedChoice):
-    """A whole one."""
+    """A whole answer of ``/inference/v1/generate``."""
 
     finish_reason: str | None = "stop"
 

@@ -1,4 +1,4 @@
-"""A request of the Anthropic Messages API as the chat that vLLM makes of it.
+"""The chat that vLLM makes of a request of the Anthropic Messages API.
 
 Source: vLLM 0.33.0 ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`,
 `DisabledThinkingEffortResolver`).
@@ -56,12 +56,13 @@ _DisabledEffort: TypeAlias = Literal["none", "low"]
 
 @dataclass(frozen=True, slots=True)
 class MessagesRules:
-    """What vLLM finds out about a model by rendering chats with it.
+    """What vLLM learns of a model by rendering chats with it when it starts.
 
     Attributes:
-        merges_system: system messages go before all others, because the template wants them there.
-        disabled_effort: the reasoning effort of ``thinking: {"type": "disabled"}``; None where the
-            engine was started with one of its own, which is not known.
+        merges_system: whether all system messages become one at the beginning, because the
+            template refuses others.
+        disabled_effort: the reasoning effort of ``thinking: {"type": "disabled"}``; None where an
+            option of the engine sets one, which is not covered.
     """
 
     merges_system: bool
@@ -114,7 +115,7 @@ def _system(request: AnthropicMessagesRequest, rules: MessagesRules) -> Iterator
 
 
 def _system_text(content: str | list[AnthropicContentBlock]) -> str:
-    """Without the line that one client puts into each request, and that no cache should see."""
+    """The texts of a system message, without the line by which one client marks each request."""
     texts = [content] if isinstance(content, str) else [b.text for b in content if b.type == "text"]
     return "".join(text for text in texts if text and not text.startswith(BILLING_HEADER))
 
@@ -134,7 +135,7 @@ def _messages(
 
 
 def _of_blocks(role: str, blocks: Iterable[AnthropicContentBlock]) -> Iterator[dict[str, Any]]:
-    """The results of tools as messages of their own, and after them what else there is."""
+    """The messages of the results of tools, and after them one of all other blocks."""
     parts, calls, reasoning = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
     for block in blocks:
         match block.type:
@@ -249,7 +250,7 @@ def _set_tools(chat: ChatCompletionRequest, request: AnthropicMessagesRequest) -
 
 
 def _tools(request: AnthropicMessagesRequest) -> list[AnthropicTool] | None:
-    """The tools at the end of the conversation, in which some may come and go."""
+    """The tools after all additions and removals in the conversation."""
     changes = [
         block
         for message in request.messages
@@ -279,8 +280,8 @@ def _tools(request: AnthropicMessagesRequest) -> list[AnthropicTool] | None:
 def _merges_system(chat: Chat) -> bool:
     """Whether vLLM finds that a template refuses system messages behind others.
 
-    It asks by an environment without transformers' functions, so that it often finds what is not
-    so. Of a model that code renders (which reads fields that templates do not) it asks no template.
+    vLLM renders it in an environment without transformers' functions, so that many templates fail
+    that would take such messages. A model whose chats are rendered by code has no template to ask.
     """
     templates = {} if chat.request_fields else chat.templates or {}
     sources = {template.source for template in templates.values()}

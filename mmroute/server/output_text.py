@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 HARMONY: Final = "Harmony"
-"""The parser of gpt-oss, whose chats have the form that it reads."""
+"""The parser that vLLM always uses for answers of gpt-oss."""
 LONGEST_SEED: Final = 7
-"""So many IDs of a prompt are looked at."""
+"""The number of IDs at the end of a prompt that can change the text of an answer."""
 _WINDOW: Final = 5
 _PARSERS: Final = frozenset({"--reasoning-parser", "--tool-call-parser"})
 
@@ -39,9 +39,10 @@ class OutputRules:
     """What a model's files and its engine's options say about answers.
 
     Attributes:
-        eos: the token that ends one, and is not reported.
-        ends: those that end one, and are.
-        parser: what the engine makes of a chat's answer beside text; empty for nothing.
+        eos: the end-of-sequence token of the tokenizer; None if it has none. The engine stops at
+            it without reporting a stop reason.
+        ends: the other token IDs at which the engine stops; it reports them as stop reason.
+        parser: the parsers by which the engine reads the answers to chats; empty for none.
     """
 
     eos: int | None
@@ -80,10 +81,10 @@ def output_rules(
 def without_stop_token(
     choice: GeneratedChoice, asked: RenderRequest, rules: OutputRules
 ) -> tuple[Sequence[int], int | str | None]:
-    """The IDs of an answer, or of a part of one, that have a text; and what ended it.
+    """The IDs of an answer, or of a part of one, without a stop token at its end; the stop reason.
 
-    An engine reports no reason for its EOS, and older ones none at all: then the last ID is looked
-    at.
+    An engine reports no stop reason for its EOS, and older engines report none for any token. Then
+    the last ID tells whether a stop token ended the answer.
     """
     ids, reason = choice.token_ids or [], choice.stop_reason
     if choice.finish_reason != "stop" or isinstance(reason, str) or not ids:
@@ -106,15 +107,15 @@ def output_text(
     prompt: Sequence[int],
     skip_special_tokens: bool,
 ) -> tuple[str, int | str | None]:
-    """The text of a whole answer, and what ended it.
+    """The text of a whole answer, and its stop reason.
 
     Args:
         tokenizer: of the model.
         rules: of the model.
         choice: the answer.
-        asked: what it answers.
-        prompt: the end of its token IDs; without them a first space may be missing.
-        skip_special_tokens: give special tokens no text.
+        asked: the request that it answers.
+        prompt: the last token IDs of the prompt; without them a first space may be missing.
+        skip_special_tokens: leave special tokens out of the text.
     """
     ids, reason = without_stop_token(choice, asked, rules)
     texts = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
@@ -144,13 +145,13 @@ def next_text(
     *,
     skip_special_tokens: bool,
 ) -> str:
-    """The text that more tokens complete. The state is changed to the next one.
+    """The text that more token IDs complete; `state` is changed to that behind them.
 
-    It has the tokens whose text was given last, and behind them those that make no character yet.
-    An empty one is an ID outside the vocabulary.
+    The tokens of a state are those whose text was given last, and behind them those that make no
+    whole character yet. The empty token stands for an ID outside the vocabulary.
 
     Raises:
-        ApiError: 400: a token of the state is none of this vocabulary.
+        ApiError: 400: a token of the state is not in the vocabulary.
     """
     tokens = state.prev_tokens[state.prefix_offset :]
     window = [tokenizer.token_id(token) if token else tokenizer.vocab_size for token in tokens]
@@ -194,7 +195,7 @@ def _show(
 
 
 def _known(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:
-    """The same, but that all IDs outside the vocabulary, which have no text, are one."""
+    """The IDs, with the first ID behind the vocabulary for all that are outside of it."""
     return [min(token_id, tokenizer.vocab_size) for token_id in ids]
 
 

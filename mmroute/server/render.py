@@ -50,8 +50,8 @@ __all__ = [
 ]  # fmt: skip
 
 _UNSET: Final = (None, "auto")
-# Why a chat may have no exact answer while the tokens before its first image are known.
-_OF_IMAGES: Final = frozenset({
+# Reasons of inexact chats whose tokens before the first item are known nevertheless.
+_OF_ITEMS: Final = frozenset({
     Reason.IMAGE_SIZE_UNKNOWN, Reason.IMAGE_LINK_REFUSED, Reason.IMAGE_LINK_FAILED,
     Reason.IMAGE_UNREADABLE, Reason.IMAGE_IDENTITY_UNKNOWN, Reason.ITEM_TOO_LARGE,
     Reason.ITEM_IDENTITY_UNKNOWN, Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE,
@@ -146,7 +146,7 @@ def _rendered(
     except ApiError as error:
         wanted = context.settings.inexact is InexactPolicy.TEXT_PREFIX
         cut = request.truncate_prompt_tokens is not None
-        if not wanted or error.reason not in _OF_IMAGES or cut:
+        if not wanted or error.reason not in _OF_ITEMS or cut:
             raise
         beginning = route_beginning(loaded, request)
         if beginning is None:
@@ -266,7 +266,7 @@ def _answer(
 
 
 def _request_id(prefix: str, request: RenderRequest, context: HandlerContext) -> str:
-    """The header wins over the body."""
+    """The ID of the header ``X-Request-Id``, else of the body, else one of our own."""
     return f"{prefix}-{context.request_id or request.request_id or context.own_id}"
 
 
@@ -290,7 +290,7 @@ def _prompts(request: CompletionRequest) -> list[Prompt]:
 def _check_as_chat(
     request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel
 ) -> None:
-    """Refuse what vLLM refuses in chats alone."""
+    """Refuse what vLLM refuses in chats, and not in requests of the Responses API."""
     choice = request.tool_choice
     unparsed = context.settings.strict and not loaded.by_harmony
     if unparsed and choice not in (None, "none"):
@@ -306,7 +306,7 @@ def _check_as_chat(
 def _forwarded_ids(
     request: ChatCompletionRequest, context: HandlerContext, loaded: LoadedModel
 ) -> list[int] | None:
-    """The prompt as it was rendered for the prefill, which vLLM takes in place of the messages."""
+    """The token IDs that the prefill engine rendered; vLLM takes them instead of the messages."""
     ids = (request.kv_transfer_params or {}).pop("prompt_token_ids", None)
     if ids is None or request.echo:
         return None

@@ -25,7 +25,7 @@ _TOOL_CHOICES: Final = ("auto", "required")
 _NO_SUCH_TOOL: Final = "Tool choice 'function' not found in 'tools' parameter."
 _MOST_PROMPTS: Final = 1024
 _COMPLETION_TOKENS: Final = 16
-# All other fields of a chat have a kind, and nothing else to check.
+# The fields that these checks read; chats without any of them need none but that of `messages`.
 _LOOKED_AT: Final = frozenset({
     "add_generation_prompt", "continue_final_message", "tools", "tool_choice",
     "structured_outputs", "logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids",
@@ -214,7 +214,7 @@ def _check_named_tool(function: object, tools: object) -> None:
 
 
 def _check_named_of_responses(name: object, tools: object) -> None:
-    """A tool is named by its name, or in a namespace by its own one if no other has that."""
+    """A tool of a namespace may be named without the namespace if no other has its name."""
     known, inner = list[object](), list[object]()
     for tool in _objects(tools):
         if tool.get("type") == "namespace":

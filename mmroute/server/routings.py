@@ -1,4 +1,4 @@
-"""What the server asks of a loaded model. Nothing else in this package calls a normalizer.
+"""The routings of the requests of all routes, by the normalizer of a loaded model.
 
 Source: vLLM 0.33.0 ``renderers/online_renderer.py``, ``entrypoints/openai/completion/protocol.py``
 and ``entrypoints/serve/tokenize``, and its answers as observed.
@@ -163,14 +163,14 @@ def chat_offsets(loaded: LoadedModel, request: ChatRequest) -> list[tuple[int, i
 
 
 def has_template(loaded: LoadedModel) -> bool:
-    """Whether chats are rendered by a template; what mistral-common encodes has none."""
+    """Whether chats are rendered by a template; those that mistral-common encodes are not."""
     return loaded.model.chat.templates is not None
 
 
 def _asked(loaded: LoadedModel, request: ChatRequest) -> Request:
     kwargs, media = request.chat_template_kwargs or {}, request.media_io_kwargs
     if request.tools == [] and has_template(loaded):
-        # None, and yet the template for requests with tools is taken.
+        # There are no tools, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **kwargs}
     rendered = request if isinstance(request, ChatCompletionRequest) else None
     names = ("response_format", "tool_choice") if rendered else ()

@@ -55,11 +55,11 @@ _NOT_READ: Final = frozenset({
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingDefaults:
-    """What a model's ``generation_config.json`` changes.
+    """The defaults of a model's ``generation_config.json``.
 
     Attributes:
-        values: by vLLM's names.
-        max_tokens: of an answer; None for as many as fit.
+        values: vLLM's name of a parameter -> its default.
+        max_tokens: tokens of an answer; None for as many as fit.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class SamplingDefaults:
 
 
 def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
-    """The defaults in a ``generation_config.json``; what is of another kind is not a default."""
+    """The defaults of a ``generation_config.json``; values of a wrong type are left out."""
     values = {name: config[name] for name in _NUMBERS if isinstance(config.get(name), int | float)}
     if isinstance(config.get("skip_special_tokens"), bool):
         values["skip_special_tokens"] = config["skip_special_tokens"]
@@ -76,7 +76,7 @@ def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
 
 
 def check_output_budget(request: RenderRequest | ResponsesRequest, max_model_len: int) -> None:
-    """Refuse more tokens of answer than the context has, before the prompt is looked at.
+    """Refuse a request for more output tokens than the context has, whatever its prompt is.
 
     Raises:
         ApiError: 400.
@@ -94,7 +94,7 @@ def check_output_budget(request: RenderRequest | ResponsesRequest, max_model_len
 def sampling_params(
     request: RenderRequest, defaults: SamplingDefaults, max_model_len: int, prompt_length: int
 ) -> dict[str, Any]:
-    """The object, in the order of vLLM's own.
+    """The `sampling_params` of an answer, in vLLM's order of fields.
 
     Args:
         request: as it was validated.
@@ -115,7 +115,7 @@ def sampling_params(
 
 @functools.cache
 def _without_options(defaults: SamplingDefaults) -> dict[str, Any]:
-    """Those of a chat that sets none of them, in a context without end."""
+    """The parameters of a chat that sets none of them, without a limit of the context."""
     return _sampling_params(ChatCompletionRequest(messages=[]), defaults, _UNLIMITED)
 
 
@@ -150,7 +150,7 @@ def _sampling_params(
         numbers["temperature"] = _LOWEST_TEMPERATURE
     greedy = numbers["temperature"] < _GREEDY
     require(n == 1 or not greedy, f"n must be 1 when using greedy sampling, got {n}.")
-    # vLLM puts them there, and takes them out again.
+    # vLLM adds transfer parameters to `extra_args` and removes them later: {} becomes null by that.
     transferred = request.kv_transfer_params or request.ec_transfer_params
     extra_args = request.vllm_xargs or (None if transferred else request.vllm_xargs)
     held_back = 0
@@ -227,7 +227,7 @@ def _check_ranges(numbers: Mapping[str, float]) -> None:
 
 
 def _logprobs(request: RenderRequest) -> tuple[int | None, int | None]:
-    """Those of the answer, and those of the prompt."""
+    """How many log probabilities are wanted for each token of the answer, and of the prompt."""
     if isinstance(request, ChatCompletionRequest):
         top: int | None = request.top_logprobs
         wanted = top if request.logprobs else None
@@ -277,7 +277,7 @@ def _logit_bias(given: Mapping[str, float] | None) -> dict[str, float] | None:
 
 
 def _check_extra_args(request: RenderRequest) -> None:
-    """All that goes to the engine as MessagePack, which has no longer integers."""
+    """Refuse integers that do not fit MessagePack, by which these fields go to the engine."""
     pending: list[object] = [
         request.vllm_xargs, request.kv_transfer_params, request.ec_transfer_params,
     ]  # fmt: skip

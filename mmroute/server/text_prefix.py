@@ -1,4 +1,4 @@
-"""What is sure of a chat whose items are not known: its text up to the first of them."""
+"""The tokens before the first item of a chat, which are exact where its items are not known."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     """The token IDs before the first item of a chat, whatever its items are; shape (n,).
 
     The engine encodes the whole prompt first and puts items into the IDs, so those before the
-    first placeholder are its own. That holds where one token is the placeholder: other rules
-    change the text around it. And it holds where every item has a placeholder: the engine
-    encodes anew otherwise.
+    first placeholder stay as they are. That holds where a placeholder is one token (other rules
+    change the text around it), and where every item has a placeholder (otherwise the engine
+    encodes the prompt again).
 
     Returns:
-        None where it cannot be said.
+        None where these tokens are not known.
     """
     if not model.placement.keeps_prefix:
         return None
@@ -46,7 +46,7 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
 
 
 def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, str | TokenIds]:
-    """A chat, and its prompt as the engine renders it, before its items are counted.
+    """A parsed chat, and the prompt that the engine renders of it before it places the items.
 
     Raises:
         InexactError: the engine refuses the chat, or it is not covered.
