@@ -1,4 +1,4 @@
-"""The requests of vLLM's derender routes: its own names, defaults and order.
+"""The requests of vLLM's derender routes, with its names, defaults and order of fields.
 
 Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py``.
 """

@@ -1,4 +1,4 @@
-"""What a model of Harmony may answer, as vLLM's engine is told: a structural tag around its answer.
+"""Structured outputs of models that answer in Harmony's format: a structural tag for the answer.
 
 Source: vLLM 0.33.0 ``parser/harmony.py`` (`_adjust_output_format`) and
 ``parser/abstract_parser.py`` (`structured_outputs_to_format`); xgrammar's defaults as observed.
@@ -37,7 +37,7 @@ def tagged(structured: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ApiError: 400; 422 `unsupported_field`: a structural tag, or a grammar that is not EBNF.
     """
-    if structured["json_object"] is False:  # the only one, and none
+    if structured["json_object"] is False:  # a constraint by its presence, and yet none
         return {**structured}
     content = _content(structured)
     if content["type"] == "json_schema":

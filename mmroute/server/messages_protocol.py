@@ -1,4 +1,4 @@
-"""The body of ``/v1/messages/render``: vLLM's names, defaults and laxness, in its order.
+"""The body of ``/v1/messages/render``, with vLLM's names, defaults, laxness and order of fields.
 
 Source: vLLM 0.33.0 ``entrypoints/anthropic/protocol.py``.
 """
@@ -149,7 +149,7 @@ class AnthropicOutputConfig(BaseModel):
 
 
 class AnthropicThinkingConfigEnabled(BaseModel):
-    """Thinking of so many tokens."""
+    """Thinking, with a budget of tokens."""
 
     type: Literal["enabled"]
     budget_tokens: int = Field(ge=1024)
@@ -163,7 +163,7 @@ class AnthropicThinkingConfigDisabled(BaseModel):
 
 
 class AnthropicThinkingConfigAdaptive(BaseModel):
-    """Thinking as the model wants."""
+    """Thinking as long as the model decides."""
 
     type: Literal["adaptive"]
     display: _Display | None = None

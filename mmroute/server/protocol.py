@@ -1,9 +1,9 @@
-"""The requests of vLLM's routes: its own names, defaults and laxness, in its order.
+"""The requests of vLLM's routes, with its names, defaults, laxness and order of fields.
 
-That order is the one in which errors are told. Fields that nothing here depends on are there
-because vLLM refuses another kind of value. Three things differ: messages and parts of messages are
-checked by `mmroute.engines.vllm`, long lists stop at their first wrong item, and `output_mode` is
-a field of vLLM's generate route only.
+Errors are reported in that order. Fields that nothing here reads are declared because vLLM refuses
+values of a wrong type. Three things differ from vLLM: messages and parts of messages are checked by
+`mmroute.engines.vllm`, long lists stop at their first wrong item, and `output_mode` is a field of
+vLLM's generate route only.
 
 Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py``,
 ``entrypoints/openai/completion/protocol.py``, ``entrypoints/serve/tokenize/protocol.py``,
@@ -22,6 +22,7 @@ from pydantic import (
     Field,
     ValidationError,
     model_validator,
+    with_config,
 )
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
@@ -192,7 +193,7 @@ class StreamOptions(Open):
 
 @dataclass
 class StructuredOutputsParams:
-    """One of the `CONSTRAINTS` of the answer's form, and options of it."""
+    """Exactly one constraint of the answer's form, and options of it."""
 
     json: str | dict[Any, Any] | None = None
     regex: str | None = None
@@ -353,10 +354,13 @@ class TokenizeCompletionRequest(Open):
     return_token_strs: bool | None = False
 
 
+@with_config(ConfigDict(extra="allow"))
 class _CountedMessage(TypedDict):
-    """Of a chat and a text in one body pydantic takes what has more fields, messages included."""
+    """A message. Where a body is a chat and a text, pydantic takes the type with more fields set.
 
-    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]  # no key, but pydantic's
+    The fields of messages count among them.
+    """
+
     role: str
 
 
@@ -395,4 +399,4 @@ TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
 UNION_BRANCHES: Final = frozenset(
     branch.__name__ for branch in (*get_args(_ResponseFormat), *get_args(TokenizeRequest))
 ) | {ChatCompletionNamedToolChoiceParam.__name__}
-"""What pydantic puts into the location of an error, and names no field."""
+"""Names of types that pydantic puts into the location of an error beside those of fields."""

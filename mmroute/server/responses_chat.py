@@ -1,4 +1,4 @@
-"""A request of the OpenAI Responses API as the chat that vLLM makes of it.
+"""The chat that vLLM makes of a request of the OpenAI Responses API.
 
 Source: vLLM 0.33.0 ``entrypoints/openai/responses/utils.py``,
 ``entrypoints/openai/responses/protocol.py`` (`build_chat_params`, `build_tok_params`,
@@ -33,7 +33,7 @@ __all__ = ["chat_of_responses", "options_of_responses"]
 _SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()
 _UNFINISHED: Final = ("in_progress", "incomplete")
 _LOGPROBS: Final = "message.output_text.logprobs"
-# Keys of a part that say what it is; all others reach the template.
+# Keys of content parts that vLLM reads; all others reach the template.
 _OF_TEXT: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
 _OF_IMAGE: Final = frozenset({"type", "image_url", "prompt_cache_breakpoint"})
 _CUSTOM_PARAMETERS: Final = {
@@ -59,7 +59,7 @@ def chat_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
 
 
 def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
-    """The options of such a chat, without messages and tools: the fields that both requests have.
+    """The chat without messages and tools: the fields that both requests have, and a few others.
 
     They are not checked a second time, as vLLM does not.
 
@@ -112,7 +112,7 @@ def _messages(
 
 
 def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
-    """Add an item to the message of the model that is before it, or as one more message."""
+    """Add an item to the last message, if that is the model's, or as a message of its own."""
     match item.get("type", "message"):
         case "message":
             _add_message(messages, item)
@@ -201,7 +201,7 @@ def _reasoning(item: Mapping[str, Any]) -> str:
 
 
 def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsParam]:
-    """Those that the model is shown: no tool that the API runs by itself."""
+    """The tools that reach the template: all but those that the API itself runs."""
     for tool in tools:
         match tool["type"]:
             case "function":

@@ -1,8 +1,8 @@
-"""A request of the OpenAI Responses API as the conversation that vLLM makes of it for gpt-oss.
+"""The conversation that vLLM makes of a request of the OpenAI Responses API for gpt-oss.
 
-It is not the chat that other models get: each item is a message, reasoning is kept whole, and
-parts without a text are empty ones. Descriptions of tools that the API itself runs come from a
-tool server, and without one there are none.
+The chat of other models is not the same: here each item is a message, reasoning is kept whole, and
+parts without a text are empty texts. Tools that the API itself runs are described in the prompt
+only where the engine has a tool server.
 
 Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`_render_responses_with_harmony`),
 ``entrypoints/openai/responses/harmony.py`` and ``entrypoints/openai/parser/harmony_utils.py``.
@@ -38,7 +38,7 @@ def conversation_ids(
     Args:
         request: without `previous_response_id`.
         chat: how the model's chats are rendered.
-        tool_server: whether the engine has one.
+        tool_server: whether the engine has a tool server.
 
     Raises:
         ApiError: 400: vLLM refuses it; 422 `unsupported_field`.
@@ -127,16 +127,16 @@ def _invalid(message: str) -> ApiError:
 
 
 def _earlier(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Of `previous_input_messages`: no instructions, which are those of this request."""
+    """The messages of `previous_input_messages`, without instructions: this request has its own."""
     try:
         made = [made for message in messages for made in _of_earlier(message)]
-    except (AttributeError, TypeError, ValueError) as error:  # they are of any shape
+    except (AttributeError, TypeError, ValueError) as error:  # their shape was not checked
         raise bad_request(f"previous_input_messages: {error}") from None
     return [message for message in made if message.author.role not in _NOT_SHOWN]
 
 
 def _of_earlier(message: Mapping[str, Any]) -> Iterator[Message]:
-    """The messages of one in Harmony's form, or in that of a chat."""
+    """The messages of an earlier one, which has Harmony's form or that of a chat."""
     get = message.get
     if isinstance(get("author"), Mapping):
         yield _of_author(message)

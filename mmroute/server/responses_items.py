@@ -1,8 +1,7 @@
 """Items and tools of the OpenAI Responses API.
 
-vLLM takes them for the types of the package openai, of which there are some hundred. Here are those
-that change a prompt, and of the others the names. Fields of them that change no prompt are not
-looked at.
+vLLM declares them by some hundred types of the package openai. The types that change a prompt are
+declared here, with the fields that change it; of the others only the names are.
 
 Source: vLLM 0.33.0 ``entrypoints/openai/responses/protocol.py`` and openai 3.52
 ``types/responses``.
@@ -52,7 +51,7 @@ _Parts: TypeAlias = list[Annotated[InputText | InputImage | InputFile, Field(dis
 
 
 class InputMessage(_Open):
-    """A message of anybody."""
+    """A message of any role."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: str | _Parts
@@ -111,7 +110,7 @@ class CustomToolCall(_Open):
 
 
 class CustomToolCallOutput(_Open):
-    """The result of such a tool."""
+    """The result of a tool that takes text."""
 
     type: Literal["custom_tool_call_output"]
     call_id: str
@@ -187,7 +186,7 @@ Item: TypeAlias = Annotated[
     | Annotated[OtherItem, Tag("other")],
     Discriminator(_kind_of),
 ]
-"""What a request has in its input."""
+"""An element of `input`."""
 
 
 class FunctionTool(_Open):
@@ -210,7 +209,7 @@ class CustomTool(_Open):
 
 
 class NamespaceTool(_Open):
-    """Tools with a name before theirs."""
+    """Tools before whose names that of the namespace is put."""
 
     description: str
     name: str
@@ -219,7 +218,7 @@ class NamespaceTool(_Open):
 
 
 class OtherTool(_Open):
-    """A tool that the API itself runs: no model of a chat template is shown it."""
+    """A tool that the API itself runs. Chat templates do not get it."""
 
     type: Literal[
         "apply_patch", "code_interpreter", "computer", "computer_use_preview", "file_search",
@@ -230,4 +229,4 @@ class OtherTool(_Open):
 
 
 Tool: TypeAlias = FunctionTool | CustomTool | NamespaceTool | OtherTool
-"""What a request lets the model call."""
+"""An element of `tools`."""

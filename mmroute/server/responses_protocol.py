@@ -1,4 +1,4 @@
-"""The body of ``/v1/responses/render``: vLLM's names, defaults and laxness, in its order.
+"""The body of ``/v1/responses/render``, with vLLM's names, defaults, laxness and order of fields.
 
 Source: vLLM 0.33.0 ``entrypoints/openai/responses/protocol.py``.
 """
@@ -79,7 +79,7 @@ class TextConfig(BaseModel):
 
 
 class PromptCacheOptions(BaseModel):
-    """What vLLM reads over."""
+    """Options of the prompt cache, which vLLM ignores."""
 
     mode: Literal["implicit", "explicit"] = "implicit"
     ttl: Literal["30m"] = "30m"

@@ -62,7 +62,7 @@ def _messages(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
 ) -> Iterator[Message]:
-    """Of a request's own system message instructions are made."""
+    """The conversation. Instructions in its first message go into the developer message."""
     instructions = None
     if messages[0]["role"] in harmony.INSTRUCTING:
         instructions = harmony.joined(messages[0].get("content"))
