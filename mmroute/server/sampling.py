@@ -30,7 +30,6 @@ __all__ = ["SamplingDefaults", "check_output_budget", "sampling_defaults", "samp
 
 _MOST_ANSWERS: Final = 16384
 _LOWEST_TEMPERATURE: Final = 0.01
-_GREEDY: Final = 1e-5
 _FINAL_ONLY, _DELTA = 2, 1
 _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 # The value without effect, the least and the greatest one, and vLLM's words for that range.
@@ -132,24 +131,11 @@ def _sampling_params(
     biases = _logit_bias(request.logit_bias)
     repetitions = request.repetition_detection
     n = 1 if request.n is None else request.n
-    require(1 <= n <= _MOST_ANSWERS, f"n must be from 1 to {_MOST_ANSWERS}, got {n}.")
-    _check_extra_args(request)
-    _check_ranges(numbers)
     max_tokens = _tokens_of_answer(request, defaults, left)
-    require(
-        max_tokens > 0,
-        f"max_tokens must be at least 1, got {max_tokens}.",
-        "max_tokens",
-        max_tokens,
-    )
-    fits = 0 <= request.min_tokens <= max_tokens
-    require(fits, f"min_tokens must be in [0, max_tokens={max_tokens}].")
-    require(all(stop), "stop cannot contain an empty string.")
-    require(all(request.bad_words), "bad_words cannot contain an empty string.")
-    if 0 < numbers["temperature"] < _LOWEST_TEMPERATURE:
-        numbers["temperature"] = _LOWEST_TEMPERATURE
-    greedy = numbers["temperature"] < _GREEDY
-    require(n == 1 or not greedy, f"n must be 1 when using greedy sampling, got {n}.")
+    _check_values(request, numbers, n, max_tokens, stop)
+    greedy = numbers["temperature"] == 0
+    if not greedy:
+        numbers["temperature"] = max(numbers["temperature"], _LOWEST_TEMPERATURE)
     # vLLM adds transfer parameters to `extra_args` and removes them later: {} becomes null by that.
     transferred = request.kv_transfer_params or request.ec_transfer_params
     extra_args = request.vllm_xargs or (None if transferred else request.vllm_xargs)
@@ -219,11 +205,24 @@ def _number(request: RenderRequest, name: str, defaults: SamplingDefaults) -> fl
     return int(default) if name == "top_k" else float(default)
 
 
-def _check_ranges(numbers: Mapping[str, float]) -> None:
+def _check_values(
+    request: RenderRequest, numbers: Mapping[str, float], n: int, max_tokens: int, stop: list[str]
+) -> None:
+    """Refuse what vLLM's `SamplingParams` refuse, in their order."""
+    require(1 <= n <= _MOST_ANSWERS, f"n must be from 1 to {_MOST_ANSWERS}, got {n}.")
+    _check_extra_args(request)
     for name, (_, low, high, words) in _NUMBERS.items():
         value, param = numbers[name], name if name in _NAMED_IN_PARAM else None
         within = low <= value <= high and math.isfinite(value)
         require(within, f"{name} must be {words}, got {value}.", param, value)
+    at_least_one = f"max_tokens must be at least 1, got {max_tokens}."
+    require(max_tokens > 0, at_least_one, "max_tokens", max_tokens)
+    fits = 0 <= request.min_tokens <= max_tokens
+    require(fits, f"min_tokens must be in [0, max_tokens={max_tokens}].")
+    require(all(stop), "stop cannot contain an empty string.")
+    require(all(request.bad_words), "bad_words cannot contain an empty string.")
+    greedy = numbers["temperature"] == 0
+    require(n == 1 or not greedy, f"n must be 1 when using greedy sampling, got {n}.")
 
 
 def _logprobs(request: RenderRequest) -> tuple[int | None, int | None]:
