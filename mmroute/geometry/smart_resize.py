@@ -129,14 +129,17 @@ class SmartResize(ResizedImages):
         """
         if not self.resize:
             return unresized(image, self.factor)
-        check_aspect(image.height, image.width)
-        return smart_resize(
-            image.height,
-            image.width,
-            factor=self.factor,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
+        return _checked_grid(
+            image.height, image.width, self.factor, self.min_pixels, self.max_pixels
         )
+
+
+@lru_cache(maxsize=4096)  # most images have the size of others
+def _checked_grid(
+    height: int, width: int, factor: int, min_pixels: int, max_pixels: int
+) -> tuple[int, int]:
+    check_aspect(height, width)
+    return smart_resize(height, width, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels)
 
 
 def pixel_limits(
@@ -243,7 +246,6 @@ def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
     return height, width
 
 
-@lru_cache(maxsize=4096)  # most pictures have the size of others
 def smart_resize(
     height: int,
     width: int,
