@@ -7,7 +7,6 @@ looked up here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -268,12 +267,16 @@ def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool)
     Raises:
         InexactError: `invalid_request`; `prompt_too_long`.
     """
-    encode = partial(model.tokenizer.encode, add_special_tokens=add_special_tokens)
-    return _encoded(model, text, encode)
+    encode = model.tokenizer.encode
+    return _encoded(model, text, encode, add_special_tokens=add_special_tokens)
 
 
 def _encoded(
-    model: ResolvedModel, text: object, encode: Callable[[str], _Encoded], before: int = 0
+    model: ResolvedModel,
+    text: object,
+    encode: Callable[..., _Encoded],
+    before: int = 0,
+    **options: bool,
 ) -> _Encoded:
     """A text, encoded if it can be, with so many characters `before` it in the prompt."""
     if not isinstance(text, str):
@@ -290,7 +293,7 @@ def _encoded(
             f"of {model.max_model_len} tokens",
         )
     try:
-        return encode(text)
+        return encode(text, **options)
     except ValueError as error:
         raise invalid(f"the prompt cannot be encoded: {error}") from error
 
