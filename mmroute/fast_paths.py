@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from mmroute.errors import did_you_mean, quoted
 
@@ -75,8 +75,7 @@ REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, **dict.fromkeys(_BYT
 """For a model that answers a few texts: the choice of a faster encoder takes seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReuseStats:
+class ReuseStats(NamedTuple):
     """What a cache of beginnings has done, or one of images.
 
     Attributes:
@@ -95,8 +94,7 @@ class ReuseStats:
     kept_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderStats:
+class EncoderStats(NamedTuple):
     """The library that encodes text, and the cache of encoded texts.
 
     Attributes:
@@ -110,8 +108,7 @@ class EncoderStats:
     reuse: ReuseStats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """Counters of a normalizer, since it was loaded.
 
     Attributes:

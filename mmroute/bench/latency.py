@@ -221,8 +221,7 @@ def _time_requests(
 def _between(before: ReuseStats | None, after: ReuseStats | None) -> ReuseStats | None:
     if before is None or after is None:
         return None
-    return replace(
-        after,
+    return after._replace(
         hits=after.hits - before.hits,
         misses=after.misses - before.misses,
         reused=after.reused - before.reused,

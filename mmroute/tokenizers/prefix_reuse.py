@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -102,7 +102,7 @@ class PrefixReuse:
         return ids[:]  # a view cannot be made writable again: what is kept is kept
 
     def stats(self) -> EncoderStats:
-        return replace(self._encoder.stats(), reuse=self._cache.stats())
+        return self._encoder.stats()._replace(reuse=self._cache.stats())
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
         """See `Encoder.encode_cut`: behind each boundary token. Nothing is looked for or kept."""
