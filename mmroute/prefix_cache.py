@@ -23,13 +23,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 import xxhash
 
 from mmroute.fast_paths import ReuseStats
 
-__all__ = ["PrefixCache", "PrefixHashes", "num_shared", "renew_lock_after_fork"]
+__all__ = ["PrefixCache", "PrefixHashes", "RecentCache", "num_shared"]
 
 _FIRST: Final = 1024
 _GROWTH: Final = 2  # the next beginning is longer by half of this one
@@ -40,6 +40,8 @@ PrefixHashes: TypeAlias = tuple[int, ...]
 """The hashes of a text's beginnings, from the shortest to the longest."""
 
 Entry = TypeVar("Entry")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +63,46 @@ class _Slot(Generic[Entry]):
     leading: int
 
 
-class PrefixCache(Generic[Entry]):
+class RecentCache(Generic[Key, Value]):
+    """What caches have in common that drop what was used longest ago: a size, a lock and counters.
+
+    Args:
+        max_bytes: of all entries together.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._recent: OrderedDict[Key, Value] = OrderedDict()
+        self._bytes = self._hits = self._misses = self._reused = 0
+        self._lock = threading.Lock()
+        _CACHES.add(self)
+
+    def stats(self) -> ReuseStats:
+        """The counters."""
+        with self._lock:
+            return ReuseStats(
+                self._hits, self._misses, self._reused, len(self._recent), self._bytes
+            )
+
+    def renew_lock(self) -> None:
+        """Make a lock that no thread holds. For a forked process, which has no other thread."""
+        self._lock = threading.Lock()
+
+
+_CACHES: Final[weakref.WeakSet[RecentCache[Any, Any]]] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for each in _CACHES:
+        each.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread that held a lock when its process was forked is not in the child to release it.
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
+class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
     """A bounded cache; the least recently used entries go first. Safe to share between threads.
 
     Args:
@@ -75,12 +116,8 @@ class PrefixCache(Generic[Entry]):
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        renew_lock_after_fork(self)
+        super().__init__(max_bytes)
         self._by_hash: dict[int, _Slot[Entry]] = {}
-        self._recent: OrderedDict[_Slot[Entry], None] = OrderedDict()
-        self._bytes = self._hits = self._misses = self._reused = 0
 
     def find(self, data: str | memoryview, *, salt: int = 0) -> tuple[Entry | None, PrefixHashes]:
         """The entry that shares the longest known beginning, and the hashes to `put` data with.
@@ -150,17 +187,6 @@ class PrefixCache(Generic[Entry]):
             while self._bytes > self._max_bytes:
                 self._evict()
 
-    def stats(self) -> ReuseStats:
-        """The counters."""
-        with self._lock:
-            return ReuseStats(
-                self._hits, self._misses, self._reused, len(self._recent), self._bytes
-            )
-
-    def renew_lock(self) -> None:
-        """Make a lock that no thread holds. For a forked process, which has no other thread."""
-        self._lock = threading.Lock()
-
     def _evict(self) -> None:
         """Drop the least recently used entry, and the hashes that lead to it."""
         oldest = next(iter(self._recent))
@@ -172,29 +198,6 @@ class PrefixCache(Generic[Entry]):
     def _drop(self, slot: _Slot[Entry]) -> None:
         del self._recent[slot]
         self._bytes -= slot.size
-
-
-class _Locked(Protocol):
-    def renew_lock(self) -> None:
-        """Make a lock that no thread holds."""
-
-
-_CACHES: Final[weakref.WeakSet[_Locked]] = weakref.WeakSet()
-
-
-def renew_lock_after_fork(cache: _Locked) -> None:
-    """Renew the lock of a cache in each process that is forked."""
-    _CACHES.add(cache)
-
-
-def _renew_locks() -> None:
-    for each in _CACHES:
-        each.renew_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    # A thread that held a lock when its process was forked is not in the child to release it.
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 @cache

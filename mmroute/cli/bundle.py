@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mmroute.cli.common import Commands, add_command, failed, needs_extra, port, show_progress
+from mmroute.cli.common import Commands, add_command, failed, port, require_extra, show_progress
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def add_bundle(commands: Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    needs_extra("bundle", *_NEEDED)
+    require_extra("bundle", *_NEEDED)
     from mmroute.bundle.files import SOURCE_FILES  # an extra, and slow to import
     from mmroute.bundle.server import serve
 
@@ -108,7 +108,7 @@ def _address(arguments: argparse.Namespace) -> str:
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
-    needs_extra("bundle", *_NEEDED)
+    require_extra("bundle", *_NEEDED)
     from mmroute.bundle.client import fetch_bundle  # an extra
 
     out: Path = arguments.out

@@ -36,10 +36,10 @@ __all__ = [
     "link_arguments",
     "load_normalizer",
     "model_arguments",
-    "needs_extra",
     "port",
     "positive",
     "print_table",
+    "require_extra",
     "say",
     "show_progress",
     "with_progress",
@@ -258,7 +258,7 @@ def with_progress(items: Iterable[_T], what: str, *, watched: bool) -> Iterator[
         print(f"\r{count}{what}", file=sys.stderr)
 
 
-def needs_extra(extra: str, *modules: str) -> None:
+def require_extra(extra: str, *modules: str) -> None:
     """See that an extra is installed.
 
     Raises:

@@ -15,7 +15,7 @@ from mmroute.cli.common import (
     ask_running,
     failed,
     image_links,
-    needs_extra,
+    require_extra,
     say,
 )
 from mmroute.cli.serve_config import configured
@@ -60,7 +60,7 @@ def add_serve(commands: Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    needs_extra("serve", "httptools", "orjson", "prometheus_client")
+    require_extra("serve", "httptools", "orjson", "prometheus_client")
     from mmroute.server.run import check, serve  # an extra, and slow to import
 
     try:

@@ -6,15 +6,12 @@ in one byte is another one.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pybase64
 
-from mmroute.fast_paths import ReuseStats
 from mmroute.images.data_url import DecodedUrl
-from mmroute.prefix_cache import renew_lock_after_fork
+from mmroute.prefix_cache import RecentCache
 
 if TYPE_CHECKING:
     from mmroute.items import ImageFile
@@ -49,21 +46,15 @@ class KnownFile(NamedTuple):
         return same_size and raw.startswith(self.text, text.start)
 
 
-class KnownFiles:
+class KnownFiles(RecentCache[int, KnownFile | None]):
     """A bounded cache; the least recently used files go first. Safe to share between threads.
 
-    A file is kept when it comes for the second time: most come once.
+    A file is kept when it comes for the second time: most come once. `stats` counts bytes of
+    base64, and among the entries also files that came once.
 
     Args:
         max_bytes: of all that is kept; 0 to keep nothing.
     """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        renew_lock_after_fork(self)
-        self._recent: OrderedDict[int, KnownFile | None] = OrderedDict()
-        self._bytes = self._hits = self._misses = self._reused = 0
 
     def of_url(self, url: str) -> str:
         """A data URL with what is known of its file; the URL itself where nothing is.
@@ -115,17 +106,6 @@ class KnownFiles:
         with self._lock:
             self._keep(sample, file)
         return file
-
-    def stats(self) -> ReuseStats:
-        """The counters, in bytes of base64; `entries` are also files that came once."""
-        with self._lock:
-            return ReuseStats(
-                self._hits, self._misses, self._reused, len(self._recent), self._bytes
-            )
-
-    def renew_lock(self) -> None:
-        """Make a lock that no thread holds. For a forked process, which has no other thread."""
-        self._lock = threading.Lock()
 
     def _keep(self, sample: int, known: KnownFile | None) -> None:
         if _size(known) > self._max_bytes:
