@@ -16,6 +16,8 @@ __all__ = ["encode_block", "encode_text", "layout"]
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
 _IN_FIRST_BYTE: Final = 24  # smaller integers take no byte but the first
+_ONE_BYTE: Final = 0xFF
+_TWO_BYTES: Final = 0xFFFF
 
 
 def encode_text(text: str) -> bytes:
@@ -35,7 +37,16 @@ def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> 
         UnicodeEncodeError: an extra key is not valid Unicode.
     """
     before = _before_parent(len(parent)) + parent + _head(_ARRAY, len(token_ids))
-    return before + b"".join(map(_integer, token_ids)) + _ending(keys)
+    # Most IDs have more than one byte. They are written here, as a call for each would take longer.
+    written = [
+        (0x1A << 32 | i).to_bytes(5, "big")
+        if i > _TWO_BYTES
+        else (0x19 << 16 | i).to_bytes(3, "big")
+        if i > _ONE_BYTE
+        else _head(_UNSIGNED, i)
+        for i in token_ids
+    ]
+    return before + b"".join(written) + _ending(keys)
 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
@@ -83,12 +94,11 @@ def _texts(texts: tuple[str, ...]) -> bytes:
     return _head(_ARRAY, len(texts)) + b"".join(map(encode_text, texts))
 
 
-@lru_cache(maxsize=1 << 14)
 def _integer(value: int) -> bytes:
     return _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, -1 - value)
 
 
-@lru_cache(maxsize=1 << 8)
+@lru_cache(maxsize=1 << 10)
 def _head(major: int, argument: int) -> bytes:
     """The first bytes of an item: major type, and value or length in as few bytes as it takes."""
     kind = major << 5
