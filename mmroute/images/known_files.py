@@ -85,22 +85,27 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
         if text.stop - text.start < _WORTH_KEEPING:
             return None
         sample = _sample(raw, text)
-        with self._lock:
-            if sample not in self._recent:
+        try:
+            known = self._recent[sample]
+        except KeyError:
+            with self._lock:
                 self._misses += 1
                 self._keep(sample, None)
-                return None
-            known = self._recent[sample]
-            if isinstance(raw, str):
-                raw = raw.encode()
-            if known is not None and known.is_at(raw, text):
+            return None
+        # Without the lock: this takes longer the longer the text is.
+        if isinstance(raw, str):
+            raw = raw.encode()
+        found = known if known is not None and known.is_at(raw, text) else None
+        with self._lock:
+            if found is None:
+                self._misses += 1
+            else:
                 self._hits += 1
-                self._reused += len(known.text)
-                self._recent.move_to_end(sample)
-                return known
-            self._misses += 1
-            if known is not None:  # to keep one after the other would cost more than to keep none
-                return None
+                self._reused += len(found.text)
+                if sample in self._recent:
+                    self._recent.move_to_end(sample)
+        if known is not None:  # to keep one after the other would cost more than to keep none
+            return found
         copied = raw[text]
         file = KnownFile(copied, pybase64.b64decode(copied, validate=True), {})
         with self._lock:
