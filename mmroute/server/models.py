@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -379,8 +380,9 @@ def reclaim() -> None:
     its ``malloc_trim`` glibc keeps what they had in the arena of each thread that loaded one.
     """
     gc.collect()
-    with contextlib.suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _pool() -> ThreadPoolExecutor:
