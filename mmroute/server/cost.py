@@ -1,8 +1,8 @@
 """What a request costs, known from what it is: it decides where the request runs.
 
 A body is looked at twice. Before it is parsed its structure and its text are counted, because
-objects take many times the memory of their bytes. After that the parsed request says what there is
-to do, in characters of text: they are what takes time.
+objects take many times the memory of their bytes. The parsed request then says which of its texts
+are the contents of files. All other bytes of the body count as text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from mmroute.images.data_url import DecodedUrl
+from mmroute.images.data_url import DecodedUrl, is_data_url
 from mmroute.server.bodies import Body
 from mmroute.server.derender_protocol import (
     DerenderChatRequest,
@@ -34,39 +34,36 @@ from mmroute.server.settings import ServerSettings
 
 __all__ = ["Cost", "check_body", "cost_of"]
 
-# A picture is only read over: its bytes cost a 64th of text, and its header as much as some words.
-_PICTURES_PER_CHARACTER: Final = 64
-_CHARACTERS_PER_PICTURE: Final = 512
+# Of a picture only the header is read: a byte costs a 64th of text, the header as much as 512.
+_BYTES_PER_CHARACTER: Final = 64
+_CHARACTERS_PER_FILE: Final = 512
 _CHARACTERS_PER_PROMPT: Final = 256
 _SLICE: Final = 1 << 20
-_LINKS: Final = ("http:", "https")
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
-_NONE: Final[frozenset[str]] = frozenset()
 _SOURCE: Final = b'"data":'
 _MOST_SOURCES: Final = 1 << 13
 _LONG_STRUCTURE: Final = 1 << 14
-_ROLE_AND_CONTENT: Final = 2
 
 
 class Cost(NamedTuple):
     """What a request costs.
 
     Attributes:
-        text: characters that are encoded or rendered, and token IDs.
-        pictures: bytes of data URLs.
-        items: pictures and prompts, in characters of text.
+        text: bytes of a body beside its files, characters of a prompt, or token IDs.
+        files: characters of data URLs and base64.
+        items: files and prompts, in characters of text.
         links: how many links it has.
     """
 
     text: int = 0
-    pictures: int = 0
+    files: int = 0
     items: int = 0
     links: int = 0
 
     @property
     def characters(self) -> int:
         """All of it as so many characters of text."""
-        return self.text + self.items + self.pictures // _PICTURES_PER_CHARACTER
+        return self.text + self.items + self.files // _BYTES_PER_CHARACTER
 
 
 def check_body(body: Body, settings: ServerSettings) -> bool:
@@ -92,19 +89,27 @@ def check_body(body: Body, settings: ServerSettings) -> bool:
     return len(body.raw) > _SLICE or structure > _LONG_STRUCTURE
 
 
-def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
+def cost_of(request: BaseModel, size: int, settings: ServerSettings) -> Cost:
     """What a request costs.
+
+    Args:
+        request: parsed.
+        size: bytes of its body.
+        settings: with the limit of text.
 
     Raises:
         ApiError: 413: it has too much text, whatever it looked like.
     """
     match request:
         case ChatCompletionRequest() | TokenizeChatRequest():
-            cost = _of_chat(request)
+            cost = _beside_files(size, _urls_of_chat(request))
         case AnthropicMessagesRequest():
-            cost = _of_messages(request)
+            sources = list(_sources_of_messages(request))
+            urls = [source.get("url") for source in sources if source.get("type") == "url"]
+            base64 = [source.get("data") for source in sources if source.get("type") != "url"]
+            cost = _beside_files(size, urls, base64)
         case ResponsesRequest():
-            cost = _of_responses(request)
+            cost = _beside_files(size, _urls_of_responses(request))
         case CompletionRequest():
             cost = _of_prompts(request.prompt)
         case TokenizeCompletionRequest():
@@ -121,85 +126,57 @@ def cost_of(request: BaseModel, settings: ServerSettings) -> Cost:
     return cost
 
 
-def _of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Cost:
-    text = pictures = items = links = 0
-    if request.tools or request.chat_template_kwargs:
-        text += _characters((request.tools, request.chat_template_kwargs), _LINKED)
+def _beside_files(size: int, urls: Iterable[object], base64: Iterable[object] = ()) -> Cost:
+    """A body of this size, in which some texts are the contents of files or links to files.
+
+    Base64 has ASCII characters only. A content with others is never decoded, and stays text.
+    """
+    links, contents = 0, [*base64]
+    for url in urls:
+        if isinstance(url, str) and is_data_url(url):
+            contents.append(url)
+        else:
+            links += bool(url)
+    if not contents:
+        return Cost(size, 0, 0, links)
+    lengths = [_length(one) for one in contents if isinstance(one, str) and one.isascii()]
+    files = sum(lengths)
+    return Cost(size - files, files, _CHARACTERS_PER_FILE * len(lengths), links)
+
+
+def _length(content: str) -> int:
+    """Characters of a data URL or of base64, as they were sent."""
+    return len(content.content) * 4 // 3 if isinstance(content, DecodedUrl) else len(content)
+
+
+def _urls_of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Iterator[object]:
     for message in request.messages:
         content = message.get("content")
-        if isinstance(content, str):
-            text += len(content)
-        if len(message) > _ROLE_AND_CONTENT:
-            rest = [value for name, value in message.items() if name != "content"]
-            text += _characters(rest, _LINKED)
         for part in content if isinstance(content, list) else ():
-            linked = _LINKED.intersection(part) if isinstance(part, dict) else _NONE
-            if not linked or len(part) > len(linked) + 1:
-                text += _characters((part,), _LINKED)
-            for url in [_url(part[name]) for name in linked]:
-                if url[:5].lower() != "data:":
-                    links += bool(url)
-                elif url.isascii():
-                    pictures += _data_length(url)
-                    items += _CHARACTERS_PER_PICTURE
-                else:
-                    text += len(url)
-    return Cost(text, pictures, items, links)
+            for name in _LINKED.intersection(part) if isinstance(part, dict) else ():
+                link = part[name]
+                yield link.get("url") if isinstance(link, dict) else link
 
 
-def _url(link: object) -> str:
-    """Of a picture, video or sound, in any of the forms that are read."""
-    url = link.get("url") if isinstance(link, dict) else link
-    return url if isinstance(url, str) else ""
-
-
-def _data_length(url: str) -> int:
-    """Of a data URL, in characters of base64."""
-    return len(url.content) * 4 // 3 if isinstance(url, DecodedUrl) else len(url)
-
-
-def _of_messages(request: AnthropicMessagesRequest) -> Cost:
-    urls = list[str]()
+def _sources_of_messages(request: AnthropicMessagesRequest) -> Iterator[dict[str, Any]]:
     for message in request.messages:
         for block in message.content if isinstance(message.content, list) else ():
-            if block.type == "image":
-                urls.append(_source(block.source))
+            found = [block.source] if block.type == "image" else []
             if block.type == "tool_result" and message.role == "user":
-                urls += [_source(item.get("source")) for item in _typed(block.content, "image")]
-    return _with_pictures(request, urls)
+                found = [item.get("source") for item in _typed(block.content, "image")]
+            yield from (source for source in found if isinstance(source, dict))
 
 
-def _of_responses(request: ResponsesRequest) -> Cost:
-    urls = list[str]()
+def _urls_of_responses(request: ResponsesRequest) -> Iterator[object]:
     for item in request.input if isinstance(request.input, list) else ():
-        parts = _typed(item.get("content", item.get("output")), "input_image")
-        urls += [_url(part.get("image_url")) for part in parts]
-    return _with_pictures(request, urls)
+        for part in _typed(item.get("content", item.get("output")), "input_image"):
+            yield part.get("image_url")
 
 
 def _typed(parts: object, kind: str) -> Iterator[dict[str, Any]]:
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict) and part.get("type") == kind:
             yield part
-
-
-def _source(source: object) -> str:
-    """The URL of a picture, or a data URL of it, whose head costs nothing."""
-    if not isinstance(source, dict):
-        return ""
-    if source.get("type") == "url":
-        return _url(source)
-    data = source.get("data")
-    return data if isinstance(data, str) else ""
-
-
-def _with_pictures(request: BaseModel, urls: Iterable[str]) -> Cost:
-    """Of all texts within, some of which are pictures."""
-    given = [url for url in urls if url and url.isascii()]
-    links = sum(url[:5].lower() in _LINKS for url in given)
-    pictures = sum(map(len, given))
-    text = _characters((request,)) - pictures
-    return Cost(text, pictures, _CHARACTERS_PER_PICTURE * len(given), links)
 
 
 def _of_prompts(prompt: str | list[Any] | None) -> Cost:
@@ -213,24 +190,6 @@ def _of_prompts(prompt: str | list[Any] | None) -> Cost:
 def _of_answers(responses: Iterable[GenerateTokensResponse]) -> Cost:
     choices = [choice for response in responses for choice in response.choices]
     return Cost(text=sum(len(choice.token_ids or ()) for choice in choices))
-
-
-def _characters(values: Iterable[object], beside: frozenset[str] = _NONE) -> int:
-    """Of all strings within, and one for each value, but for fields of the names `beside`."""
-    total, pending = 0, list(values)
-    while pending:
-        value = pending.pop()
-        total += 1
-        if isinstance(value, str):
-            total += len(value)
-        elif isinstance(value, dict):
-            pending += value
-            pending += [v for name, v in value.items() if name not in beside]
-        elif isinstance(value, list):
-            pending += value
-        elif isinstance(value, BaseModel):
-            pending += vars(value).values()
-    return total
 
 
 def _structure(parts: Iterable[bytes], limit: int) -> int:

@@ -145,7 +145,7 @@ class Endpoints:
 
     def _parse(self, kind: TypeAdapter[R], body: Body) -> tuple[R, Cost]:
         request = validated(kind, parse_body(body, self._models.files))
-        return request, cost_of(request, self._settings)
+        return request, cost_of(request, len(body.raw), self._settings)
 
     async def _in_time(self, answer: Deferred, exchange: Exchange, raw: bytes) -> Response:
         left = exchange.began + self._settings.request_timeout - time.perf_counter()

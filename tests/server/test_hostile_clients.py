@@ -21,6 +21,8 @@ from server_helpers import (
     CHAT,
     COMPLETION,
     HI,
+    MESSAGES,
+    RESPONSES,
     TOKENIZE,
     error_of,
     free_port,
@@ -92,6 +94,21 @@ def test_a_link_is_followed_in_a_thread_however_it_is_spelled(
     with serving(models, ServerSettings(links=links)) as client:
         client.post(CHAT, content=raw, headers=JSON)
     assert threads == ["mmroute-links"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/a.png", " http://127.0.0.1:9/a.png"])
+def test_links_of_the_other_apis_are_followed_in_a_thread(
+    models: Models, threads: list[str], url: str
+) -> None:
+    """A space before a link changes nothing: it is followed without it."""
+    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=0.2)
+    block = {"type": "image", "source": {"type": "url", "url": url}}
+    item = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
+    message = {"role": "user", "content": [block]}
+    with serving(models, ServerSettings(links=links)) as client:
+        client.post(MESSAGES, json={"model": MODEL, "max_tokens": 1, "messages": [message]})
+        client.post(RESPONSES, json={"input": [item]})
+    assert set(threads) == {"mmroute-links"}
 
 
 def test_a_link_beside_another_is_followed_in_a_thread(models: Models, threads: list[str]) -> None:

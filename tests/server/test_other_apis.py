@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 from api_requests import api_requests
 from harmony_cases import harmony_model
+from pydantic import TypeAdapter
 from server_cases import png_url
 from server_helpers import CHAT, HI, MESSAGES, RESPONSES, error_of, serving
 from small_models import write_model
@@ -21,11 +22,12 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.normalizer import Normalizer
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.bodies import Body
-from mmroute.server.cost import check_body, cost_of
+from mmroute.server.cost import Cost, check_body, cost_of
 from mmroute.server.errors import ApiError
-from mmroute.server.messages_chat import chat_of_messages, messages_rules
+from mmroute.server.messages_chat import chat_of_messages
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
-from mmroute.server.responses_protocol import ResponsesRequest
+from mmroute.server.messages_rules import messages_rules
+from mmroute.server.routes import POSTED
 
 URL: Final = png_url(100, 60)
 SOURCE: Final = {"type": "base64", "media_type": "image/png", "data": URL.partition(",")[2]}
@@ -307,21 +309,22 @@ def test_an_engine_s_own_effort_is_not_guessed(normalizer: Callable[[str], Norma
 # --- what a request costs -----------------------------------------------------------------------
 
 
+def cost(path: str, body: Mapping[str, Any], settings: ServerSettings | None = None) -> Cost:
+    request = TypeAdapter(POSTED[path].request).validate_python(body)
+    return cost_of(request, len(json.dumps(body)), settings or ServerSettings())
+
+
 def test_pictures_cost_as_those_of_a_chat() -> None:
-    settings = ServerSettings()
     big = "A" * 640_000
     blocks = [{"type": "image", "source": {**SOURCE, "data": big}}]
     result = {"type": "tool_result", "content": blocks}
     for content in (blocks, [result]):
-        request = AnthropicMessagesRequest.model_validate(
-            {**AS_MESSAGES, "messages": [{"role": "user", "content": content}]}
-        )
-        assert cost_of(request, settings).pictures == len(big)
-        assert cost_of(request, settings).text < 1000
+        found = cost(MESSAGES, {**AS_MESSAGES, "messages": [{"role": "user", "content": content}]})
+        assert (found.files, found.text < 1000, found.links) == (len(big), True, 0)
     part = {"type": "input_image", "image_url": f"data:image/png;base64,{big}"}
     items = [{"role": "user", "content": [part, {**part, "image_url": "https://a/b"}]}]
-    cost = cost_of(ResponsesRequest.model_validate({"input": items}), settings)
-    assert (cost.pictures > len(big), cost.text < 1000, cost.links) == (True, True, 1)
+    found = cost(RESPONSES, {"input": items})
+    assert (found.files > len(big), found.text < 1000, found.links) == (True, True, 1)
 
 
 def test_pictures_are_no_text_before_they_are_parsed() -> None:
@@ -337,7 +340,7 @@ def test_pictures_are_no_text_before_they_are_parsed() -> None:
     text = {**AS_MESSAGES, "chat_template_kwargs": {"data": "A" * 90_000}}
     assert not check_body(Body(json.dumps(text).encode()), settings)
     with pytest.raises(ApiError):
-        cost_of(AnthropicMessagesRequest.model_validate(text), settings)
+        cost(MESSAGES, text, settings)
 
 
 @pytest.mark.parametrize(
@@ -351,5 +354,4 @@ def test_pictures_are_no_text_before_they_are_parsed() -> None:
     ],
 )  # fmt: skip
 def test_text_that_looks_like_a_picture_costs_as_text(message: Mapping[str, Any]) -> None:
-    request = AnthropicMessagesRequest.model_validate({**AS_MESSAGES, "messages": [message]})
-    assert cost_of(request, ServerSettings()).text > 9999
+    assert cost(MESSAGES, {**AS_MESSAGES, "messages": [message]}).text > 9999
