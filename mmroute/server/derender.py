@@ -72,7 +72,7 @@ def derender_chat(request: DerenderChat, context: HandlerContext) -> HandlerResu
             model=loaded.name,
         )
     if isinstance(request, DerenderChatStreamRequest):
-        return _part_of_chat(request, asked, loaded)
+        return _part(request, asked, loaded)
     response = request.generate_response
     choices = []
     for choice, text, ended in _texts(loaded, response, request.prompt_token_ids, asked):
@@ -96,27 +96,6 @@ def derender_chat(request: DerenderChat, context: HandlerContext) -> HandlerResu
     })  # fmt: skip
 
 
-def _part_of_chat(
-    request: DerenderChatStreamRequest, asked: RenderRequest, loaded: LoadedModel
-) -> HandlerResult:
-    chunk, state, choices = request.generate_chunk, _state(request, asked, loaded), []
-    for choice, text, ended in _next_texts(loaded, chunk, state, asked):
-        role = None if state.role_sent else "assistant"
-        state.role_sent = True
-        choices.append({
-            "index": choice.index,
-            "delta": {"role": role, "content": text or None, "reasoning": None}, **ended,
-            "weight_versions": None,
-        })  # fmt: skip
-    body = {
-        **_head("chat.completion.chunk", chunk, request.model or loaded.name), "choices": choices,
-        "usage": _usage_so_far(request), "system_fingerprint": None,
-        "prompt_token_ids": _prompt_ids(chunk, asked), "prompt_text": None,
-        "metrics": chunk.metrics, "kv_transfer_params": None,
-    }  # fmt: skip
-    return result_of(loaded, {"chunk": body, "stream_state": state.model_dump()})
-
-
 def derender_completion(request: DerenderCompletion, context: HandlerContext) -> HandlerResult:
     """The answers to the prompts of a completion, or a part of one.
 
@@ -126,7 +105,7 @@ def derender_completion(request: DerenderCompletion, context: HandlerContext) ->
     loaded = context.models.find(request.model)
     asked = request.completion_request or _NOTHING_ASKED
     if isinstance(request, DerenderCompletionStreamRequest):
-        return _part_of_completion(request, asked, loaded)
+        return _part(request, asked, loaded)
     responses, choices = request.generate_responses, list[dict[str, Any]]()
     require(responses, "generate_responses must not be empty")
     prompts = request.prompt_token_ids or [None] * len(responses)
@@ -148,22 +127,31 @@ def derender_completion(request: DerenderCompletion, context: HandlerContext) ->
     })  # fmt: skip
 
 
-def _part_of_completion(
-    request: DerenderCompletionStreamRequest, asked: RenderRequest, loaded: LoadedModel
-) -> HandlerResult:
+def _part(request: _Stream, asked: RenderRequest, loaded: LoadedModel) -> HandlerResult:
+    """A part of an answer, and the state behind it.
+
+    The IDs of the prompt stand in the part of a chat, and in the choice of a completion.
+    """
     chunk, state, choices = request.generate_chunk, _state(request, asked, loaded), []
+    of_chat = isinstance(request, DerenderChatStreamRequest)
+    kind = "chat.completion.chunk" if of_chat else "text_completion"
+    prompt_ids = {"prompt_token_ids": _prompt_ids(chunk, asked)}
+    of_prompt = {**prompt_ids, "prompt_text": None} if of_chat else {}
     for choice, text, ended in _next_texts(loaded, chunk, state, asked):
-        ids = ended.pop("token_ids")
-        state.logprob_text_offset += len(text)
-        choices.append({
-            "index": choice.index, "text": text, **ended,
-            "prompt_token_ids": _prompt_ids(chunk, asked), "token_ids": ids,
-            "weight_versions": None,
-        })  # fmt: skip
+        choice_ids = {"token_ids": ended.pop("token_ids"), "weight_versions": None}
+        if of_chat:
+            role = None if state.role_sent else "assistant"
+            state.role_sent = True
+            delta = {"role": role, "content": text or None, "reasoning": None}
+            choices.append({"index": choice.index, "delta": delta, **ended, **choice_ids})
+        else:
+            state.logprob_text_offset += len(text)
+            said = {"index": choice.index, "text": text}
+            choices.append({**said, **ended, **prompt_ids, **choice_ids})
     body = {
-        **_head("text_completion", chunk, request.model or loaded.name), "choices": choices,
-        "usage": _usage_so_far(request), "system_fingerprint": None, "metrics": chunk.metrics,
-        "kv_transfer_params": None,
+        **_head(kind, chunk, request.model or loaded.name), "choices": choices,
+        "usage": _usage_so_far(request), "system_fingerprint": None, **of_prompt,
+        "metrics": chunk.metrics, "kv_transfer_params": None,
     }  # fmt: skip
     return result_of(loaded, {"chunk": body, "stream_state": state.model_dump()})
 

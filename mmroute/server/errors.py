@@ -15,7 +15,7 @@ from mmroute.errors import Reason, did_you_mean, quoted
 
 __all__ = [
     "REFUSED_BY_ENGINE", "USUALLY_REFUSED", "ApiError", "bad_request", "invalid_body",
-    "of_reason", "query_parameters", "require",
+    "invalid_request", "of_reason", "query_parameters", "require",
 ]  # fmt: skip
 
 REFUSED_BY_ENGINE: Final = frozenset({
@@ -127,6 +127,11 @@ def invalid_body(message: str, param: str | None = None) -> ApiError:
         param: ``body``, or ``body.FIELD``.
     """
     return ApiError(HTTPStatus.BAD_REQUEST, "Bad Request", message, param=param)
+
+
+def invalid_request(message: str, param: str) -> ApiError:
+    """What vLLM's code of the Responses API refuses, by the type that OpenAI gives to errors."""
+    return ApiError(HTTPStatus.BAD_REQUEST, "invalid_request_error", message, param=param)
 
 
 def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:

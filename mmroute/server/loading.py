@@ -21,7 +21,7 @@ from mmroute.model_directory import find_model
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request import Lora
-from mmroute.server.messages_chat import MessagesRules, messages_rules
+from mmroute.server.messages_rules import MessagesRules, messages_rules
 from mmroute.server.output_text import HARMONY, OutputRules, output_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info

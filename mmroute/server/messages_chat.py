@@ -1,36 +1,27 @@
 """The chat that vLLM makes of a request of the Anthropic Messages API.
 
-Source: vLLM 0.33.0 ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`,
-`DisabledThinkingEffortResolver`).
+Source: vLLM 0.33.0 ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal
 
-import jinja2
-import jinja2.ext
-import jinja2.sandbox
-
-from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.errors import Reason, quoted
-from mmroute.normalizer import Normalizer
-from mmroute.request import Request
 from mmroute.server.chat_parts import function_tool, image_part
 from mmroute.server.errors import of_reason, require
 from mmroute.server.messages_protocol import (
     AnthropicContentBlock,
-    AnthropicEffort,
     AnthropicMessage,
     AnthropicMessagesRequest,
     AnthropicTool,
     AnthropicToolChangeDefinition,
     AnthropicToolChangeReference,
 )
+from mmroute.server.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
 from mmroute.server.protocol import (
     ChatCompletionNamedFunction,
     ChatCompletionNamedToolChoiceParam,
@@ -40,9 +31,8 @@ from mmroute.server.protocol import (
     StreamOptions,
 )
 
-__all__ = ["MessagesRules", "chat_of_messages", "messages_rules"]
+__all__ = ["chat_of_messages"]
 
-_EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
 _CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
     "auto": "auto", "any": "required", "none": "none",
 }  # fmt: skip
@@ -50,34 +40,6 @@ _COPIED: Final = (
     "model", "max_tokens", "temperature", "top_p", "top_k", "watermarking", "cache_salt",
     "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "chat_template_kwargs", "mm_payload",
 )  # fmt: skip
-
-_DisabledEffort: TypeAlias = Literal["none", "low"]
-
-
-@dataclass(frozen=True, slots=True)
-class MessagesRules:
-    """What vLLM learns of a model by rendering chats with it when it starts.
-
-    Attributes:
-        merges_system: whether all system messages become one at the beginning, because the
-            template refuses others.
-        disabled_effort: the reasoning effort of ``thinking: {"type": "disabled"}``; None where an
-            option of the engine sets one, which is not covered.
-    """
-
-    merges_system: bool
-    disabled_effort: _DisabledEffort | None
-
-
-def messages_rules(normalizer: Normalizer, without_effect: Iterable[str]) -> MessagesRules:
-    """The rules of a model.
-
-    Args:
-        normalizer: of the model.
-        without_effect: options of the engine that change the prompt of no other route.
-    """
-    effort = None if _EFFORT_OPTION in without_effect else _disabled_effort(normalizer)
-    return MessagesRules(_merges_system(normalizer.model.chat), effort)
 
 
 def chat_of_messages(
@@ -227,8 +189,8 @@ def _set_output(
         if rules.disabled_effort is None:
             raise of_reason(
                 Reason.UNSUPPORTED_FIELD,
-                f"thinking: the engine's {_EFFORT_OPTION} decides what a model without thinking "
-                "is told, and it is not covered",
+                f"thinking: the engine's {DISABLED_EFFORT_OPTION} decides what a model without "
+                "thinking is told, and it is not covered",
             )
         chat.reasoning_effort = rules.disabled_effort
 
@@ -275,42 +237,3 @@ def _tools(request: AnthropicMessagesRequest) -> list[AnthropicTool] | None:
                     tools[name] = tools[name].model_copy(update={"defer_loading": None})
                     removed.discard(name)
     return [tool for name, tool in tools.items() if name not in removed]
-
-
-def _merges_system(chat: Chat) -> bool:
-    """Whether vLLM finds that a template refuses system messages behind others.
-
-    vLLM renders it in an environment without transformers' functions, so that many templates fail
-    that would take such messages. A model whose chats are rendered by code has no template to ask.
-    """
-    templates = {} if chat.request_fields else chat.templates or {}
-    sources = {template.source for template in templates.values()}
-    return len(templates) < len(("default", "tool_use")) or any(map(_fails_inline, sources))
-
-
-def _fails_inline(source: str) -> bool:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
-    messages = [{"role": role, "content": "t"} for role in ("system", "user") * 2]
-    try:
-        environment.from_string(source).render(messages=messages, add_generation_prompt=False)
-    except Exception:  # noqa: BLE001 - a template can raise anything; of most vLLM does not start
-        return True
-    return False
-
-
-def _disabled_effort(normalizer: Normalizer) -> _DisabledEffort:
-    """``none``, unless the model fails with it or has the same prompt for another effort."""
-    found = _probe(normalizer, "none")
-    ignored = found is None or any(
-        _probe(normalizer, e) == found for e in get_args(AnthropicEffort)
-    )
-    return "low" if ignored else "none"
-
-
-def _probe(normalizer: Normalizer, effort: str) -> bytes | None:
-    """The token IDs of a short chat with an effort; None if there are none."""
-    messages = [{"role": "user", "content": "Hi"}]
-    routing = normalizer.answer(Request(messages=messages, reasoning_effort=effort))
-    return routing.token_ids.tobytes() if routing.exact else None

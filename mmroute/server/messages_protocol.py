@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from mmroute.server.protocol import ExtraArgs, MmPayload
-from mmroute.server.request_checks import use_mm_kwargs_alias
+from mmroute.server.request_checks import before_fields, use_mm_kwargs_alias
 
 __all__ = [
     "AnthropicContentBlock",
@@ -223,10 +223,7 @@ class AnthropicMessagesRequest(BaseModel):
         _check_no_tool_changes(system)
         return system
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_first(cls, body: Any) -> Any:
-        return use_mm_kwargs_alias(body) if isinstance(body, dict) else body
+    _check_first = before_fields(use_mm_kwargs_alias)
 
     @model_validator(mode="after")
     def _check_budget(self) -> Self:

@@ -21,7 +21,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    model_validator,
     with_config,
 )
 from pydantic.dataclasses import dataclass
@@ -30,7 +29,12 @@ from typing_extensions import TypedDict
 
 from mmroute.forwarding import OutputMode
 from mmroute.server.errors import bad_request
-from mmroute.server.request_checks import check_chat, check_completion, check_generation_prompt
+from mmroute.server.request_checks import (
+    before_fields,
+    check_chat,
+    check_completion,
+    check_generation_prompt,
+)
 
 __all__ = [
     "CONSTRAINTS",
@@ -315,10 +319,7 @@ class ChatCompletionRequest(_GenerationRequest):
     mm_processor_kwargs: dict[str, Any] | None = None
     return_prompt_text: bool | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_first(cls, body: Any) -> Any:
-        return check_chat(body) if isinstance(body, dict) else body
+    _check_first = before_fields(check_chat)
 
 
 class CompletionRequest(_GenerationRequest):
@@ -339,10 +340,7 @@ class CompletionRequest(_GenerationRequest):
     prompt_embeds: bytes | Annotated[list[bytes], Field(fail_fast=True)] | None = None
     add_special_tokens: bool = True
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_first(cls, body: Any) -> Any:
-        return check_completion(body) if isinstance(body, dict) else body
+    _check_first = before_fields(check_completion)
 
 
 class TokenizeCompletionRequest(Open):
@@ -379,12 +377,7 @@ class TokenizeChatRequest(Open):
     mm_processor_kwargs: dict[str, Any] | None = None
     tools: list[ChatCompletionToolsParam] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_first(cls, body: Any) -> Any:
-        if isinstance(body, dict):
-            check_generation_prompt(body)
-        return body
+    _check_first = before_fields(check_generation_prompt)
 
 
 class DetokenizeRequest(BaseModel):

@@ -9,16 +9,21 @@ Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py``,
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from pydantic import model_validator
 
 from mmroute.errors import InexactError, quoted
 from mmroute.request import check_cache_salt
 from mmroute.server.errors import bad_request, require
 
 __all__ = [
-    "check_chat", "check_completion", "check_generation_prompt", "check_responses",
-    "use_mm_kwargs_alias",
+    "before_fields", "check_chat", "check_completion", "check_generation_prompt",
+    "check_responses", "use_mm_kwargs_alias",
 ]  # fmt: skip
+
+_Body: TypeAlias = dict[str, Any]
 
 _CONSTRAINTS: Final = ("json", "regex", "choice")
 _TOOL_CHOICES: Final = ("auto", "required")
@@ -34,7 +39,16 @@ _LOOKED_AT: Final = frozenset({
 })  # fmt: skip
 
 
-def check_chat(body: dict[str, Any]) -> dict[str, Any]:
+def before_fields(check: Callable[[_Body], _Body]) -> Any:
+    """A validator of a request's class: checks the body before its fields, if it is an object."""
+
+    def checked(cls: Any, body: Any) -> Any:  # noqa: ARG001 - by its name pydantic knows the first
+        return check(body) if isinstance(body, dict) else body
+
+    return model_validator(mode="before")(checked)
+
+
+def check_chat(body: _Body) -> _Body:
     """Check a chat, and fill in what depends on other fields.
 
     Raises:
@@ -63,7 +77,7 @@ def check_chat(body: dict[str, Any]) -> dict[str, Any]:
     return _check_rest(body)
 
 
-def check_completion(body: dict[str, Any]) -> dict[str, Any]:
+def check_completion(body: _Body) -> _Body:
     """Check a completion, and fill in what depends on other fields.
 
     Raises:
@@ -92,7 +106,7 @@ def check_completion(body: dict[str, Any]) -> dict[str, Any]:
     return _check_rest(body)
 
 
-def check_responses(body: dict[str, Any]) -> dict[str, Any]:
+def check_responses(body: _Body) -> _Body:
     """Check a request of the Responses API, and fill in what depends on other fields.
 
     Raises:
@@ -133,14 +147,14 @@ def check_responses(body: dict[str, Any]) -> dict[str, Any]:
     return use_mm_kwargs_alias(body)
 
 
-def use_mm_kwargs_alias(body: dict[str, Any]) -> dict[str, Any]:
+def use_mm_kwargs_alias(body: _Body) -> _Body:
     """Read the older name of a field."""
     if body.get("return_mm_kwargs") is False:
         body.setdefault("mm_payload", "none")
     return body
 
 
-def check_generation_prompt(body: dict[str, Any]) -> None:
+def check_generation_prompt(body: _Body) -> _Body:
     """Refuse two options of a chat that exclude each other.
 
     Raises:
@@ -150,22 +164,23 @@ def check_generation_prompt(body: dict[str, Any]) -> None:
         not (body.get("continue_final_message") and body.get("add_generation_prompt")),
         "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
     )
+    return body
 
 
-def _check_rest(body: dict[str, Any]) -> dict[str, Any]:
+def _check_rest(body: _Body) -> _Body:
     _check_response_format(body.get("response_format"))
     _check_cache_salt(body)
     return use_mm_kwargs_alias(body)
 
 
-def _check_cache_salt(body: dict[str, Any]) -> None:
+def _check_cache_salt(body: _Body) -> None:
     try:
         check_cache_salt(body.get("cache_salt"))
     except InexactError as inexact:
         raise bad_request(str(inexact), "cache_salt") from None
 
 
-def _check_tools(body: dict[str, Any]) -> None:
+def _check_tools(body: _Body) -> None:
     tools = body.get("tools")
     require(
         tools != [],
@@ -232,7 +247,7 @@ def _objects(given: object) -> list[dict[str, Any]]:
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
-def _constraints(body: dict[str, Any], param: str | None) -> int:
+def _constraints(body: _Body, param: str | None) -> int:
     structured = body.get("structured_outputs")
     given = structured if isinstance(structured, dict) else {}
     count = sum(given.get(name) is not None for name in _CONSTRAINTS)
@@ -245,7 +260,7 @@ def _constraints(body: dict[str, Any], param: str | None) -> int:
     return count
 
 
-def _check_logprobs(body: dict[str, Any], top: str, *, unset: bool) -> None:
+def _check_logprobs(body: _Body, top: str, *, unset: bool) -> None:
     name = "logprob_token_ids"
     wanted = body.get(name)
     beam = wanted and body.get("use_beam_search")
@@ -268,7 +283,7 @@ def _check_logprobs(body: dict[str, Any], top: str, *, unset: bool) -> None:
         require(not negative, f"`{name}` must be a positive value or -1.", name, value)
 
 
-def _check_echo(body: dict[str, Any]) -> None:
+def _check_echo(body: _Body) -> None:
     if not body.get("echo"):
         return
     beam = body.get("use_beam_search") and body.get("logprobs") is not None
@@ -281,7 +296,7 @@ def _check_echo(body: dict[str, Any]) -> None:
     )
 
 
-def _check_stream_options(body: dict[str, Any]) -> None:
+def _check_stream_options(body: _Body) -> None:
     require(
         body.get("stream") or not body.get("stream_options"),
         "Stream options can only be defined when `stream=True`.",

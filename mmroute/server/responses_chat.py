@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Final
 
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.engines.vllm.tools import OrderedFunction
 from mmroute.errors import Reason
 from mmroute.server.chat_parts import function_tool, image_part
-from mmroute.server.errors import ApiError, bad_request, of_reason, require
+from mmroute.server.errors import bad_request, invalid_request, of_reason, require
 from mmroute.server.protocol import (
     ChatCompletionRequest,
     ChatCompletionToolsParam,
@@ -67,11 +66,9 @@ def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
         ApiError: 400: vLLM refuses it; 422 `unsupported_field`.
     """
     if request.previous_response_id is not None:
-        raise ApiError(
-            HTTPStatus.BAD_REQUEST,
-            "invalid_request_error",
+        raise invalid_request(
             "previous_response_id is not supported by the stateless render endpoint.",
-            param="previous_response_id",
+            "previous_response_id",
         )
     given, reasoning = request.input, request.reasoning
     unfinished = not isinstance(given, str) and bool(given) and _is_unfinished(given[-1])

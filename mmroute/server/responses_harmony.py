@@ -11,7 +11,6 @@ Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`_render_responses_with_ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Final
 
 from openai_harmony import Author, Message, Role, TextContent
@@ -20,7 +19,7 @@ from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.geometry import TokenIds
-from mmroute.server.errors import ApiError, bad_request, of_reason, require
+from mmroute.server.errors import bad_request, invalid_request, of_reason, require
 from mmroute.server.responses_protocol import ResponsesRequest
 
 __all__ = ["conversation_ids"]
@@ -105,12 +104,16 @@ def _of_items(items: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
             case "function_call_output":
                 name, text = names.get(item.get("call_id") or ""), item["output"]
                 if name is None:
-                    raise _invalid(f"No call message found for {quoted(item.get('call_id'))}")
+                    raise invalid_request(
+                        f"No call message found for {quoted(item.get('call_id'))}", "input"
+                    )
                 if not isinstance(text, str):
-                    raise _invalid("The output of a function must be a text for this model.")
+                    raise invalid_request(
+                        "The output of a function must be a text for this model.", "input"
+                    )
                 yield harmony.result(f"functions.{name}", text)
             case kind:
-                raise _invalid(f"Unknown input type: {kind}")
+                raise invalid_request(f"Unknown input type: {kind}", "input")
 
 
 def _of_message(role: str, content: Any) -> Iterator[Message]:
@@ -120,10 +123,6 @@ def _of_message(role: str, content: Any) -> Iterator[Message]:
         return
     message = harmony.of_role(role, content)
     yield message.with_channel("final") if role == "assistant" else message
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError(HTTPStatus.BAD_REQUEST, "invalid_request_error", message, param="input")
 
 
 def _earlier(messages: Sequence[Mapping[str, Any]]) -> list[Message]:

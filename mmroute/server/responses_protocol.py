@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from mmroute.server.protocol import (
     Effort,
@@ -20,7 +20,7 @@ from mmroute.server.protocol import (
     StructuredOutputsParams,
     TopLogprobs,
 )
-from mmroute.server.request_checks import check_responses
+from mmroute.server.request_checks import before_fields, check_responses
 from mmroute.server.responses_items import Item, Tool
 
 __all__ = ["ResponseFormatJSONObject", "ResponseFormatTextJSONSchemaConfig", "ResponsesRequest"]
@@ -163,7 +163,4 @@ class ResponsesRequest(BaseModel):
     ec_transfer_params: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_first(cls, body: Any) -> Any:
-        return check_responses(body) if isinstance(body, dict) else body
+    _check_first = before_fields(check_responses)
