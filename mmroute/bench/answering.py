@@ -1,84 +1,189 @@
-"""Answer timed requests of another process, one in a line. Run as a script by any build of mmroute.
+"""Load a model and carry out commands, one in a line of JSON. Any build of mmroute runs this file.
 
 It imports nothing of mmroute but its public face, so that an older build can run it.
 """
 
 from __future__ import annotations
 
-import hashlib
+import gc
 import json
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import xxhash
 
 import mmroute
 
-__all__ = ["main"]
+__all__ = ["Answering", "main"]
+
+_ITEMS: Final = {"images": "ImageSize", "videos": "VideoSize", "audios": "AudioLength"}
 
 
-def main() -> None:
-    """Read how to load the model, then requests; write what each of them took, in nanoseconds."""
+def main(import_seconds: float) -> None:
+    """Read how to load the model, then commands; write what each of them returns.
+
+    The first line has ``loading``, the arguments of `Normalizer.from_pretrained`; ``fast_paths``,
+    those of `FastPaths`; ``engine``, those of `EngineSettings.from_args`, where there are any; and
+    ``hashing``, those of `Routing.block_hashes`.
+
+    Args:
+        import_seconds: what ``import mmroute`` took.
+    """
+    imported = rss_bytes()
+    started = time.perf_counter()
     setup = json.loads(sys.stdin.readline())
-    normalizer = mmroute.Normalizer.from_pretrained(
-        setup["model"], fast_paths=mmroute.FastPaths(**setup["fast_paths"]), **setup["loading"]
-    )
-    normalizer.stats()  # waits for the encoder
-    watched, watch = _watched(normalizer)
-    _say({"build": mmroute.__file__})
-    for number, line in enumerate(sys.stdin):
-        request = json.loads(line)
-        if "images" in request:
-            request["images"] = [mmroute.ImageSize(**image) for image in request["images"]]
-        # Watches take time themselves: every other request has one.
-        if number % 2:
-            _say(_answer(watched, watch, request, setup["hashing"]))
-        else:
-            _say(_answer(normalizer, None, request, setup["hashing"]))
+    answering = Answering(partial(_load, setup), setup["hashing"])
+    found = {
+        "import_seconds": import_seconds,
+        "load_seconds": time.perf_counter() - started,
+        "encoder": answering.counters()["encoder"],  # waits for the encoder
+        "ready_seconds": time.perf_counter() - started,
+        "rss_imported_bytes": imported,
+        "rss_loaded_bytes": rss_bytes(),
+    }
+    _say(found)
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        _say(getattr(answering, command)(*arguments))
 
 
-def _watched(normalizer: Any) -> tuple[Any, Any]:
-    """The normalizer with a watch, where the build has watches of this kind."""
-    if not hasattr(normalizer, "watch"):
-        return normalizer, None
-    from dataclasses import replace
-
-    from mmroute.stages import Stopwatch
-
-    watch = Stopwatch()
-    return replace(normalizer, watch=watch), watch
+def _load(setup: Mapping[str, Any]) -> mmroute.Normalizer:
+    arguments = {**setup["loading"], "fast_paths": mmroute.FastPaths(**setup["fast_paths"])}
+    if "engine" in setup:
+        arguments["engine_settings"] = mmroute.EngineSettings.from_args(**setup["engine"])
+    normalizer: mmroute.Normalizer = mmroute.Normalizer.from_pretrained(**arguments)
+    return normalizer
 
 
-def _answer(
-    normalizer: Any, watch: Any, request: Mapping[str, Any], hashing: Mapping[str, Any]
-) -> dict[str, Any]:
-    if watch is not None:
-        watch.start()
-    started, on_the_wall = time.process_time_ns(), time.perf_counter_ns()
-    routing = normalizer.normalize(**request)
-    passed, whole = time.perf_counter_ns() - on_the_wall, time.process_time_ns() - started
-    found: dict[str, Any] = {"digest": "", "refusal": str(routing.reason or "")}
-    if not routing.exact:
+class Answering:
+    """A loaded model. Its methods are the commands; what they take and return is JSON.
+
+    Args:
+        load: loads it.
+        hashing: arguments of `Routing.block_hashes`.
+    """
+
+    def __init__(self, load: Callable[[], mmroute.Normalizer], hashing: Mapping[str, Any]) -> None:
+        self._load = load
+        self._hashing = hashing
+        self._normalizer = load()
+        self._watched: Any = None
+        if hasattr(self._normalizer, "watch"):  # older builds have no watches of this kind
+            from mmroute.stages import Stopwatch
+
+            self._watch = Stopwatch()
+            self._watched = replace(self._normalizer, watch=self._watch)
+        self._prepared: list[dict[str, Any]] = []
+
+    def load_again(self) -> int:
+        """Resident memory with the model loaded a second time, in bytes."""
+        again = self._load()
+        again.stats()
+        return rss_bytes()
+
+    def counters(self) -> dict[str, Any]:
+        """The encoder, how it was chosen, and what the caches did."""
+        stats = self._normalizer.stats()
+        encoder = stats.encoder
+        return {
+            "encoder": encoder.engine if encoder else "",
+            "why": encoder.why if encoder else "",
+            "texts": encoder.reuse if encoder else None,
+            "hashes": stats.hashes,
+        }
+
+    def answer(self, request: Mapping[str, Any], watched: bool) -> dict[str, Any]:
+        """Answer a request, and what that took in nanoseconds.
+
+        Args:
+            request: the arguments of `Normalizer.normalize`.
+            watched: whether its stages are timed, which takes time itself.
+        """
+        fields = _fields(request)
+        normalizer = self._normalizer
+        if watched and self._watched:
+            normalizer = self._watched
+            self._watch.start()
+        cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+        routing = normalizer.normalize(**fields)
+        wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+        if not routing.exact:
+            return {"refusal": [str(routing.reason), routing.message]}
+        found: dict[str, Any] = {
+            "wall": wall,
+            "cpu": cpu,
+            "stages": self._watch.spent() if normalizer is self._watched else None,
+            "token_ids": len(routing.token_ids),
+            "items": len(routing.placeholders),
+            "digest": _digest(routing),
+        }
+        cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+        try:
+            hashes = routing.block_hashes(**self._hashing).hashes
+        except mmroute.MmrouteError as error:  # of a request whose images have no names, for one
+            return {**found, "hashes": f"{error.reason}: {error}"}
+        found["hash_wall"] = time.perf_counter_ns() - wall
+        found["hash_cpu"] = time.process_time_ns() - cpu
+        found["hashes"] = xxhash.xxh3_128_hexdigest(b"".join(hashes))
         return found
-    if watch is None:
-        found["whole"] = whole
-    else:  # which goes by the clock on the wall
-        found["without encoding"] = passed - watch.spent().get("encode", 0)
-    try:
-        started = time.process_time_ns()
-        hashes = routing.block_hashes(**hashing).hashes
-        found["block hashes"] = time.process_time_ns() - started
-    except mmroute.MmrouteError:  # of a request whose images have no names, for example
-        hashes = ()
-    answered = [routing.token_ids.tobytes(), *hashes]
-    found["digest"] = hashlib.sha256(b"".join(map(bytes, answered))).hexdigest()
-    return found
+
+    def prepare(
+        self, untimed: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Answer the untimed requests, and keep the others for `answer_prepared`."""
+        for request in untimed:
+            self._normalizer.normalize(**_fields(request))
+        self._prepared = list(map(_fields, requests))
+        self.quiet()
+
+    def answer_prepared(self) -> tuple[float, list[str]]:
+        """Answer all requests in a row: the seconds of that, and the digests of the answers."""
+        normalize = self._normalizer.normalize
+        started = time.perf_counter()
+        # A digest takes less time than to find new memory for every answer, if all were kept.
+        digests = [_digest(normalize(**request)) for request in self._prepared]
+        return time.perf_counter() - started, digests
+
+    def quiet(self) -> None:
+        """Keep the garbage collector from walking through what is held by now."""
+        gc.collect()
+        gc.freeze()
 
 
-def _say(found: Mapping[str, Any]) -> None:
+def _fields(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Normalizer.normalize` in JSON."""
+    fields = dict(request)
+    for name in _ITEMS.keys() & request.keys():
+        make = getattr(mmroute, _ITEMS[name])
+        fields[name] = request[name] and [make(**item) for item in request[name]]
+    if request.get("lora"):
+        fields["lora"] = mmroute.Lora(**request["lora"])
+    return fields
+
+
+def _digest(routing: mmroute.Routing) -> str:
+    """What an answer is known by when it is compared: so none of them has to be kept."""
+    placeholders = str([(each.offset, each.length) for each in routing.placeholders])
+    return xxhash.xxh3_128_hexdigest(routing.token_ids.tobytes() + placeholders.encode())
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process in bytes; its peak where the system does not tell more."""
+    import resource  # not on Windows
+
+    gc.collect()
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _say(found: object) -> None:
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

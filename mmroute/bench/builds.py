@@ -7,77 +7,19 @@ is, 19 times of 20; and the least time of each, which other work disturbs least.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.bench import answering
+from mmroute.bench.children import Build, Child, in_turns
 from mmroute.bench.mixes import Mix
-from mmroute.errors import MmrouteError, Reason
-from mmroute.fast_paths import FastPaths
 
-__all__ = ["Build", "Comparison", "Ratio", "compare", "ratio_of"]
+__all__ = ["Comparison", "Ratio", "compare", "ratio_of"]
 
-_WARM_UP: Final = 5
-_IN_A_ROW: Final = 10  # requests of one build before the other's turn: a server at work
-# Their numbers are none that a measured request has.
-_UNTIMED: Final = range(1_000_000_000, 1_000_000_000 + _WARM_UP)
-_QUANTITIES: Final = ("whole", "without encoding", "block hashes")
+_QUANTITIES: Final[tuple[str, ...]] = ("whole", "without encoding", "block hashes")
 _Z: Final = 1.96  # 95 of 100 of a normal distribution
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """What is compared.
-
-    Attributes:
-        name: as it was given.
-        python: the interpreter that runs it.
-        tree: a source tree in the place of what is installed there; empty for none.
-        fast_paths: its settings.
-    """
-
-    name: str
-    python: str
-    tree: str
-    fast_paths: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, name: str) -> Build:
-        """What a name means: an interpreter, a virtual environment, a source tree, or settings.
-
-        Settings are those of `FastPaths`, as in ``encoder=tokenizers,chat_cache_bytes=0``.
-
-        Raises:
-            ValueError: it is none of these.
-        """
-        path = Path(name)
-        if (path / "bin" / "python").is_file():
-            path = path / "bin" / "python"
-        if path.is_file():
-            return cls(name, str(path.absolute()), "", {})
-        if (path / "mmroute" / "__init__.py").is_file():
-            return cls(name, sys.executable, str(path.absolute()), {})
-        kinds = {field.name: field.type for field in fields(FastPaths)}
-        settings: dict[str, Any] = {}
-        for setting in name.split(","):
-            key, equals, value = setting.partition("=")
-            if not equals or key not in kinds:
-                raise ValueError(
-                    f"{name} is no interpreter, environment or source tree; and {setting!r} is no "
-                    f"setting such as {', '.join(kinds)}, as in encoder=tokenizers"
-                )
-            settings[key] = int(value) if value.isdecimal() else value
-        FastPaths(**settings)
-        return cls(name, sys.executable, str(Path(__file__).parents[2]), settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,95 +83,42 @@ def ratio_of(pairs: Sequence[tuple[int, int]]) -> Ratio:
 
 
 def compare(
-    builds: tuple[Build, Build],
-    mixes: Sequence[Mix],
-    *,
-    model: str,
-    loading: Mapping[str, Any],
-    hashing: Mapping[str, Any],
-    repeat: int,
+    builds: tuple[Build, Build], mixes: Sequence[Mix], setup: Mapping[str, Any], *, repeat: int
 ) -> Iterator[Comparison]:
     """Compare two builds, mix by mix.
 
     Args:
         builds: the first and the second.
         mixes: the requests; of a mix without an answer there is no comparison.
-        model: as for `Normalizer.from_pretrained`.
-        loading: more arguments of that, as JSON has them.
-        hashing: arguments of `Routing.block_hashes`.
+        setup: as for `Child`.
         repeat: pairs of each mix.
 
     Raises:
         MmrouteError: a build ended early, or the two gave different answers.
     """
-    setup = {"model": model, "loading": loading, "hashing": hashing}
-    with contextlib.ExitStack() as stack:
-        processes = [stack.enter_context(_process(build)) for build in builds]
-        for build, process in zip(builds, processes, strict=True):
-            _asked(process, [{**setup, "fast_paths": build.fast_paths}])
+    with Child(builds[0], setup) as first, Child(builds[1], setup) as second:
+        first.receive()
+        second.receive()
         for mix in mixes:
-            comparison = _comparison(processes, mix, repeat)
-            if comparison is not None:
-                yield comparison
+            pairs: dict[str, list[tuple[int, int]]] = {}
+            first.warm_up(mix)
+            second.warm_up(mix)
+            # Watches take time themselves: every other request has one.
+            for _, *both in in_turns(first, second, mix, repeat, watched=(False, True)):
+                times = [_times(answer) for answer in both]
+                for name in times[0].keys() & times[1].keys():
+                    pairs.setdefault(name, []).append((times[0][name], times[1][name]))
+            if pairs:
+                ratios = {name: ratio_of(pairs[name]) for name in _QUANTITIES if name in pairs}
+                yield Comparison(mix.name, mix.says, ratios)
 
 
-@contextlib.contextmanager
-def _process(build: Build) -> Iterator[subprocess.Popen[str]]:
-    script = Path(answering.__file__).read_text(encoding="utf-8")
-    # What is installed there, and not what this process was told to import.
-    environment = {**os.environ, "PYTHONPATH": build.tree}
-    # -P: the working directory must not come before what is compared.
-    process = subprocess.Popen(  # noqa: S603 - an interpreter that the user names, a script of ours
-        [build.python, "-P", "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _asked(
-    process: subprocess.Popen[str], requests: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """What a process answers to some requests, one after the other."""
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("a process without pipes")
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.writelines(json.dumps(each, default=asdict) + "\n" for each in requests)
-        process.stdin.flush()
-    lines = [process.stdout.readline() for _ in requests]
-    if not all(lines):
-        raise MmrouteError(
-            Reason.SELF_CHECK_FAILED, "a build ended early; its own message stands above"
-        )
-    return list(map(json.loads, lines))
-
-
-def _comparison(
-    processes: Sequence[subprocess.Popen[str]], mix: Mix, repeat: int
-) -> Comparison | None:
-    for process in processes:
-        _asked(process, [*mix.before(), *map(mix.request, _UNTIMED)])
-    pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in _QUANTITIES}
-    for start in range(0, repeat, _IN_A_ROW):
-        numbers = range(start, min(start + _IN_A_ROW, repeat))
-        requests = [mix.request(number) for number in numbers]
-        # Who comes first finds other things in the processor's caches.
-        order = (0, 1) if start % (2 * _IN_A_ROW) else (1, 0)
-        answers = {at: _asked(processes[at], requests) for at in order}
-        for number, first, second in zip(numbers, answers[0], answers[1], strict=True):
-            if (first["digest"], first["refusal"]) != (second["digest"], second["refusal"]):
-                raise MmrouteError(
-                    Reason.SELF_CHECK_FAILED,
-                    f"{mix.name}: the builds give different answers to request {number}",
-                )
-            for name, listed in pairs.items():
-                if name in first and name in second and not first["refusal"]:
-                    listed.append((first[name], second[name]))
-    ratios = {name: ratio_of(listed) for name, listed in pairs.items() if listed}
-    return Comparison(mix.name, mix.says, ratios) if ratios else None
+def _times(answer: Mapping[str, Any]) -> dict[str, int]:
+    """Processor time in nanoseconds; of a request with a watch, which goes by the wall, that."""
+    if "refusal" in answer:
+        return {}
+    hashes = {"block hashes": answer["hash_cpu"]} if "hash_cpu" in answer else {}
+    stages = answer["stages"]
+    if stages is None:
+        return {"whole": answer["cpu"]} | hashes
+    return {"without encoding": answer["wall"] - stages.get("encode", 0)} | hashes

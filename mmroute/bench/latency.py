@@ -1,28 +1,19 @@
-"""Measure the latency of a mix of requests, whole and by stage."""
+"""Measure the latency of a mix of requests, whole and by stage; and what loading a model takes."""
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 
+from mmroute.bench.children import Child, in_turns
 from mmroute.bench.mixes import Mix
-from mmroute.errors import InexactError, MmrouteError, Reason
+from mmroute.errors import InexactError, Reason
 from mmroute.fast_paths import ReuseStats
-from mmroute.normalizer import Normalizer
-from mmroute.routing import Routing
-from mmroute.stages import Stage, Stopwatch
+from mmroute.stages import Stage
 
-__all__ = ["Hashing", "Latency", "Summary", "digest", "measure_latency", "quiet", "wrong_answer"]
-
-_WARM_UP: Final = 5
-# Their numbers are none that a measured request has.
-_UNTIMED: Final = range(1_000_000_000, 1_000_000_000 + _WARM_UP)
+__all__ = ["Hashing", "Latency", "Startup", "Summary", "measure_latency"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +29,6 @@ class Hashing:
     algorithm: str = "sha256"
     block_size: int = 16
     seed: str | None = "0"
-
-    def of(self, routing: Routing) -> tuple[bytes, ...]:
-        """The block hashes of an answer."""
-        hashes = routing.block_hashes(self.algorithm, block_size=self.block_size, seed=self.seed)
-        return hashes.hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +56,30 @@ class Summary:
         """
         p50, p95, p99 = np.percentile(np.asarray(nanoseconds) / 1000, (50, 95, 99)).round(2)
         return cls(float(p50), float(p95), float(p99), len(nanoseconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """A fresh process that loads one model.
+
+    Attributes:
+        encoder: name and version of who encodes; empty for a model's own chat encoder.
+        import_seconds: of ``import mmroute``.
+        load_seconds: of `Normalizer.from_pretrained`, with the libraries it imports.
+        ready_seconds: from the beginning of that, until the encoder is chosen and proved.
+        rss_imported_bytes: resident memory after the import.
+        rss_loaded_bytes: once the model is ready.
+        rss_again_bytes: once it is loaded a second time beside the first, which needs no
+            library anew: the difference is the model alone.
+    """
+
+    encoder: str
+    import_seconds: float
+    load_seconds: float
+    ready_seconds: float
+    rss_imported_bytes: int
+    rss_loaded_bytes: int
+    rss_again_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,128 +111,53 @@ class Latency:
     hash_reuse: ReuseStats | None
 
 
-def measure_latency(
-    normalizer: Normalizer,
-    reference: Normalizer,
-    mix: Mix,
-    *,
-    repeat: int,
-    hashing: Hashing,
-) -> Latency:
+def measure_latency(timed: Child, reference: Child, mix: Mix, *, repeat: int) -> Latency:
     """Time a mix.
 
     Args:
-        normalizer: the one that is timed, with its caches.
+        timed: a process with the caches that are measured.
         reference: the same model without fast paths; every timed answer is compared with its.
         mix: the requests.
         repeat: how many are timed.
-        hashing: how block hashes are asked for.
 
     Raises:
         InexactError: a request has no answer.
         MmrouteError: an answer differs from the reference's.
     """
-    expected = [_expected(reference.normalize(**mix.request(n)), hashing) for n in range(repeat)]
-    for request in (*mix.before(), *map(mix.request, _UNTIMED)):
-        _hashed(normalizer.normalize(**request), hashing)
-    before = normalizer.stats()
-    quiet()
-    timed = _time_requests(normalizer, mix, expected, hashing)
-    after = normalizer.stats()
-    whole = [spent for spent, _ in timed]
-    times = {stage: [stages.get(stage, 0) for _, stages in timed] for stage in Stage}
+    timed.warm_up(mix)
+    reference.warm_up(mix)
+    before = timed.ask("counters")
+    answers = []
+    for _, answer, _ in in_turns(timed, reference, mix, repeat, watched=(True,)):
+        if "refusal" in answer:
+            reason, message = answer["refusal"]
+            raise InexactError(Reason(reason), message)
+        answers.append(answer)
+    after = timed.ask("counters")
+    times = {stage: [answer["stages"].get(stage.value, 0) for answer in answers] for stage in Stage}
+    whole = [answer["wall"] for answer in answers]
     rest = [each - encoding for each, encoding in zip(whole, times[Stage.ENCODE], strict=True)]
-    no_hashes = next((str(e.hashes) for e in expected if isinstance(e.hashes, str)), None)
-    if no_hashes is not None:
-        del times[Stage.HASH]
-    text_reuse = [stats.encoder.reuse if stats.encoder else None for stats in (before, after)]
+    no_hashes = next((each["hashes"] for each in answers if "hash_wall" not in each), None)
+    if no_hashes is None:
+        times[Stage.HASH] = [answer["hash_wall"] for answer in answers]
     return Latency(
         mix=mix.name,
         says=mix.says,
-        token_ids=int(np.median([e.token_ids for e in expected])),
-        images=int(np.median([e.images for e in expected])),
+        token_ids=int(np.median([answer["token_ids"] for answer in answers])),
+        images=int(np.median([answer["items"] for answer in answers])),
         whole_us=Summary.of(whole),
         without_encoding_us=Summary.of(rest),
         stages_us={stage: Summary.of(found) for stage, found in times.items() if any(found)},
         no_hashes=no_hashes,
-        text_reuse=_between(*text_reuse),
-        hash_reuse=_between(before.hashes, after.hashes),
+        text_reuse=_between(before["texts"], after["texts"]),
+        hash_reuse=_between(before["hashes"], after["hashes"]),
     )
 
 
-def quiet() -> None:
-    """Keep the garbage collector from walking through what is held by now."""
-    gc.collect()
-    gc.freeze()
-
-
-def digest(routing: Routing) -> str:
-    """What an answer is known by when it is compared: so none of them has to be kept."""
-    placeholders = repr(routing.placeholders).encode()
-    return xxhash.xxh3_128_hexdigest(routing.token_ids.tobytes() + placeholders)
-
-
-def wrong_answer(number: int) -> MmrouteError:
-    """The error of a run: the time of a wrong answer says nothing."""
-    return MmrouteError(
-        Reason.SELF_CHECK_FAILED,
-        f"timed request {number} has another answer than the reference gives; nothing is "
-        "reported. Please report this, with `mmroute doctor` of the model",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """The reference's answer to a request."""
-
-    digest: str
-    token_ids: int
-    images: int
-    hashes: tuple[bytes, ...] | str
-
-
-def _expected(routing: Routing, hashing: Hashing) -> _Expected:
-    found = digest(routing), len(routing.token_ids), len(routing.placeholders)
-    return _Expected(*found, _hashed(routing, hashing))
-
-
-def _hashed(routing: Routing, hashing: Hashing) -> tuple[bytes, ...] | str:
-    """Block hashes, or why there are none."""
-    try:
-        return hashing.of(routing)
-    except InexactError as error:
-        return f"{error.reason}: {error}"
-
-
-def _time_requests(
-    normalizer: Normalizer, mix: Mix, expected: Sequence[_Expected], hashing: Hashing
-) -> list[tuple[int, dict[Stage, int]]]:
-    """What each request takes, whole and by stage; and its block hashes, right after it."""
-    watch = Stopwatch()
-    watched = replace(normalizer, watch=watch)
-    times = []
-    for number, right in enumerate(expected):
-        # Made just now, as a server has just read it: its text is in the processor's cache.
-        request = mix.request(number)
-        watch.start()
-        started = time.perf_counter_ns()
-        routing = watched.normalize(**request)
-        whole = time.perf_counter_ns() - started
-        stages = watch.spent()
-        started = time.perf_counter_ns()
-        hashes = _hashed(routing, hashing)
-        stages[Stage.HASH] = time.perf_counter_ns() - started
-        times.append((whole, stages))
-        if not routing.exact or digest(routing) != right.digest or hashes != right.hashes:
-            raise wrong_answer(number)
-    return times
-
-
-def _between(before: ReuseStats | None, after: ReuseStats | None) -> ReuseStats | None:
+def _between(before: Sequence[int] | None, after: Sequence[int] | None) -> ReuseStats | None:
     if before is None or after is None:
         return None
-    return after._replace(
-        hits=after.hits - before.hits,
-        misses=after.misses - before.misses,
-        reused=after.reused - before.reused,
+    then, now = ReuseStats(*before), ReuseStats(*after)
+    return now._replace(
+        hits=now.hits - then.hits, misses=now.misses - then.misses, reused=now.reused - then.reused
     )

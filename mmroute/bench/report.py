@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from mmroute.bench.builds import Comparison
-from mmroute.bench.latency import Hashing, Latency, Summary
+from mmroute.bench.latency import Hashing, Latency, Startup, Summary
 from mmroute.bench.mixes import Inexact
-from mmroute.bench.startup import Startup
 from mmroute.bench.throughput import Throughput
 from mmroute.fast_paths import ReuseStats
 from mmroute.pages.plots import Bar, bars

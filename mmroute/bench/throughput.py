@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.synchronize import Barrier
-from threading import BrokenBarrierError
-from typing import Final
+from typing import Any, Final
 
-from mmroute.bench.latency import digest, quiet, wrong_answer
+from mmroute.bench.children import Build, Child, different_answers
 from mmroute.bench.mixes import Mix
-from mmroute.errors import MmrouteError, Reason
-from mmroute.normalizer import Normalizer
 
-__all__ = ["Throughput", "cores", "measure_throughput"]
+__all__ = ["Throughput", "cores", "measure_throughput", "throughput_of"]
 
 _WARM_UP: Final = 20
-_LONGEST_WAIT: Final = 600.0  # seconds, in which every process has loaded its model
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +37,6 @@ class Throughput:
     distinct: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """The work of one process. Unpickling it loads both normalizers anew."""
-
-    number: int
-    normalizer: Normalizer
-    reference: Normalizer
-    mixes: Sequence[Mix]
-    requests: int
-
-
 def cores() -> list[int]:
     """The cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -65,9 +45,10 @@ def cores() -> list[int]:
 
 
 def measure_throughput(
-    normalizer: Normalizer,
-    reference: Normalizer,
+    timed: Build,
+    reference: Build,
     mixes: Sequence[Mix],
+    setup: Mapping[str, Any],
     *,
     processes: int,
     requests: int,
@@ -75,9 +56,10 @@ def measure_throughput(
     """Let processes answer at the same time, one mix after the other.
 
     Args:
-        normalizer: made by `from_pretrained`; each process loads it anew.
-        reference: likewise; every answer is compared with its, after the time was taken.
+        timed: what each process loads.
+        reference: every answer is compared with its, after the time was taken.
         mixes: requests that all have an answer.
+        setup: as for `Child`.
         processes: how many, at least 1; each is bound to one core where that can be done.
         requests: of each mix, for each process.
 
@@ -86,35 +68,55 @@ def measure_throughput(
     """
     if not mixes:
         return []
-    context = get_context("spawn")
-    futures = []
-    with ProcessPoolExecutor(processes, context, _keep, (context.Barrier(processes),)) as pool:
+    with contextlib.ExitStack() as stack:
+        pairs = []
         for number in range(processes):
-            share = _Share(number, normalizer, reference, mixes, requests)
             with _bound_to_core(number):
-                futures.append(pool.submit(_seconds_of_all, share))  # starts a process
-        wait(futures)
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    if any(isinstance(error, BrokenProcessPool) for error in errors):
-        raise MmrouteError(
-            Reason.SELF_CHECK_FAILED,
-            "a process of the throughput measurement ended early; its own message stands above",
-        )
-    if errors:  # that of one process breaks the barrier of the others
-        raise min(errors, key=lambda error: isinstance(error, BrokenBarrierError))
-    slowest = map(max, zip(*(future.result() for future in futures), strict=True))
-    total = processes * requests
-    return [
-        Throughput(
-            mix=mix.name,
-            processes=processes,
-            requests=total,
-            seconds=seconds,
-            per_second=total / seconds,
-            distinct=mix.distinct is None or mix.distinct >= total,
-        )
-        for mix, seconds in zip(mixes, slowest, strict=True)
-    ]
+                pair = Child(timed, setup), Child(reference, setup)
+            pairs.append((stack.enter_context(pair[0]), stack.enter_context(pair[1])))
+        for pair in pairs:
+            for child in pair:
+                child.receive()
+        return [throughput_of(pairs, mix, requests) for mix in mixes]
+
+
+def throughput_of(pairs: Sequence[tuple[Child, Child]], mix: Mix, requests: int) -> Throughput:
+    """Let the first process of each pair answer, all at the same time; then the second ones.
+
+    Args:
+        pairs: the processes that are timed, each with its reference.
+        mix: the requests.
+        requests: for each pair.
+
+    Raises:
+        MmrouteError: a process ended early, or its answers were wrong.
+    """
+    for number, pair in enumerate(pairs):
+        # Each process has requests that no other has.
+        first = number * (requests + _WARM_UP)
+        asked = [mix.request(first + each) for each in range(requests + _WARM_UP)]
+        for child in pair:
+            child.ask("prepare", [*mix.before(), *asked[requests:]], asked[:requests])
+    for child, _ in pairs:
+        child.send(["answer_prepared"])
+    answered = [child.receive() for child, _ in pairs]
+    for _, reference in pairs:
+        reference.send(["answer_prepared"])
+    for (child, reference), (_, digests) in zip(pairs, answered, strict=True):
+        _, right = reference.receive()
+        for number, (one, other) in enumerate(zip(digests, right, strict=True)):
+            if one != other:
+                raise different_answers(mix, number, child, reference)
+    total = len(pairs) * requests
+    seconds = max(seconds for seconds, _ in answered)
+    return Throughput(
+        mix=mix.name,
+        processes=len(pairs),
+        requests=total,
+        seconds=seconds,
+        per_second=total / seconds,
+        distinct=mix.distinct is None or mix.distinct >= total,
+    )
 
 
 @contextlib.contextmanager
@@ -129,40 +131,3 @@ def _bound_to_core(number: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
-
-
-_barriers: Final[list[Barrier]] = []  # the one of this process
-
-
-def _keep(barrier: Barrier) -> None:
-    _barriers.append(barrier)
-
-
-def _seconds_of_all(share: _Share) -> list[float]:
-    (barrier,) = _barriers
-    try:
-        return [_seconds(share, mix, barrier) for mix in share.mixes]
-    except BaseException:
-        barrier.abort()
-        raise
-
-
-def _seconds(share: _Share, mix: Mix, barrier: Barrier) -> float:
-    """What one process needs for its requests, which no other process has."""
-    first = share.number * (share.requests + _WARM_UP)
-    numbers = range(first, first + share.requests + _WARM_UP)
-    asked = [mix.request(number) for number in numbers]
-    normalize = share.normalizer.normalize
-    for request in (*mix.before(), *asked[share.requests :]):
-        normalize(**request)
-    asked = asked[: share.requests]
-    quiet()
-    barrier.wait(_LONGEST_WAIT)
-    started = time.perf_counter()
-    # A digest takes less time than to find new memory for every answer, if all were kept.
-    digests = [digest(normalize(**request)) for request in asked]
-    seconds = time.perf_counter() - started
-    for number, found, request in zip(numbers, digests, asked, strict=False):
-        if found != digest(share.reference.normalize(**request)):
-            raise wrong_answer(number)
-    return seconds

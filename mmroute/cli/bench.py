@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from mmroute.bench.builds import Build, compare
-from mmroute.bench.latency import Hashing, Latency, measure_latency
+from mmroute.bench.builds import compare
+from mmroute.bench.children import Build, Child, this_build
+from mmroute.bench.latency import Hashing, Latency, Startup, measure_latency
 from mmroute.bench.machine import machine
 from mmroute.bench.mixes import COMPARED, MIXES, Inexact, Mix, read_mix
 from mmroute.bench.report import Bench, MeasuredMix, as_json, as_lines, as_page, comparison_lines
-from mmroute.bench.startup import measure_startup
 from mmroute.bench.throughput import cores, measure_throughput
 from mmroute.cli.common import (
     EXIT_FAILURE,
@@ -28,7 +28,7 @@ from mmroute.cli.common import (
     say,
 )
 from mmroute.errors import InexactError
-from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
+from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
 from mmroute.normalizer import Normalizer
@@ -121,10 +121,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         return failed(arguments, f"--html: there is no directory {arguments.html.parent}")
     if arguments.compare is not None:
         return _compare(arguments)
-    say("loading the model, and its reference")
-    normalizer = load_normalizer(arguments, fast_paths=FastPaths(encoder=arguments.encoder))
-    reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
-    bench = _measured(arguments, normalizer, reference)
+    bench = _measured(arguments)
     if arguments.html is not None:
         arguments.html.write_text(as_page(bench), encoding="utf-8")
     if arguments.json:
@@ -144,16 +141,8 @@ def _compare(arguments: argparse.Namespace) -> int:
         mixes = [read_mix(arguments.input, reference)]
     else:
         mixes = [COMPARED[arguments.mix]] if arguments.mix is not None else [*MIXES.values()]
-    given = {name: getattr(arguments, name) for name in ("backend", "model_id", "revision")}
     comparisons = []
-    for found in compare(
-        builds,
-        mixes,
-        model=arguments.model,
-        loading={name: value for name, value in given.items() if value is not None},
-        hashing={"algorithm": arguments.algorithm, "block_size": arguments.block_size, "seed": "0"},
-        repeat=arguments.repeat,
-    ):
+    for found in compare(builds, mixes, _setup(arguments), repeat=arguments.repeat):
         comparisons.append(found)
         if not arguments.json:
             print("\n".join(comparison_lines(found)), flush=True)
@@ -163,49 +152,63 @@ def _compare(arguments: argparse.Namespace) -> int:
     return 0 if comparisons else EXIT_FAILURE
 
 
-def _measured(
-    arguments: argparse.Namespace, normalizer: Normalizer, reference: Normalizer
-) -> Bench:
-    where = machine()
+def _setup(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the processes that answer have in common."""
+    given = {
+        name: getattr(arguments, name) for name in ("model", "backend", "model_id", "revision")
+    }
     hashing = Hashing(arguments.algorithm, arguments.block_size)
-    mixes = list(_mixes(arguments, reference))
+    setup: dict[str, Any] = {
+        "loading": {name: value for name, value in given.items() if value is not None},
+        "hashing": asdict(hashing),
+    }
+    if arguments.engine_args or arguments.engine_config:
+        setup["engine"] = {"arguments": arguments.engine_args, "config": arguments.engine_config}
+    return setup
+
+
+def _measured(arguments: argparse.Namespace) -> Bench:
+    where = machine()
+    say("loading the model, and its reference")
+    model = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
+    mixes = list(_mixes(arguments, model))
+    setup = _setup(arguments)
+    timed = this_build({"encoder": arguments.encoder}, "the model with its fast paths")
+    reference = this_build(asdict(REFERENCE_ONLY), "the reference")
     latencies: dict[str, Latency] = {}
     inexact: dict[str, tuple[Inexact, ...]] = {}
-    for mix in mixes:
-        inexact[mix.name] = mix.inexact
-        if mix.distinct == 0:
-            continue
-        repeat = max(arguments.repeat, mix.distinct or 0)
-        say(f"{mix.name}: latency of {repeat} requests")
-        try:
-            latencies[mix.name] = measure_latency(
-                normalizer, reference, mix, repeat=repeat, hashing=hashing
-            )
-        except InexactError as error:  # the model does not take such requests
-            inexact[mix.name] += (Inexact("a request", error.reason, str(error)),)
+    with Child(timed, setup) as child:
+        loaded = child.receive()
+        startup = Startup(**loaded, rss_again_bytes=child.ask("load_again"))
+        encoder = child.ask("counters")
+        with Child(reference, setup) as other:
+            other.receive()
+            for mix in mixes:
+                inexact[mix.name] = mix.inexact
+                if mix.distinct == 0:
+                    continue
+                repeat = max(arguments.repeat, mix.distinct or 0)
+                say(f"{mix.name}: latency of {repeat} requests")
+                try:
+                    latencies[mix.name] = measure_latency(child, other, mix, repeat=repeat)
+                except InexactError as error:  # the model does not take such requests
+                    inexact[mix.name] += (Inexact("a request", error.reason, str(error)),)
     say(f"throughput of {arguments.processes} processes")
     throughputs = measure_throughput(
-        normalizer,
+        timed,
         reference,
         [mix for mix in mixes if mix.name in latencies],
+        setup,
         processes=arguments.processes,
         requests=_THROUGHPUT * arguments.repeat,
     )
     by_mix = {found.mix: found for found in throughputs}
-    say("loading the model in a fresh process")
-    startup = measure_startup(
-        model=arguments.model,
-        backend=arguments.backend,
-        revision=arguments.revision,
-        encoder=arguments.encoder,
-    )
-    encoder = normalizer.stats().encoder
     return Bench(
-        model=normalizer.model.name,
-        family=normalizer.model.family.family,
-        encoder=f"{encoder.engine}: {encoder.why}" if encoder else "",
+        model=model.model.name,
+        family=model.model.family.family,
+        encoder=f"{encoder['encoder']}: {encoder['why']}" if encoder["encoder"] else "",
         machine=where,
-        hashing=hashing,
+        hashing=Hashing(**setup["hashing"]),
         mixes=[
             MeasuredMix(name, latencies.get(name), by_mix.get(name), inexact[name])
             for name in inexact

@@ -6,7 +6,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from mmroute import FastPaths, ImageSize, MmrouteError, Normalizer
-from mmroute.bench.builds import Build, ratio_of
+from mmroute.bench.answering import Answering
+from mmroute.bench.builds import ratio_of
+from mmroute.bench.children import Build, Child
 from mmroute.bench.latency import Hashing, Latency, measure_latency
 from mmroute.bench.mixes import MIXES, Mix, chat_request, conversation, read_mix
-from mmroute.bench.startup import measure_startup
-from mmroute.bench.throughput import measure_throughput
+from mmroute.bench.throughput import throughput_of
 from mmroute.bench.words import english, unseen
 from mmroute.cli import main
 from mmroute.fast_paths import REFERENCE_ONLY
@@ -46,8 +47,20 @@ def write_lines(path: Path, *lines: dict[str, Any] | str) -> Path:
     return path
 
 
-def small_mix(name: str = "small") -> Mix:
-    return Mix(name, "20 words, 1 image", partial(chat_request, words=20, images=[(64, 48)]))
+class Here(Child):
+    """Answers in this process."""
+
+    def __init__(self, name: str, load: Callable[[], Normalizer]) -> None:
+        self.name = name
+        self.answering = Answering(load, asdict(Hashing()))
+        self.found: list[Any] = []
+
+    def send(self, *lines: Any) -> None:
+        for command, *arguments in json.loads(json.dumps(lines, default=asdict)):
+            self.found.append(getattr(self.answering, command)(*arguments))
+
+    def receive(self) -> Any:
+        return json.loads(json.dumps(self.found.pop(0)))
 
 
 @pytest.mark.process
@@ -83,8 +96,9 @@ def test_a_report_for_machines(
 def test_mistral_common_renders_and_encodes_in_one_go(
     normalizer: Callable[[str], Normalizer],
 ) -> None:
-    model = normalizer(EMBEDDED_MODEL)
-    found = measure_latency(model, model, small_mix(), repeat=1, hashing=Hashing())
+    model = Here("it", lambda: normalizer(EMBEDDED_MODEL))
+    small = Mix("small", "", partial(chat_request, words=20, images=[(64, 48)]))
+    found = measure_latency(model, model, small, repeat=1)
     assert {Stage.RENDER, Stage.COUNT} <= found.stages_us.keys()
     assert Stage.ENCODE not in found.stages_us
 
@@ -193,12 +207,12 @@ def test_a_refusal_passes_through_the_watches(normalizer: Callable[[str], Normal
 
 
 def test_caches_that_took_part_are_named(small_model: Callable[[str], Path]) -> None:
-    directory = str(small_model("small-qwen2.5-vl"))
-    normalizer = Normalizer.from_pretrained(directory, fast_paths=FastPaths("tokenizers"))
-    reference = Normalizer.from_pretrained(directory, fast_paths=REFERENCE_ONLY)
+    load = partial(Normalizer.from_pretrained, small_model("small-qwen2.5-vl"))
+    timed = Here("timed", lambda: load(fast_paths=FastPaths("tokenizers")))
+    reference = Here("reference", lambda: load(fast_paths=REFERENCE_ONLY))
 
     def measured(mix: Mix) -> Latency:
-        return measure_latency(normalizer, reference, mix, repeat=2, hashing=Hashing())
+        return measure_latency(timed, reference, mix, repeat=2)
 
     fresh = measured(Mix("fresh", "", partial(chat_request, words=300)))
     assert fresh.text_reuse is not None
@@ -235,18 +249,18 @@ def build_that(tmp_path: Path, name: str, lines: str) -> Path:
 
 @pytest.mark.process
 def test_builds_with_other_answers_are_not_compared(tmp_path: Path, run: Run) -> None:
-    answer = "print(json.dumps({'whole': 1, 'digest': '%s', 'refusal': ''}), flush=True)"
+    answer = "print(json.dumps({'digest': '%s', 'hashes': ''}), flush=True)"
     first, second = (
         build_that(tmp_path, name, f"for line in sys.stdin: {answer % name}") for name in "ab"
     )
     options = ("--mix", "text", "--repeat", 1)
     status, _, err = run(EMBEDDED_MODEL, "--compare", first, second, *options)
     assert status == 1
-    assert "text: the builds give different answers to request 0" in err
+    assert f"text: {first} and {second} give different answers to request 0" in err
     ended = build_that(tmp_path, "ended", "")
     status, _, err = run(EMBEDDED_MODEL, "--compare", first, ended, *options)
     assert status == 1
-    assert "a build ended early" in err
+    assert "a measured process ended early" in err
 
 
 def test_what_can_be_compared(tmp_path: Path, run: Run) -> None:
@@ -271,23 +285,14 @@ def test_the_interval_of_a_ratio() -> None:
 
 
 def test_a_wrong_answer_is_no_result(normalizer: Callable[[str], Normalizer]) -> None:
-    right, other = normalizer("small-qwen2.5-vl"), normalizer("small-qwen3-vl")
-    mix = Mix("large", "", partial(chat_request, words=3, images=[(640, 480)]))
-    with pytest.raises(MmrouteError, match="timed request 0"):
-        measure_latency(right, other, mix, repeat=1, hashing=Hashing())
-
-
-@pytest.mark.process
-def test_a_wrong_answer_of_another_process_is_no_result(
-    small_model: Callable[[str], Path],
-) -> None:
     right, other = (
-        Normalizer.from_pretrained(str(small_model(name)), fast_paths=REFERENCE_ONLY)
-        for name in ("small-qwen2.5-vl", "small-qwen3-vl")
+        Here(name, partial(normalizer, f"small-{name}-vl")) for name in ("qwen2.5", "qwen3")
     )
     mix = Mix("large", "", partial(chat_request, words=3, images=[(640, 480)]))
-    with pytest.raises(MmrouteError, match="has another answer than the reference"):
-        measure_throughput(right, other, [mix], processes=2, requests=2)
+    with pytest.raises(MmrouteError, match="give different answers to request 0"):
+        measure_latency(right, other, mix, repeat=1)
+    with pytest.raises(MmrouteError, match="give different answers to request 0"):
+        throughput_of([(right, other)], mix, requests=2)
 
 
 def test_every_mix_has_other_requests_each_time() -> None:
@@ -321,9 +326,3 @@ def test_a_file_of_requests(normalizer: Callable[[str], Normalizer], tmp_path: P
     assert mix.request(0)["cache_salt"] == "t"
     routing = normalizer("small-qwen2.5-vl").normalize(**mix.request(0))
     assert routing.cache_salt == "t"
-
-
-@pytest.mark.process
-def test_a_model_that_cannot_be_loaded_in_a_fresh_process(tmp_path: Path) -> None:
-    with pytest.raises(MmrouteError, match="a fresh process could not load the model"):
-        measure_startup(model=str(tmp_path), encoder="auto")
