@@ -1,10 +1,9 @@
 """Routers of Ray Serve side by side, on a cluster of three nodes on this machine.
 
-    python examples/ray_cluster/compare_routers.py [MODEL] [--plot FILE]
+    python examples/ray_cluster/compare_routers.py [MODEL]
 
 Four replicas with vLLM-shaped caches publish KV events. The same chats about pictures of one size
-go through each router. Then a node is lost under load. Needs pip install 'mmroute[ray]'; --plot
-needs matplotlib as well.
+go through each router. Then a node is lost under load. Needs pip install 'mmroute[ray]'.
 """
 
 from __future__ import annotations
@@ -150,42 +149,21 @@ def by_second(answers: Sequence[Answer]) -> list[tuple[int, float]]:
     return [(second, hit_rate(sent)) for second, sent in sorted(seconds.items())]
 
 
-def plot(path: str, runs: dict[str, tuple[list[Answer], float]]) -> None:
-    """Draw the hit rates around the loss of a node."""
-    import matplotlib as mpl  # type: ignore[import-not-found,unused-ignore]  # of --plot alone
-
-    mpl.use("svg")
-    mpl.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot as plt
-
-    _, axes = plt.subplots(figsize=(7, 3))
-    for name, (answers, killed) in runs.items():
-        seconds = by_second(answers)
-        axes.plot([s - killed for s, _ in seconds], [r for _, r in seconds], label=name)
-    axes.axvline(0, color="grey", linestyle=":", label="a node is killed")
-    axes.set(xlabel="seconds", ylabel="prompts cached", ylim=(0, 1.02))
-    axes.legend()
-    plt.savefig(path, bbox_inches="tight")
-
-
 def main() -> None:
     """Print the table, and what the loss of a node costs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", nargs="?", default="pixtral-12b-2409")
-    parser.add_argument("--plot", metavar="FILE.svg")
     arguments = parser.parse_args()
     prompts = pictures(Normalizer.from_pretrained(arguments.model), PICTURES)
     with cluster(3) as started:
         print(f"{PICTURES} pictures, each asked about {REPEATS} times, {REPLICAS} replicas")
         compare(arguments.model, prompts)
         print(f"{'at best':38} {1 - 1 / REPEATS:6.1%}\n\na node is killed under load")
-        runs = {}
         num_blocks = sum(len(prompt.blocks) for prompt in prompts) // 2
         for number, name in enumerate(SHOWN):
             options = _options(ROUTERS[name], arguments.model)
             handle = deploy(f"lose-{number}", ROUTERS[name], num_blocks, seconds=0.02, **options)
-            runs[name] = lose_a_node(started, handle, repeated(prompts, 60), after=4)
-            answers, killed = runs[name]
+            answers, killed = lose_a_node(started, handle, repeated(prompts, 60), after=4)
             lost = [answer.lost for answer in answers if answer.lost]
             print(
                 f"{name}: {len(lost)} of {len(answers)} lost; a node was killed at {killed:.0f} s"
@@ -193,8 +171,6 @@ def main() -> None:
             print("  ", " ".join(f"{rate:.0%}" for _, rate in by_second(answers)), flush=True)
             serve.delete(f"lose-{number}")
             started.add_node(**NODE)
-        if arguments.plot:
-            plot(arguments.plot, runs)
 
 
 if __name__ == "__main__":
