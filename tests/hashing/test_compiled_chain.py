@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools import needs
 
 from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm, ExtraKey, ExtraKeys, HashedItem, chain, extra_keys, none_hash
 from mmroute.hashing.native.build import build_extension
 from mmroute.request import Lora
 
-pytestmark = pytest.mark.process  # a compiler
+pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]
 
 ALGORITHMS = list(Algorithm)
 SEED = "0"
@@ -32,8 +32,6 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 def built(folder: Path) -> ModuleType:
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler, and the extension is optional")
     path = build_extension(folder)
     spec = importlib.util.spec_from_file_location("_chain", path)
     assert spec is not None

@@ -7,7 +7,6 @@ import json
 import operator
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import openai
 import pytest
 from paths import ROOT
 from server_cases import png_url
@@ -34,6 +32,7 @@ from server_helpers import (
     process,
     wait_until_healthy,
 )
+from tools import needs
 
 from mmroute import Normalizer
 from mmroute.cli import main
@@ -190,7 +189,7 @@ def test_slow_malformed_and_vanishing_clients(directory: str, tmp_path: Path) ->
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the page's examples call curl")
+@needs("curl", "the examples of the pages call it")
 def test_the_examples_of_the_pages(tmp_path: Path) -> None:
     blocks = [
         (page, block)
@@ -236,6 +235,8 @@ def test_the_official_client_as_the_page_has_it(tmp_path: Path) -> None:
 
 
 def test_the_official_client(directory: str, tmp_path: Path) -> None:
+    import openai  # takes long
+
     port, log = free_port(), tmp_path / "log"
     with process(directory, "--port", str(port), "--api-key", "k", log=log) as server:
         with connected() as plain:
