@@ -19,7 +19,7 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer as Loader
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from small_models import SMALL_MODELS, Files, write_model
 
-from mmroute import Normalizer
+from mmroute import Normalizer, cli
 from mmroute.chat.template import ChatTemplate
 from mmroute.model_directory import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
 from mmroute.tokenizers import choice
@@ -40,14 +40,15 @@ def pytest_collection_finish() -> None:
     """Search for garbage less often, and not among the modules and the tests themselves."""
     gc.enable()
     gc.freeze()
-    gc.set_threshold(5_000, 20, 100)
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def templates_are_compiled_once() -> Iterator[None]:
-    """Hundreds of tests load the same few chat templates, which nothing can change."""
+def what_nothing_can_change_is_made_once() -> Iterator[None]:
+    """Hundreds of tests load the same few chat templates, or call the command line."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ChatTemplate, "compile", functools.cache(ChatTemplate.compile))
+        patch.setattr(cli, "_parser", functools.cache(cli._parser))
         yield
 
 

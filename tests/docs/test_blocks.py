@@ -4,12 +4,12 @@ A Python block that needs a server has the line ``<!-- not run: WHY -->`` before
 ``test_blocks_with_servers.py`` or ``tests/ray``; the one that needs GPUs is not run. The others of
 a page run in order, as one program; hub names stand for small models. The commands of `NOT_RUN` are
 only parsed, and those that listen only check their options. Output that a page shows in a ``text``
-block behind a command is compared. ``tests/server/test_server_process.py`` runs what calls curl.
+block behind a command is compared. ``tests/server/test_server_process.py`` runs what calls curl,
+and ``test_blocks_with_servers.py`` the trace.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import tomllib
@@ -22,7 +22,6 @@ from command_line import run
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from paths import ROOT
-from traces.make_trace import Parameters, make_trace
 
 from mmroute.cli import _parser
 from mmroute.model_directory import EMBEDDED_MODEL
@@ -43,6 +42,7 @@ NOT_RUN: Final = {  # words of a command, and what it needs
     "recording.jsonl": "a recording of one",
     "http://127.0.0.1:8001": "a running engine",
     "bundle": "a port that others know",
+    "trace.jsonl": "what the script before it writes",
 }
 FOUND: Final = {"explain": 3, "--events": 1}  # exit status of what finds a cause on the page
 BLOCK: Final = re.compile(
@@ -89,10 +89,7 @@ def test_python_runs(page: Path, small_model: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if [*commands(p)]], ids=page_name)
 def test_commands_run(
-    page: Path,
-    small_model: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    page: Path, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     for words, shown in commands(page):
@@ -103,21 +100,10 @@ def test_commands_run(
         called = [str(small_model(SMALL[word])) if word in SMALL else word for word in called]
         if words[0] == "serve":
             called.append("--check-config")
-        elif words[0] == "trace":
-            called[1] = str(example_trace(tmp_path))
         finished = run(*called, stdin='{"prompt": "Hello"}')
         expected = next((FOUND[word] for word in words if word in FOUND), 0)
         assert finished.status == expected, (words, finished.stderr)
-        stdout = finished.stdout.replace(f"{tmp_path}/", "")
-        assert shown is None or stdout == shown, words
-
-
-def example_trace(folder: Path) -> Path:
-    """What `examples/traces/make_trace.py` writes."""
-    lines = make_trace(Parameters())
-    path = folder / "trace.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+        assert shown is None or finished.stdout == shown, words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

@@ -1,8 +1,10 @@
-"""The Python blocks of the pages that need servers, with servers of this machine for theirs."""
+"""The blocks of the pages that need servers or processes, which are here those of this machine."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,9 @@ from mmroute.kv_events.block_index import WorkerRank
 pytestmark = pytest.mark.process
 
 MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
+TRACE = re.compile(
+    r"```sh\n(?P<commands>.*?make_trace.*?)```\n\n```text\n(?P<shown>.*?)```", re.DOTALL
+)
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\n```python\n(?P<code>.*?)```", re.DOTALL)
 
 
@@ -121,3 +126,13 @@ def test_the_events_of_workers() -> None:
         ended.set()
         publisher.join()
     assert names["index"].longest_prefixes([block]) == {WorkerRank("kv@pod@model", 0): 1}
+
+
+def test_the_trace_of_the_page(tmp_path: Path) -> None:
+    """The script writes it, and the report of it is the one that the page shows."""
+    found = TRACE.search((ROOT / "docs" / "traces.md").read_text(encoding="utf-8"))
+    assert found is not None
+    commands = found["commands"].replace(".venv/bin/mmroute", f"{sys.executable} -m mmroute")
+    commands = commands.replace(".venv/bin/python examples", f"{sys.executable} {ROOT}/examples")
+    script = ["/bin/sh", "-ec", commands]
+    assert subprocess.check_output(script, cwd=tmp_path, text=True) == found["shown"]

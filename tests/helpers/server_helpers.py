@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.server
 import json
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -49,6 +50,23 @@ def serving(
             assert time.monotonic() < deadline, "the models were not loaded"
             time.sleep(0.01)
         yield client
+
+
+def answers_to(client: TestClient, requests: Iterable[httpx.Request]) -> list[httpx.Response]:
+    """One after the other, without the thread and the event loop that each costs a `TestClient`."""
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport) as direct:
+            return [await direct.send(request) for request in requests]
+
+    return asyncio.run(ask())
+
+
+def posted(path: str, body: Any) -> httpx.Request:
+    """A request of JSON, of which NaN and infinity are here."""
+    raw, headers = json.dumps(body).encode(), {"content-type": "application/json"}
+    return httpx.Request("POST", f"http://testserver{path}", content=raw, headers=headers)
 
 
 def error_of(response: Any) -> tuple[int, str, str | None]:

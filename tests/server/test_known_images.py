@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from PIL import Image
-from server_helpers import CHAT, TOKENIZE, metric, serving
+from server_helpers import CHAT, TOKENIZE, answers_to, metric, posted, serving
 from starlette.testclient import TestClient
 
 from mmroute import FastPaths
@@ -87,13 +87,14 @@ def test_every_answer_is_the_same(
         chat(names, "a", mm_processor_kwargs={"max_pixels": 40_000}),
         chat(names, "a"),
     ]
-    for body in (*asked, *asked):
-        first, second = (client.post(CHAT, json=body) for client in clients)
-        assert (first.status_code, first.json()) == (second.status_code, second.json())
     long = chat(names, "a")
     long["messages"] *= 24
-    for path, body in ((TOKENIZE, chat(names, "a")), (CHAT, long), (CHAT, long)):
-        first, second = (client.post(path, json=body) for client in clients)
+    requests = [
+        *(posted(CHAT, body) for body in (*asked, *asked, long, long)),
+        posted(TOKENIZE, chat(names, "a")),
+    ]
+    answers = (answers_to(client, requests) for client in clients)
+    for first, second in zip(*answers, strict=True):
         assert (first.status_code, first.json()) == (second.status_code, second.json())
 
 

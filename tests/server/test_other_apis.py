@@ -13,7 +13,16 @@ from api_requests import api_requests
 from harmony_cases import harmony_model
 from pydantic import TypeAdapter
 from server_cases import png_url
-from server_helpers import CHAT, HI, MESSAGES, RESPONSES, error_of, serving
+from server_helpers import (
+    CHAT,
+    HI,
+    MESSAGES,
+    RESPONSES,
+    answers_to,
+    error_of,
+    posted,
+    serving,
+)
 from small_models import write_model
 from starlette.testclient import TestClient
 
@@ -224,12 +233,11 @@ def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: 
 
 
 def test_odd_requests_get_an_answer_or_an_error(client: TestClient) -> None:
-    for request in api_requests("a", 40, 1)[::7]:
-        raw = json.dumps(request.body).encode()
-        headers = {"content-type": "application/json"}
-        response = client.post(request.path, content=raw, headers=headers)
-        if response.status_code != 200:
-            assert error_of(response)[0] in (400, 404, 422, 501), request.name
+    requests = api_requests("a", 40, 1)[::7]
+    answers = answers_to(client, (posted(request.path, request.body) for request in requests))
+    for request, answer in zip(requests, answers, strict=True):
+        if answer.status_code != 200:
+            assert error_of(answer)[0] in (400, 404, 422, 501), request.name
 
 
 @pytest.mark.parametrize(
@@ -250,7 +258,8 @@ def test_json_of_any_depth_gets_an_answer_or_an_error(
     """How deep is too deep depends on Python, and is not the same for reading and for writing."""
     headers, found = {"content-type": "application/json"}, set()
     for depth in (*range(800, 1000, 10), 5_000, 20_000, 50_000, 400_000):
-        raw = json.dumps(body).replace('"INNER"', "[" * depth + "]" * depth).encode()
+        inner = '[{"a":' * (depth // 2) + "1" + "}]" * (depth // 2)
+        raw = json.dumps(body).replace('"INNER"', inner).encode()
         found.add(client.post(path, content=raw, headers=headers).status_code)
     assert found == {200, 400}
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+import httpx
 import pytest
 from cases import PLACEHOLDERS
 from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
 from paths import VECTORS
 from server_cases import SERVED_NAMES, ServerCase, server_cases
-from server_helpers import CHAT, TOKENIZE, serving
+from server_helpers import CHAT, TOKENIZE, answers_to, serving
 from side_by_side import judged
 from small_models import SMALL_MODELS, fingerprint, write_model
-from starlette.testclient import TestClient
 from two_servers import START_DATE, Reply
 
 from mmroute import EngineSettings
@@ -64,60 +64,66 @@ def recorded(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.fixture(scope="module", params=MODELS)
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, TestClient]]:
+) -> tuple[str, dict[str, tuple[Reply, Reply]]]:
+    """A model, and by the name of a request the recorded answer and the one here."""
     name = request.param
-    meta, _ = recorded(name)
+    meta, lines = recorded(name)
     files = harmony_model() if name == HARMONY_MODEL else SMALL_MODELS[name]()
     assert meta["fingerprint"] == fingerprint(files), "the answers are stale"
     directory = str(write_model(files, tmp_path_factory.mktemp("recorded")))
     settings = EngineSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE}")
     source = ModelSource(directory, SERVED_NAMES, meta["model_id"], engine_settings=settings)
+    cases = cases_of(name)
+    assert lines.keys() == {case.name for case in cases}
     with serving([source], ServerSettings(tokenizer_info=True)) as client:
-        yield name, client
+        found = answers_to(client, map(sent, cases))
+    return name, {
+        case.name: (
+            Reply(lines[case.name]["status"], lines[case.name]["body"]),
+            Reply(answer.status_code, json.loads(answer.content) if answer.content else ""),
+        )
+        for case, answer in zip(cases, found, strict=True)
+    }
 
 
-def send(client: TestClient, case: ServerCase) -> Reply:
-    response = client.request(
-        case.method, case.path, content=case.raw, headers=case.headers, follow_redirects=False
-    )
-    return Reply(response.status_code, json.loads(response.content) if response.content else "")
+def sent(case: ServerCase) -> httpx.Request:
+    url = f"http://testserver{case.path}"
+    return httpx.Request(case.method, url, content=case.raw, headers=case.headers)
 
 
-def test_every_answer_is_that_of_the_running_engine(pair: tuple[str, TestClient]) -> None:
-    model, client = pair
-    _, lines = recorded(model)
+def test_every_answer_is_that_of_the_running_engine(
+    pair: tuple[str, dict[str, tuple[Reply, Reply]]],
+) -> None:
+    model, replies = pair
     different, same, here = {}, 0, set()
-    for case in cases_of(model):
-        line, reply = lines.pop(case.name), send(client, case)
-        found, expected = judged(reply), judged(Reply(line["status"], line["body"]))
-        declared = DELIBERATE.get(case.name, (None, ""))[0]
+    for name, both in replies.items():
+        expected, found = map(judged, both)
+        declared = DELIBERATE.get(name, (None, ""))[0]
         if found == expected:
             same += 1
         elif declared is not None and declared in (found[:-1], found[0]):
-            here.add(case.name)
+            here.add(name)
         else:
-            different[case.name] = (expected, found)
+            different[name] = (expected, found)
     assert not different
-    assert not lines, "recorded answers to requests that are gone"
     assert same > MOSTLY * (same + len(here))
     if model == WITH_ALL_DIFFERENCES:
         assert here == DELIBERATE.keys(), "what is no difference any more"
 
 
 def test_the_schema_s_errors_are_worded_as_by_the_running_engine(
-    pair: tuple[str, TestClient],
+    pair: tuple[str, dict[str, tuple[Reply, Reply]]],
 ) -> None:
-    model, client = pair
-    lines = recorded(model)[1]
+    model, replies = pair
     same, other = 0, {}
-    for case in cases_of(model):
-        body = lines[case.name]["body"]
+    for name, (recorded, reply) in replies.items():
+        body = recorded.body
         if not isinstance(body, dict) or body.get("error", {}).get("type") != "Bad Request":
             continue
-        theirs, ours = body["error"]["message"], send(client, case).body["error"]["message"]
+        theirs, ours = body["error"]["message"], reply.body["error"]["message"]
         if theirs == ours:
             same += 1
         else:
-            other[case.name] = (theirs, ours)
+            other[name] = (theirs, ours)
     assert {name for name in other if not IN_OTHER_WORDS.search(name)} == set()
     assert same > 80 or model == HARMONY_MODEL
