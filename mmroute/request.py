@@ -23,14 +23,23 @@ from mmroute.items import (
     check_text,
 )
 
-__all__ = ["Lora", "Message", "Request", "RequestFields", "check_cache_salt", "integers"]
+__all__ = [
+    "NO_KWARGS",
+    "Lora",
+    "Message",
+    "Request",
+    "RequestFields",
+    "check_cache_salt",
+    "integers",
+]
 
 _MAX_CACHE_SALT: Final = 128
 _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 
 _MODALITIES: Final = frozenset(Modality)
 _NO_ITEMS: Final = ()
-_NO_KWARGS: Final[Mapping[str, Any]] = {}  # shared, and never changed
+NO_KWARGS: Final[Mapping[str, Any]] = {}
+"""Of a request that has none. Shared, and never changed."""
 _FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
 _KWARGS: Final = ("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs")
 # Fields that a client may give as null instead of leaving them out.
@@ -93,17 +102,17 @@ class Request(NamedTuple):
     add_special_tokens: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    chat_template_kwargs: Mapping[str, Any] = _NO_KWARGS
+    chat_template_kwargs: Mapping[str, Any] = NO_KWARGS
     tools: Sequence[Mapping[str, Any]] | None = None
     reasoning_effort: str | None = None
     documents: Sequence[Mapping[str, str]] | None = None
-    mm_processor_kwargs: Mapping[str, Any] = _NO_KWARGS
-    media_io_kwargs: Mapping[str, Any] = _NO_KWARGS
+    mm_processor_kwargs: Mapping[str, Any] = NO_KWARGS
+    media_io_kwargs: Mapping[str, Any] = NO_KWARGS
     truncate_prompt_tokens: int | None = None
     mm_hashes: Sequence[Any] = _NO_ITEMS
     cache_salt: str | None = None
     lora: Lora | None = None
-    api_fields: Mapping[str, Any] = _NO_KWARGS
+    api_fields: Mapping[str, Any] = NO_KWARGS
 
     def __repr__(self) -> str:
         given = zip(self._fields, self, self._field_defaults.values(), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mmroute.engines.settings import EngineSettings
@@ -80,6 +80,7 @@ class ResolvedModel:
         max_model_len: tokens of the longest context.
         max_token_id: the largest ID the engine accepts.
         origins: every value above with its place.
+        context: what a geometry may know beside a request's items.
     """
 
     name: str
@@ -97,14 +98,16 @@ class ResolvedModel:
     max_model_len: int
     max_token_id: int
     origins: tuple[Origin, ...]
+    context: ModelContext = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        context = ModelContext(
+            self.max_model_len, self.encode_plain, self.engine.processor_cache_off
+        )
+        object.__setattr__(self, "context", context)
 
     def __repr__(self) -> str:
         return f"<ResolvedModel {self.name}: {self.family.family}, {self.engine.name}>"
-
-    @property
-    def context(self) -> ModelContext:
-        """What a geometry may know beside a request's items."""
-        return ModelContext(self.max_model_len, self.encode_plain, self.engine.processor_cache_off)
 
     def encode_plain(self, text: str) -> TokenIds:
         """Token IDs of a text without special tokens around it, shape (n,)."""

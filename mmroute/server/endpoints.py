@@ -36,6 +36,8 @@ R = TypeVar("R", bound=BaseModel)
 __all__ = ["Endpoints", "Handler"]
 
 _LOG: Final = logging.getLogger(__name__)
+_JSON: Final = b"application/json"
+_EXACT: Final = {"x-mmroute-outcome": "exact"}
 _INEXACT: Final = "InexactRouting"
 _MAX_BLOCK: Final = 1 << 20
 _SERVER_ERROR: Final = 500
@@ -223,19 +225,18 @@ class Endpoints:
 
     def _answered(self, exchange: Exchange, result: HandlerResult, timings: Timings) -> Response:
         entry = exchange.entry
-        entry.model, entry.tokens, entry.images = (
-            result.model,
-            result.tokens,
-            sum(count for count, _ in result.items.values()),
-        )
-        entry.outcome = "exact"
-        headers = {**result.headers, "x-mmroute-outcome": entry.outcome}
+        entry.model, entry.tokens = result.model, result.tokens
+        for count, _ in result.items.values():
+            entry.images += count
         if result.inexact is None:
+            entry.outcome = "exact"
             self._metrics.answered(result, timings)
+            headers = {**result.headers, **_EXACT}
         else:
             entry.outcome, entry.reason = "text_prefix", result.inexact.value
-            headers |= {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
             self._metrics.inexact(result.model, entry.outcome, entry.reason)
+            said = {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
+            headers = {**result.headers, **said}
         return json_response(result.body, result.status, headers)
 
     def _without_answer(self, error: ApiError, exchange: Exchange, raw: bytes) -> Answer:
@@ -277,8 +278,8 @@ class Endpoints:
 
 
 def _check_content_type(head: Head) -> None:
-    media_type = head.headers.get(b"content-type", b"").lower().partition(b";")[0]
-    if media_type != b"application/json":
+    media_type = head.headers.get(b"content-type", b"")
+    if media_type != _JSON and media_type.lower().partition(b";")[0] != _JSON:
         raise ApiError(
             HTTPStatus.BAD_REQUEST,
             HTTPStatus.BAD_REQUEST.phrase,

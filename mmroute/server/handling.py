@@ -71,7 +71,7 @@ def result_of(
     """A result with the numbers of the prompts it was made of."""
     items: dict[Modality, tuple[int, int]] = {}
     for routing in routings:
-        for placed, _ in routing.items:
+        for placed in routing.placeholders:
             count, tokens = items.get(placed.modality, (0, 0))
             items[placed.modality] = count + 1, tokens + placed.length
     return HandlerResult(

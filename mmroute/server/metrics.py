@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import (
@@ -16,12 +18,16 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from mmroute.engines.running import RunningEngine
 from mmroute.fast_paths import ReuseStats
-from mmroute.items import Modality
 from mmroute.server.handling import HandlerResult
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Models
@@ -38,7 +44,6 @@ _STAGE_SECONDS: Final = (
     1.0,
 )  # fmt: skip
 _NANO: Final = 1e-9
-_TOGETHER: Final = 64
 _TOKENS: Final = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
@@ -62,12 +67,12 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         build.labels(importlib.metadata.version("mmroute"), platform.python_version()).set(1)
-        seconds = Histogram(
+        self._seconds = _Histogram(
             "mmroute_request_duration_seconds",
             "From the end of a request's head to the last byte of its answer",
             ["route", "status"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        stages = Histogram(
+        self._stages = _Histogram(
             "mmroute_stage_duration_seconds",
             "Stages of a request that was answered; one request of 16 is told",
             ["model", "stage"], buckets=_STAGE_SECONDS, registry=registry,
@@ -94,11 +99,11 @@ class Metrics:
             "Requests that were not looked at, by the limit that was reached",
             ["limit"], registry=registry,
         )  # fmt: skip
-        tokens = Histogram(
+        self._tokens = _Histogram(
             "mmroute_prompt_tokens", "Token IDs of the prompts of a request",
             ["model"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        item_tokens = Histogram(
+        self._item_tokens = _Histogram(
             "mmroute_item_tokens", "Tokens of the items of a modality in a request with any",
             ["model", "modality"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
@@ -127,20 +132,13 @@ class Metrics:
             "second",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        # Requests are counted together: the same steps many times in a row take half the time.
-        self._waiting: list[Callable[[], None]] = []
-        # Finding a metric by its labels costs as much as counting.
-        self._seconds = functools.cache(seconds.labels)
-        self._stages = functools.cache(stages.labels)
+        # Finding a counter by its labels costs as much as counting.
         self._routings = functools.cache(routings.labels)
-        self._tokens = functools.cache(tokens.labels)
-        self._item_tokens = functools.cache(item_tokens.labels)
         self._items = functools.cache(items.labels)
 
     def page(self) -> bytes:
         """The text of ``/metrics``: of all processes, if there are several."""
         if self.pages is None:
-            self._count()
             return generate_latest(self._registry)
         self.publish()
         return self.pages.merged()
@@ -148,22 +146,24 @@ class Metrics:
     def publish(self) -> None:
         """Let other processes tell the metrics of this one."""
         if self.pages is not None:
-            self._count()
             self.pages.publish(generate_latest(self._registry))
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request of any kind."""
-        self._waiting.append(functools.partial(self._count_request, route, status, seconds))
-        if len(self._waiting) >= _TOGETHER:
-            self._count()
+        self._seconds.observe((route, status), seconds)
 
     def answered(self, result: HandlerResult, stages: Mapping[Stage, int]) -> None:
         """Count an exact answer, and the nanoseconds its stages took."""
-        if result.model is not None:
-            counted = functools.partial(
-                self._count_answer, result.model, result.tokens, result.items, stages
-            )
-            self._waiting.append(counted)
+        model = result.model
+        if model is None:
+            return
+        self._routings(model, "exact", "").inc()
+        self._tokens.observe((model,), result.tokens)
+        for stage, nanoseconds in stages.items():
+            self._stages.observe((model, stage), nanoseconds * _NANO)
+        for modality, (count, tokens) in result.items.items():
+            self._items(model, modality).inc(count)
+            self._item_tokens.observe((model, modality), tokens)
 
     def queued(self, seconds: float) -> None:
         """A request has waited for its thread."""
@@ -191,28 +191,42 @@ class Metrics:
         """Count a request that met a limit."""
         self._rejected.labels(limit).inc()
 
-    def _count(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for count in waiting:
-            count()
 
-    def _count_request(self, route: str, status: int, seconds: float) -> None:
-        self._seconds(route, status).observe(seconds)
+class _Histogram(Collector):
+    """The library's takes five times as long for a value. Belongs to the event loop."""
 
-    def _count_answer(
+    def __init__(
         self,
-        model: str,
-        tokens: int,
-        items: Mapping[Modality, tuple[int, int]],
-        stages: Mapping[Stage, int],
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        *,
+        buckets: Sequence[float],
+        registry: CollectorRegistry,
     ) -> None:
-        self._routings(model, "exact", "").inc()
-        self._tokens(model).observe(tokens)
-        for stage, nanoseconds in stages.items():
-            self._stages(model, stage.value).observe(nanoseconds * _NANO)
-        for modality, (count, item_tokens) in items.items():
-            self._items(model, modality.value).inc(count)
-            self._item_tokens(model, modality.value).observe(item_tokens)
+        self._name = name
+        self._documentation = documentation
+        self._labels = labels
+        self._bounds = buckets
+        self._counts: dict[tuple[object, ...], list[int]] = {}
+        self._sums: dict[tuple[object, ...], float] = {}
+        registry.register(self)
+
+    def observe(self, labels: tuple[object, ...], value: float) -> None:
+        """Count a value."""
+        if labels not in self._counts:
+            self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        self._counts[labels][bisect_left(self._bounds, value)] += 1
+        self._sums[labels] += value
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        bounds = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
+        for labels, counts in self._counts.items():
+            up_to = zip(bounds, itertools.accumulate(counts), strict=True)
+            family.add_metric(list(map(str, labels)), list(up_to), self._sums[labels])
+        yield family
 
 
 class _Caches(Collector):

@@ -13,7 +13,6 @@ from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hash_forms import HashFields
-from mmroute.request import Request
 from mmroute.routing import Routing
 from mmroute.server.answers import GenerateRequest, features_of
 from mmroute.server.chats import check_template, check_trust, exact, exact_chat
@@ -334,12 +333,8 @@ def _forwarded_ids(
 
 def _template_kwargs(request: ChatCompletionRequest) -> dict[str, Any]:
     own = request.chat_template_kwargs or {}
-    asked = Request(
-        chat_template_kwargs=own,
-        reasoning_effort=request.reasoning_effort,
-        documents=request.documents,
-    )
-    every = {k: value for k, value in own_template_kwargs(asked).items() if value not in _UNSET}
+    every = own_template_kwargs(own, request.reasoning_effort, request.documents)
+    every = {name: value for name, value in every.items() if value not in _UNSET}
     return {
         # A default of vLLM's own, for every model.
         "cohere_format": "cmd4",
@@ -352,12 +347,12 @@ def _template_kwargs(request: ChatCompletionRequest) -> dict[str, Any]:
 
 def _parse_context(request: ChatCompletionRequest, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     choice = request.tool_choice
-    calls = [m.get("tool_calls") for m in request.messages if m["role"] == "assistant"]
+    called = [m.get("tool_calls") for m in request.messages if m["role"] == "assistant"]
     return {
         "tools": normalize_tools(request.tools) if request.tools else request.tools,
         "tool_choice": choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         "parallel_tool_calls": request.parallel_tool_calls,
         "include_reasoning": request.include_reasoning,
         "chat_template_kwargs": kwargs,
-        "history_tool_call_cnt": sum(len(c) for c in calls if isinstance(c, list)),
+        "history_tool_call_cnt": sum([len(calls) for calls in called if isinstance(calls, list)]),
     }

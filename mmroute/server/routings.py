@@ -6,7 +6,8 @@ and ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from mmroute.engines.vllm.refused_chat import RefusedChat
 from mmroute.errors import Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.items import Modality
-from mmroute.request import Request
+from mmroute.request import NO_KWARGS, Request
 from mmroute.routing import Routing
 from mmroute.server.errors import of_reason
 from mmroute.server.loading import LoadedModel
@@ -168,12 +169,11 @@ def has_template(loaded: LoadedModel) -> bool:
 
 
 def _asked(loaded: LoadedModel, request: ChatRequest) -> Request:
-    kwargs, media = request.chat_template_kwargs or {}, request.media_io_kwargs
+    kwargs, media = request.chat_template_kwargs or NO_KWARGS, request.media_io_kwargs
     if request.tools == [] and has_template(loaded):
         # There are no tools, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **kwargs}
     rendered = request if isinstance(request, ChatCompletionRequest) else None
-    names = ("response_format", "tool_choice") if rendered else ()
     return Request(
         messages=request.messages,
         tools=request.tools or None,
@@ -185,11 +185,16 @@ def _asked(loaded: LoadedModel, request: ChatRequest) -> Request:
         continue_final_message=request.continue_final_message,
         add_special_tokens=request.add_special_tokens,
         chat_template_kwargs=kwargs,
-        mm_processor_kwargs=request.mm_processor_kwargs or {},
+        mm_processor_kwargs=request.mm_processor_kwargs or NO_KWARGS,
         # vLLM reads over modalities it does not know.
-        media_io_kwargs={name: media[name] for name in Modality if name in media} if media else {},
+        media_io_kwargs={m: media[m] for m in Modality if m in media} if media else NO_KWARGS,
         lora=loaded.lora(request.model),
-        api_fields={
-            name: value for name in names if (value := getattr(rendered, name)) is not None
-        },
+        api_fields=_api_fields(rendered) if rendered else NO_KWARGS,
     )
+
+
+def _api_fields(request: ChatCompletionRequest) -> Mapping[str, Any]:
+    if request.response_format is None and request.tool_choice is None:
+        return NO_KWARGS
+    fields = {"response_format": request.response_format, "tool_choice": request.tool_choice}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -7,7 +7,7 @@ Source: vLLM 0.33.0 ``renderers/params.py``, ``config/multimodal.py``,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.items import Modality
@@ -29,7 +29,9 @@ def with_defaults(request: Request, settings: EngineSettings) -> Request:
     """A request with the template's variables and the options for reading media of a server."""
     if not (settings.chat_template_kwargs or settings.media_io_kwargs) or request.messages is None:
         return request
-    own = own_template_kwargs(request)
+    own = own_template_kwargs(
+        request.chat_template_kwargs, request.reasoning_effort, request.documents
+    )
     return request._replace(
         chat_template_kwargs={
             **own,
@@ -89,16 +91,22 @@ def _flat(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name not in _SCOPES}
 
 
-def own_template_kwargs(request: Request) -> Mapping[str, Any]:
+def own_template_kwargs(
+    given: Mapping[str, Any], effort: object, documents: Iterable[object] | None
+) -> Mapping[str, Any]:
     """The ``chat_template_kwargs`` of a request, with those that it has fields of their own for.
 
     Of what it has twice, the field counts. An effort also asks for thinking, or against it, where
     the kwargs do not name that.
+
+    Args:
+        given: the kwargs.
+        effort: the `reasoning_effort`.
+        documents: for templates that read them.
     """
-    effort, documents = request.reasoning_effort, request.documents
     if effort is None and documents is None:
-        return request.chat_template_kwargs
-    kwargs = dict(request.chat_template_kwargs)
+        return given
+    kwargs = dict(given)
     if documents is not None:
         kwargs["documents"] = list(documents)
     if effort is not None:

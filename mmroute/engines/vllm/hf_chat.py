@@ -145,7 +145,9 @@ def template_kwargs(request: Request) -> dict[str, Any]:
     Raises:
         InexactError: `invalid_request`: one of them makes the engine fail.
     """
-    own = own_template_kwargs(request)
+    own = own_template_kwargs(
+        request.chat_template_kwargs, request.reasoning_effort, request.documents
+    )
     if not own:
         return {}
     # null and "auto" mean "not set" to the engine, but for what it looks for before that.

@@ -16,7 +16,7 @@ from mmroute.engines.vllm.tools import check_tool_calls, ordered_tools
 from mmroute.errors import invalid, quoted
 from mmroute.request import Request
 
-__all__ = ["OTHER_MEDIA", "TEXT_FIELD", "check_chat", "is_link"]
+__all__ = ["OBJECT", "OTHER_MEDIA", "TEXT_FIELD", "check_chat", "is_link"]
 
 TEXT_FIELD: Final[Mapping[str, str]] = {
     "text": "text",
@@ -32,6 +32,8 @@ OTHER_MEDIA: Final = (
 )  # fmt: skip
 """Part types, and keys of parts without a type, that are not covered."""
 
+OBJECT: Final = (dict, Mapping)
+"""For `isinstance`, which knows a dict at once and asks Python code about any other mapping."""
 _ITEMS: Final = frozenset({"image", "video", "audio", "video_url", "audio_url", "input_audio"})
 # Roles whose message type in the OpenAI schema checks every content part.
 _STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant"})
@@ -39,7 +41,7 @@ _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
 # With one of these only the assistant's own type fits, and it checks every part.
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
 # With one of these vLLM's own message type fits best, which reads each part leniently.
-_OWN_FIELDS: Final = ("reasoning", "task", "tool_call_id", "tool_calls", "tools")
+_OWN_FIELDS: Final = frozenset({"reasoning", "task", "tool_call_id", "tool_calls", "tools"})
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
 _EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SCHEMES: Final = ("data:", "http://", "https://")
@@ -98,7 +100,7 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     if _is_plain(message):
         return message
     where = f"messages[{index}]"
-    if type(message) is not dict and not isinstance(message, Mapping):
+    if not isinstance(message, OBJECT):
         raise invalid(f"{where} must be an object, found {type(message).__name__}")
     checked = dict(message)
     role = checked.get("role")
@@ -129,7 +131,7 @@ def _is_plain(message: object) -> TypeGuard[dict[str, Any]]:
 
 def is_link(image_url: object) -> bool:
     """Whether the value of ``image_url`` is one the engine can fetch."""
-    if not isinstance(image_url, Mapping) or not isinstance(image_url.get("url"), str):
+    if not isinstance(image_url, OBJECT) or not isinstance(image_url.get("url"), str):
         return False
     detail = image_url.get("detail", "auto")
     known = isinstance(detail, str) and detail in _DETAILS
@@ -166,7 +168,7 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
     strict = role in _STRICT_ROLES and not (
         _ASSISTANT_FIELDS.isdisjoint(message)
-        and any(message.get(name, []) != [] for name in _OWN_FIELDS)
+        and any(message[name] != [] for name in _OWN_FIELDS.intersection(message))
     )
     of_a_call = role == "tool" and isinstance(message.get("tool_call_id"), str)
     if (strict or of_a_call) and parts and not any(map(_is_well_formed, parts)):
@@ -185,15 +187,15 @@ def _is_well_formed(part: object) -> bool:
     One part that does makes the schema accept the whole message as it is; then each part is
     read leniently. If none does, the message is refused.
     """
-    if (type(part) is not dict and not isinstance(part, Mapping)) or _has_breakpoint(part):
+    if not isinstance(part, OBJECT) or _has_breakpoint(part):
         return False
     match kind := part.get("type"):
         case "text" | "refusal" | "thinking" if isinstance(part.get(TEXT_FIELD[kind]), str):
             return kind != "thinking" or isinstance(part.get("closed", True), bool)
         case "tool_reference":
             return isinstance(part.get("name", ""), str)
-        case "image_url" if isinstance(part.get("image_url"), Mapping):
-            return is_link(part.get("image_url"))
+        case "image_url" if isinstance(part.get("image_url"), OBJECT):
+            return is_link(part["image_url"])
         case str() if kind in _ITEMS or kind in OTHER_MEDIA:
             return True  # media of another kind is refused where it is read, with a better reason
         case _:

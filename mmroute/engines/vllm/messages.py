@@ -10,7 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
-from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD, check_chat, is_link
+from mmroute.engines.vllm.message_schema import (
+    OBJECT,
+    OTHER_MEDIA,
+    TEXT_FIELD,
+    check_chat,
+    is_link,
+)
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.items import Modality, checked_uuid
@@ -123,7 +129,7 @@ def _parse_part(part: object, media: _Media) -> Part | None:
             return TextPart(part["text"], _NO_EXTRA)
         if kind == "image" and len(part) == 1:
             return _placed(media, Modality.IMAGE, part)
-    if not isinstance(part, Mapping):
+    if not isinstance(part, OBJECT):
         raise invalid(f"a content part must be an object, found {type(part).__name__}")
     kind = _kind(part)
     if kind in TEXT_FIELD:
@@ -182,13 +188,13 @@ def _url(part: Mapping[str, Any], kind: str) -> str | None:
     if kind == "input_audio":
         return _input_audio(part.get("input_audio"))
     link = part.get(_URL_KEY[kind])
-    url = link.get("url") if isinstance(link, Mapping) else link
+    url = link.get("url") if isinstance(link, OBJECT) else link
     return url if isinstance(url, str) else None
 
 
 def _input_audio(audio: object) -> str | None:
     """The data URL that the engine makes of base64 and a format, which it does not look at."""
-    data = audio.get("data") if isinstance(audio, Mapping) else None
+    data = audio.get("data") if isinstance(audio, OBJECT) else None
     return f"data:audio/wav;base64,{data}" if isinstance(data, str) and data else None
 
 
