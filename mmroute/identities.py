@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["identities_of"]
 
+_NO_OVERRIDES: Final = Overrides({}, {})
 _MOST_KEPT: Final = 64  # identities of one image
 
 
@@ -110,6 +111,8 @@ def _identity(
 def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Overrides:
     """What an identity covers of a request; that of a vision chunk covers all modalities."""
     kwargs, media_io = request.mm_processor_kwargs, request.media_io_kwargs
+    if not kwargs and not media_io:
+        return _NO_OVERRIDES
     if model.media[modality].identity is not IdentityForm.VISION_CHUNK:
         media_io = media_io.get(modality, {})
     if unnamed := model.family.unnamed_kwargs & kwargs.keys():

@@ -158,9 +158,10 @@ def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
         InexactError: `placeholder_count_mismatch`, `empty_prompt`, `prompt_too_long`,
             `unsupported_field`.
     """
-    expansion = Expansion(prepared.ids, ())
     if prepared.insertions:
         expansion = model.placement.expand(prepared.ids, prepared.insertions)
+    else:
+        expansion = Expansion(prepared.ids, ())
     _check_length(model, expansion.token_ids)
     kept = prepared.request.truncate_prompt_tokens
     if kept is not None:

@@ -108,11 +108,13 @@ def check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSetti
     if loaded.by_harmony:
         return
     check_template(request)
+    if settings.trust_request_mm_kwargs:
+        return
     for name, given, changed in (
         ("mm_processor_kwargs", request.mm_processor_kwargs, "preprocessing"),
         ("media_io_kwargs", request.media_io_kwargs, "media loading"),
     ):
-        if given and not settings.trust_request_mm_kwargs:
+        if given:
             raise bad_request(
                 f"Per-request {name} are disabled by default because they can change multimodal "
                 f"{changed} resource usage. Start the server with --trust-request-mm-kwargs only "

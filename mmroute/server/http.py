@@ -36,7 +36,8 @@ class Head:
 
     def header(self, name: bytes) -> str:
         """The value of a header; empty if there is none."""
-        return self.headers.get(name, b"").decode("latin-1")
+        value = self.headers.get(name)
+        return "" if value is None else value.decode("latin-1")
 
 
 @dataclass(slots=True, eq=False)
