@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmroute.cli.common import (
     EXIT_FAILURE,
@@ -103,27 +105,18 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
     for given in arguments.models:
         model, names = _named(given)
         names = tuple(arguments.served_model_name) or names
-        backend = arguments.backend
-        engine_args = _of_model(names, arguments.engine_args, one=one) or ""
-        engine = _of_model(names, arguments.engine, one=one)
+        own = functools.partial(_of_model, names, one=one)
+        backend, engine_args = arguments.backend, own(arguments.engine_args) or ""
+        engine = own(arguments.engine)
         if engine is not None and not arguments.check_config:
             key = arguments.engine_api_key
             backend, engine_args = ask_running(engine, key, backend, engine_args)
-        settings = EngineSettings.from_args(
-            engine_args, config=_of_model(names, arguments.engine_config, one=one)
-        )
+        settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
         if one and settings.served_names and names == (given,):
             names = settings.served_names
-        sources.append(
-            ModelSource(
-                model,
-                names,
-                model_id=_of_model(names, arguments.model_id, one=one),
-                revision=arguments.revision,
-                backend=backend,
-                engine_settings=settings,
-            )
-        )
+        model_id = _of_model(names, arguments.model_id, one=one)
+        source = ModelSource(model, names, model_id, arguments.revision, backend, settings)
+        sources.append(source)
     named = {name for source in sources for name in source.names}
     of_engines = (*arguments.engine_args, *arguments.engine_config, *arguments.engine)
     for text in arguments.model_id if one else (*arguments.model_id, *of_engines):
@@ -160,33 +153,19 @@ def _of_model(names: Sequence[str], given: Sequence[str], *, one: bool) -> str |
 
 
 def _settings(arguments: argparse.Namespace) -> ServerSettings:
-    from mmroute.server.settings import (  # an extra
-        AccessLog,
-        InexactPolicy,
-        ServerSettings,
-    )
+    from mmroute.server.settings import AccessLog, InexactPolicy, ServerSettings  # an extra
 
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
-    same: Mapping[str, Any] = {
-        name: getattr(arguments, name)
-        for name in (
-            "fallback_url", "fallback_timeout", "strict", "trust_request_mm_kwargs", "hash_seed",
-            "max_body_bytes", "max_total_body_bytes", "max_concurrency", "request_timeout",
-            "worker_bytes", "workers", "link_workers", "max_text_bytes", "max_structure",
-            "otlp_traces_endpoint",
-        )
-    }  # fmt: skip
-    return ServerSettings(
-        **same,
-        inexact=InexactPolicy(policy),
-        fallback_api_key=arguments.fallback_api_key,
-        tokenizer_info=arguments.enable_tokenizer_info_endpoint,
-        request_id_headers=arguments.enable_request_id_headers,
-        api_keys=tuple(arguments.api_key),
-        admin_key=arguments.admin_key,
-        links=image_links(arguments),
-        access_log=AccessLog(arguments.access_log),
-    )
+    names = {field.name for field in dataclasses.fields(ServerSettings)}
+    given = {name: value for name, value in vars(arguments).items() if name in names}
+    return ServerSettings(**given | {
+        "inexact": InexactPolicy(policy),
+        "tokenizer_info": arguments.enable_tokenizer_info_endpoint,
+        "request_id_headers": arguments.enable_request_id_headers,
+        "api_keys": tuple(arguments.api_key),
+        "links": image_links(arguments),
+        "access_log": AccessLog(arguments.access_log),
+    })  # fmt: skip
 
 
 def _listen(arguments: argparse.Namespace) -> Listen:

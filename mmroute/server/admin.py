@@ -85,10 +85,9 @@ def _add(request: AddModelRequest, context: HandlerContext) -> HandlerResult:
         ApiError: 400; 409: another model has one of the names.
     """
     source = _source(request, tuple(request.names or [request.model]), context)
-    try:
-        return _of_entry(context.models.change(Change("add", source=source)))
-    except NameTakenError as error:
-        raise _conflict(error) from None
+    entry = _changed(Change("add", source=source), context)
+    loading = entry.status is ModelStatus.LOADING
+    return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
 
 
 def _replace(request: AddModelRequest, context: HandlerContext) -> HandlerResult:
@@ -101,11 +100,7 @@ def _replace(request: AddModelRequest, context: HandlerContext) -> HandlerResult
     names = tuple(request.names or context.models.entry(name).source.names)
     if name not in names:
         raise invalid_body(f"names must hold {quoted(name)}", "body.names")
-    try:
-        change = Change("replace", name, _source(request, names, context))
-        entry = context.models.change(change)
-    except NameTakenError as error:
-        raise _conflict(error) from None
+    entry = _changed(Change("replace", name, _source(request, names, context)), context)
     return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED)
 
 
@@ -123,13 +118,12 @@ def _source(
     )
 
 
-def _conflict(error: NameTakenError) -> ApiError:
-    return ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
-
-
-def _of_entry(entry: Entry) -> HandlerResult:
-    loading = entry.status is ModelStatus.LOADING
-    return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
+def _changed(change: Change, context: HandlerContext) -> Entry:
+    try:
+        return context.models.change(change)
+    except NameTakenError as error:
+        taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
+        raise taken from None
 
 
 def _shown(entry: Entry) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mmroute.server.loading import ModelSource
 
@@ -23,19 +22,3 @@ class Change:
     kind: str
     name: str = ""
     source: ModelSource | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
-        source = self.source and {
-            name: getattr(self.source, name)
-            for name in ("model", "names", "model_id", "revision", "backend")
-        }
-        return {"kind": self.kind, "name": self.name, "source": source}
-
-    @classmethod
-    def from_json(cls, given: dict[str, Any]) -> Change:
-        """What `as_json` gave."""
-        source = given["source"]
-        if source is not None:
-            source = ModelSource(**{**source, "names": tuple(source["names"])})
-        return cls(given["kind"], given["name"], source)

@@ -20,7 +20,7 @@ from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.bodies import Body, parse_body, validated
 from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
-from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request, query_parameters
+from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request, query_parameters, require
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
 from mmroute.server.handling import HandlerContext, HandlerResult
@@ -131,19 +131,18 @@ class Endpoints:
             exchange.reservation.enter()
             context = self._context(exchange.head, exchange.entry.request_id)
             body = Body(raw)
+            parse = functools.partial(self._parse, kind, body)
+            begin = functools.partial(self._begin, handler, context, exchange)
+            answer: Answer
             if check_body(body, self._settings):
-                parse = functools.partial(self._parse, kind, body)
-                in_turn = functools.partial(self._in_turn, parse, handler, context, exchange)
-                return functools.partial(self._in_time, in_turn, exchange, raw)
-            request, cost = self._parse(kind, body)
-            pool = self._pool_for(cost, context)
-            run = functools.partial(self._handle, handler, request, context)
-            if pool is None:
-                return self._answered(exchange, *run())
-            in_thread = functools.partial(self._run, pool, run, exchange)
-            return functools.partial(self._in_time, in_thread, exchange, raw)
+                answer = functools.partial(self._parse_first, parse, begin, exchange)
+            else:
+                answer = begin(*parse())
         except ApiError as error:
             return self._without_answer(error, exchange, raw)
+        if isinstance(answer, Response):
+            return answer
+        return functools.partial(self._in_time, answer, exchange, raw)
 
     def _parse(self, kind: TypeAdapter[R], body: Body) -> tuple[R, Cost]:
         request = validated(kind, parse_body(body, self._models.files))
@@ -160,20 +159,30 @@ class Endpoints:
             found = self._without_answer(error, exchange, raw)
         return found if isinstance(found, Response) else await found()
 
-    async def _in_turn(
+    async def _parse_first(
         self,
         parse: Callable[[], tuple[R, Cost]],
-        handler: Handler[R],
-        context: HandlerContext,
+        begin: Callable[[R, Cost], Answer],
         exchange: Exchange,
     ) -> Response:
         """Parse a body in a thread, because that takes long; then answer it."""
-        request, cost = await self._in(self._pool, parse, exchange)
+        answer = begin(*await self._in(self._pool, parse, exchange))
+        return answer if isinstance(answer, Response) else await answer()
+
+    def _begin(
+        self,
+        handler: Handler[R],
+        context: HandlerContext,
+        exchange: Exchange,
+        request: R,
+        cost: Cost,
+    ) -> Answer:
+        """Answer a request here, or say in which threads it is to be answered."""
         run = functools.partial(self._handle, handler, request, context)
         pool = self._pool_for(cost, context)
         if pool is None:
             return self._answered(exchange, *run())
-        return await self._run(pool, run, exchange)
+        return functools.partial(self._run, pool, run, exchange)
 
     async def _run(
         self,
@@ -293,29 +302,18 @@ def _block_form(given: str, seed: str | None) -> BlockForm | None:
     if not query:
         return None
     size, algorithm = query.get("block_size"), query.get("algorithm")
-    if size is not None and not _is_block_size(size):
-        raise bad_request(
-            f"block_size must be a positive integer, found {quoted(size)}", "block_size"
-        )
-    known, forms = [known.value for known in Algorithm], [form.value for form in HashForm]
-    hashes = query.get("hashes", HashForm.HEX)
-    if hashes not in forms:
-        raise bad_request(
-            f"hashes must be one of {', '.join(forms)}, found {quoted(hashes)}", "hashes"
-        )
-    if algorithm is None:
-        return BlockForm(None, None if size is None else int(size), seed, HashForm(hashes))
-    if algorithm not in known:
-        raise bad_request(
-            f"algorithm must be one of {', '.join(known)}, found {quoted(algorithm)}", "algorithm"
-        )
+    if size is not None:
+        short = size.isascii() and size.isdecimal() and len(size) <= len(str(_MAX_BLOCK))
+        positive = short and 1 <= int(size) <= _MAX_BLOCK
+        found = f"block_size must be a positive integer, found {quoted(size)}"
+        require(positive, found, "block_size")
+    for name, known in (("hashes", HashForm), ("algorithm", Algorithm)):
+        values = [value.value for value in known]
+        one_of = f"{name} must be one of {', '.join(values)}, found {quoted(query.get(name))}"
+        require(query.get(name, values[0]) in values, one_of, name)
     try:
-        none_hash(algorithm, seed)
+        _ = algorithm and none_hash(algorithm, seed)
     except ValueError as error:
         raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
-    return BlockForm(algorithm, None if size is None else int(size), seed, HashForm(hashes))
-
-
-def _is_block_size(text: str) -> bool:
-    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_BLOCK))
-    return digits and 1 <= int(text) <= _MAX_BLOCK
+    form = HashForm(query.get("hashes", HashForm.HEX))
+    return BlockForm(algorithm, None if size is None else int(size), seed, form)

@@ -45,10 +45,6 @@ class Upstream:
     headers: dict[str, str]
 
 
-class _FailedError(Exception):
-    """There is no answer; the message says why."""
-
-
 class Fallback:
     """Hands requests on over connections that are kept.
 
@@ -112,13 +108,11 @@ class Fallback:
         self._requests += 1
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await self._ask(f"{self.url}{path}", headers, body, keep)
+                answer = await self._ask(f"{self.url}{path}", headers, body, reason, keep)
         except TimeoutError:
             raise self._failed(f"did not answer within {self._timeout:g} s", reason) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             raise self._failed(f"failed: {type(error).__name__}", reason) from error
-        except _FailedError as error:
-            raise self._failed(str(error), reason) from None
         finally:
             self._requests -= 1
         if answer.status in _AWAY:
@@ -136,6 +130,7 @@ class Fallback:
         url: str,
         headers: list[tuple[bytes, bytes]],
         body: bytes,
+        reason: Reason,
         keep: Callable[[int], object],
     ) -> Upstream:
         timeouts = dict.fromkeys(("read", "write", "pool"), self._timeout)
@@ -147,13 +142,13 @@ class Fallback:
             extensions={"timeout": {**timeouts, "connect": _CONNECT_TIMEOUT}},
         ) as response:
             if response.status in _OWN_KEY_REFUSED:  # it is not the client's
-                raise _FailedError("does not take the API key of this server")
+                raise self._failed("does not take the API key of this server", reason)
             chunks, size = [], 0
             async for chunk in response.aiter_stream():
                 size += len(chunk)
                 keep(len(chunk))
                 if size > _MAX_ANSWER:
-                    raise _FailedError(f"answered with more than {_MAX_ANSWER} bytes")
+                    raise self._failed(f"answered with more than {_MAX_ANSWER} bytes", reason)
                 chunks.append(chunk)
             handed_back = {
                 name.decode("latin-1").lower(): value.decode("latin-1")

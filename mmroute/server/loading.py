@@ -140,33 +140,10 @@ def load(
     Raises:
         ModelError: it cannot be loaded, or is not healthy.
     """
-    if not source.workers:
-        return _load(source, links, fast_paths, files=files, watch=watch)
-    try:
-        from mmroute.bundle import TokenizerRegistry  # an extra
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            Reason.TOKENIZER_UNAVAILABLE,
-            f"{source.model}: {error.name} is not installed; pip install 'mmroute[bundle]'",
-        ) from error
-
-    def load_files(_: str, directory: Path) -> LoadedModel:
-        own = replace(source, model=str(directory), model_id=source.model_string)
-        return _load(own, links, fast_paths, files=files, watch=watch)
-
-    with TokenizerRegistry(load_files) as registry:
-        registry.add(source.names[0], workers=source.workers)
-        return registry.get(source.names[0])
-
-
-def _load(
-    source: ModelSource,
-    links: ImageLinks | None,
-    fast_paths: FastPaths | None,
-    *,
-    files: KnownFiles,
-    watch: Stopwatch,
-) -> LoadedModel:
+    if source.workers:
+        return _load_from_workers(
+            source, lambda own: load(own, links, fast_paths, files=files, watch=watch)
+        )
     if not find_engine(source.backend).renders:
         raise ModelError(
             Reason.UNKNOWN_BACKEND,
@@ -190,18 +167,19 @@ def _load(
         raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
     encoder = normalizer.stats().encoder  # waits until it is chosen
     model = normalizer.model
-    commit = model.commit  # the same files, and no second question to the hub
-    directory = find_model(source.model, revision=commit or source.revision)
+    # By its commit these are the same files, and the hub is not asked again.
+    directory = find_model(source.model, revision=model.commit or source.revision)
     generation_config = directory.object("generation_config.json")
     tokenizer_config = directory.object("tokenizer_config.json")
+    unseen = source.engine_settings.without_effect
     outputs = output_rules(
         model.tokenizer,
         tokenizer_config,
         directory.object("config.json"),
         generation_config,
-        source.engine_settings.without_effect,
+        unseen,
     )
-    messages = cache(partial(messages_rules, normalizer, source.engine_settings.without_effect))
+    messages = cache(partial(messages_rules, normalizer, unseen))
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
     fields = {
@@ -220,7 +198,26 @@ def _load(
         sampling_defaults(generation_config),
         outputs,
         messages,
-        "--tool-server" in source.engine_settings.without_effect,
+        "--tool-server" in unseen,
         source.engine_settings.loras,
         tokenizer_info(tokenizer_config),
     )
+
+
+def _load_from_workers(
+    source: ModelSource, load_files: Callable[[ModelSource], LoadedModel]
+) -> LoadedModel:
+    try:
+        from mmroute.bundle import TokenizerRegistry  # an extra
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            Reason.TOKENIZER_UNAVAILABLE,
+            f"{source.model}: {error.name} is not installed; pip install 'mmroute[bundle]'",
+        ) from error
+
+    def load_one(_: str, directory: Path) -> LoadedModel:
+        return load_files(replace(source, model=str(directory), model_id=source.model_string))
+
+    with TokenizerRegistry(load_one) as registry:
+        registry.add(source.names[0], workers=source.workers)
+        return registry.get(source.names[0])

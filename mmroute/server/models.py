@@ -27,13 +27,7 @@ from mmroute.server.errors import ApiError
 from mmroute.server.loading import LoadedModel, ModelSource, load
 from mmroute.stages import Stopwatch
 
-__all__ = [
-    "Entry",
-    "ModelStatus",
-    "Models",
-    "NameTakenError",
-    "reclaim",
-]
+__all__ = ["Entry", "ModelStatus", "Models", "NameTakenError", "reclaim"]
 
 _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8

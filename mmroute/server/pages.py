@@ -23,15 +23,7 @@ __all__ = ["Pages"]
 
 
 class Pages:
-    """What is read.
-
-    Args:
-        models: of the server.
-        settings: of the server.
-        metrics: of the server.
-        drain: of the server.
-        capacity: of the server.
-    """
+    """What is read of one server."""
 
     def __init__(
         self,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import logging
 import mmap
 import os
+import pickle
 import selectors
 import shutil
 import signal
@@ -36,7 +36,7 @@ from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 __all__ = ["RETIRE", "Member", "supervise"]
 
 RETIRE: Final = 0
-"""Told to a process whose place another one has taken; that one asks the first process for it."""
+"""Told to the first process by one that takes another one's place, and then to that other one."""
 
 _LOG: Final = logging.getLogger(__name__)
 _LIVED_SHORTLY: Final = 1.0  # seconds; it is not started again sooner
@@ -59,13 +59,9 @@ class Member:
     share: Share
     pages: SharedPages
 
-    def tell(self, change: Change) -> None:
-        """Let the others make the same change of models."""
-        self.control.send(json.dumps(change.as_json()).encode())
-
-    def take_place(self) -> None:
-        """Let the process retire whose place this one takes: this one answers now."""
-        self.control.send(json.dumps(RETIRE).encode())
+    def tell(self, told: Change | int) -> None:
+        """Let the others make the same change of models; or `RETIRE`."""
+        self.control.send(pickle.dumps(told))
 
     def hear(self) -> Change | int | None:
         """A change that another process has made, or a signal to stop; `RETIRE` for a successor.
@@ -73,18 +69,16 @@ class Member:
         Returns:
             None if the first process has ended.
         """
-        message = _received(self.control)
-        if not message:
-            return None
-        told = json.loads(message)
-        return told if isinstance(told, int) else Change.from_json(told)
+        return _received(self.control)
 
 
-def _received(control: socket.socket) -> bytes:
-    """A message; empty if the other process has ended."""
+def _received(control: socket.socket) -> Change | int | None:
+    """What the other process tells; None if it has ended."""
+    message = b""
     with contextlib.suppress(ConnectionResetError):  # it had messages that it did not read
-        return control.recv(_LONGEST_MESSAGE)
-    return b""
+        message = control.recv(_LONGEST_MESSAGE)
+    told: Change | int | None = pickle.loads(message) if message else None  # noqa: S301 - of a fork of this program
+    return told
 
 
 def supervise(
@@ -102,7 +96,10 @@ def supervise(
         Why it could not serve; None if it was told to stop.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
-    failure = _load(models)
+    entries = models.load()
+    wait([entry.loading for entry in entries])
+    failure = next((entry.error for entry in entries if entry.error), "")
+    del entries  # nothing here keeps one that is replaced later
     if failure:
         return failure
     directory = Path(tempfile.mkdtemp(prefix="mmroute-"))
@@ -110,13 +107,6 @@ def supervise(
         return _Supervisor(models, sockets, count, serve, directory).run()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _load(models: Models) -> str:
-    """Load them; why one could not be, if so. Nothing here keeps one that is replaced later."""
-    entries = models.load()
-    wait([entry.loading for entry in entries])
-    return next((entry.error for entry in entries if entry.error), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,19 +222,17 @@ class _Supervisor:
             os._exit(status)
 
     def _relay(self, pid: int) -> None:
-        message = _received(self._children[pid].control)
-        if not message:
+        told = _received(self._children[pid].control)
+        if told is None:
             self._selector.unregister(self._children[pid].control)  # it is about to be buried
-            return
-        told = json.loads(message)
-        if told == RETIRE:
+        elif isinstance(told, int):
             self._retire_before(pid)
-            return
-        change = Change.from_json(told)
-        if change.kind == "replace":  # one that waits to be replaced is not loaded for nothing
-            earlier = [c for c in self._waiting if (c.kind, c.name) != (change.kind, change.name)]
-            self._waiting = earlier
-        self._waiting.append(change)
+        else:
+            if told.kind == "replace":  # one that waits to be replaced is not loaded for nothing
+                self._waiting = [
+                    c for c in self._waiting if (c.kind, c.name) != (told.kind, told.name)
+                ]
+            self._waiting.append(told)
 
     def _retire_before(self, pid: int) -> None:
         """Those before it in its slot: until it listens, they answer what arrives."""
@@ -252,7 +240,7 @@ class _Supervisor:
         for earlier in takewhile(lambda other: other != pid, tuple(self._children)):
             if self._children[earlier].slot == slot and earlier not in self._retired:
                 self._retired.add(earlier)
-                self._tell(json.dumps(RETIRE).encode(), [earlier])
+                self._tell(RETIRE, [earlier])
 
     def _make_changes(self) -> None:
         """One after the other: the next one when the model of the one before is loaded."""
@@ -262,7 +250,7 @@ class _Supervisor:
                 entry = self._models.apply(change)
             except (ApiError, NameTakenError):  # another change was faster
                 continue
-            self._tell(json.dumps(change.as_json()).encode(), list(self._children))
+            self._tell(change, self._children)
             new = entry.replacement if change.kind == "replace" else entry
             if change.source is not None and new is not None and new not in before:
                 self._loading = new
@@ -277,15 +265,14 @@ class _Supervisor:
         self._models.close(wait=True)  # what else a thread does with it
         self._models.renew()
         if entry.error:
-            failed = Change("failed", entry.error, entry.source)
-            self._tell(json.dumps(failed.as_json()).encode(), list(self._children))
+            self._tell(Change("failed", entry.error, entry.source), self._children)
         else:
             self._in_place.clear()
 
-    def _tell(self, message: bytes, pids: Iterable[int]) -> None:
+    def _tell(self, told: Change | int, pids: Iterable[int]) -> None:
         for pid in pids:
             with contextlib.suppress(OSError):  # it has ended
-                self._children[pid].control.send(message)
+                self._children[pid].control.send(pickle.dumps(told))
 
     def _bury(self) -> None:
         """Look at what has ended; stop, if one says that it cannot serve."""
@@ -295,27 +282,25 @@ class _Supervisor:
                 return
             child = self._children.pop(pid)
             self._retired.discard(pid)
-            retired = self._in_place.get(child.slot) != pid
-            if not retired:
-                del self._in_place[child.slot]
             with contextlib.suppress(KeyError):
                 self._selector.unregister(child.control)
             child.control.close()
             self._pages.end(pid)
-            code = os.waitstatus_to_exitcode(status)
-            if self._stopping or retired:
+            if self._in_place.get(child.slot) != pid:  # it was retired
                 continue
-            fields = {"pid": pid, "status": code}
-            _LOG.error("process ended", extra={"fields": fields})
+            del self._in_place[child.slot]
+            if self._stopping:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            _LOG.error("process ended", extra={"fields": {"pid": pid, "status": code}})
             if code == _FAILED:
                 self._failure = "a process cannot serve; the log says why"
                 self._stop(signal.SIGINT)
-                continue
-            if time.monotonic() - child.since < _LIVED_SHORTLY:
+            elif time.monotonic() - child.since < _LIVED_SHORTLY:
                 time.sleep(_LIVED_SHORTLY)
 
     def _stop(self, number: int, *_: Any) -> None:
         self._stopping = True
         for opened in self._sockets:
             opened.close()
-        self._tell(json.dumps(int(number)).encode(), list(self._children))
+        self._tell(int(number), self._children)

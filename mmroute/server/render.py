@@ -22,11 +22,7 @@ from mmroute.server.harmony_output import tagged
 from mmroute.server.loading import LoadedModel
 from mmroute.server.messages_chat import chat_of_messages
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
-from mmroute.server.protocol import (
-    ChatCompletionRequest,
-    CompletionRequest,
-    RenderRequest,
-)
+from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, RenderRequest
 from mmroute.server.responses_chat import chat_of_responses, options_of_responses
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.routings import (

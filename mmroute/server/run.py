@@ -155,7 +155,7 @@ class Server:
         _LOG.info("listening", extra={"fields": {"addresses": where}})
         await self._service.start(load=self._member is None)
         if self._member is not None:
-            self._member.take_place()
+            self._member.tell(RETIRE)
         await self._stopping.wait()
         leaving = self._service.drain.leaving
         if file is not None and not leaving:
