@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -15,7 +15,7 @@ import grpc
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits
 from mmroute.bundle.services import FILES_SERVICE, SERVICES, method
-from mmroute.bundle.streams import Progress, receive_files, receive_zip
+from mmroute.bundle.streams import receive_files, receive_zip
 from mmroute.bundle.unpack import unpack
 from mmroute.tokenizers.fingerprint import fingerprint
 
@@ -66,7 +66,7 @@ def fetch_bundle(
     *,
     timeout: float = 120.0,
     limits: Limits | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> Bundle:
     """Fetch the tokenizer and configuration files of a worker.
 
@@ -77,7 +77,7 @@ def fetch_bundle(
         worker: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
         timeout: seconds for connecting and streaming together.
         limits: how much the worker may send.
-        progress: called with the number of bytes that have come.
+        progress: called after each message with the number of bytes that have come.
 
     Raises:
         BundleError: there is no bundle, and nothing is left of it; `fault` says why.
@@ -96,7 +96,7 @@ def fetch_bundle(
                 )
                 call = ask(_REQUEST, timeout=max(0.0, until - time.monotonic()))
                 with contextlib.suppress(_NotOfferedError):
-                    files = _receive(call, service, root, limits, progress)
+                    files = _receive(call, _messages(call, progress), service, root, limits)
                     return Bundle(worker, service, root, files, fingerprint(files), directory)
     except BundleError as error:
         directory.cleanup()
@@ -112,18 +112,13 @@ def fetch_bundle(
 
 
 def _receive(
-    call: Any,
-    service: str,
-    root: Path,
-    limits: Limits,
-    progress: Progress | None,
+    call: Any, messages: Iterator[bytes], service: str, root: Path, limits: Limits
 ) -> dict[str, Path]:
-    messages = _messages(call)
     try:
         if service == FILES_SERVICE:
-            return receive_files(messages, root, limits, progress)
+            return receive_files(messages, root, limits)
         with tempfile.TemporaryFile(dir=root) as spool:
-            length = receive_zip(messages, spool, limits, progress)
+            length = receive_zip(messages, spool, limits)
             return unpack(spool, length, root, limits)
     finally:
         call.cancel()  # a stream that is refused is not read on
@@ -133,13 +128,15 @@ class _NotOfferedError(Exception):
     """The worker does not have this service."""
 
 
-def _messages(call: Iterable[bytes]) -> Iterator[bytes]:
+def _messages(call: Iterable[bytes], progress: Callable[[int], object] | None) -> Iterator[bytes]:
     """The messages of a call of `GetTokenizer`, as they are on the wire."""
-    begun = False
+    begun, received = False, 0
     try:
         for message in call:
-            begun = True
+            begun, received = True, received + len(message)
             yield message
+            if progress is not None:
+                progress(received)
     except grpc.RpcError as error:
         raise _meaning_of(error, begun=begun) from error
 

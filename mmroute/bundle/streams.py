@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import string
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
@@ -23,28 +23,22 @@ from mmroute.bundle.unpack import create
 from mmroute.errors import quoted
 from mmroute.tokenizers.fingerprint import fingerprint
 
-__all__ = ["FILES_FORMAT", "Progress", "receive_files", "receive_zip"]
+__all__ = ["FILES_FORMAT", "receive_files", "receive_zip"]
 
 FILES_FORMAT: Final = "files"
 """The `bundle_format` of a stream of plain files."""
-
-Progress = Callable[[int], None]
-"""Called after each message with the number of bytes that have come."""
 
 _SHA256_DIGITS: Final = 64
 _M = TypeVar("_M", bound=Message)
 
 
-def receive_zip(
-    messages: Iterable[bytes], spool: BinaryIO, limits: Limits, progress: Progress | None = None
-) -> int:
+def receive_zip(messages: Iterable[bytes], spool: BinaryIO, limits: Limits) -> int:
     """Write a streamed zip to a file, and check its SHA-256.
 
     Args:
         messages: each a serialised `ZipChunk`.
         spool: where the zip goes; in the end it is at the end.
         limits: of its bytes, counted before they are written.
-        progress: called with the number of bytes so far.
 
     Returns:
         How many bytes the zip has.
@@ -66,8 +60,6 @@ def receive_zip(
         _check_total(total, limits)
         digest.update(chunk.data)
         spool.write(chunk.data)
-        if progress is not None:
-            progress(total)
     if not total:
         raise BundleError(Fault.EMPTY_STREAM, "The stream ended without a byte of the zip.")
     if not sha256:
@@ -87,16 +79,13 @@ def receive_zip(
     return total
 
 
-def receive_files(
-    messages: Iterable[bytes], into: Path, limits: Limits, progress: Progress | None = None
-) -> dict[str, Path]:
+def receive_files(messages: Iterable[bytes], into: Path, limits: Limits) -> dict[str, Path]:
     """Write streamed files into an empty directory, and check their fingerprint.
 
     Args:
         messages: each a serialised `TokenizerChunk`.
         into: an empty directory that nobody else writes to.
         limits: of number and size of the files.
-        progress: called with the number of bytes so far.
 
     Returns:
         The files by name.
@@ -112,15 +101,12 @@ def receive_files(
         raise BundleError(Fault.METADATA_MISSING, "The first message is not the metadata.")
     metadata = first.metadata
     _check_metadata(metadata, limits)
-    chunks, total = _file_chunks(parsed), 0
+    chunks = _file_chunks(parsed)
     files = {file.file_name: into / file.file_name for file in metadata.files}
     for file in metadata.files:
         with create(files[file.file_name]) as out:
             for data in _data_of_file(file, chunks):
                 out.write(data)
-                total += len(data)
-                if progress is not None:
-                    progress(total)
     if next(chunks, None) is not None:
         raise BundleError(Fault.CHUNK_AFTER_END, "A chunk came after the last file's last one.")
     found = fingerprint(files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,7 +56,9 @@ def chat_request(model: str, request: Request) -> RenderRequest:
             `remote_inexpressible` for an image of which only the size is known.
     """
     media = parse_chat(request).media
-    _check_images_only(media, request)
+    others = media.keys() - {Modality.IMAGE}
+    if others or request.videos or request.audios or request.media_io_kwargs:
+        raise _inexpressible("only images can be asked of a server; load the model here")
     parts = media.get(Modality.IMAGE, ())
     filled = list(_filled(parts, request.images))
     _check_names(filled)
@@ -111,11 +113,6 @@ class _Filled:
     body: Message
     url: str | None
     uuid: str | None
-
-
-def _check_images_only(media: Iterable[Modality], request: Request) -> None:
-    if {*media} - {Modality.IMAGE} or request.videos or request.audios or request.media_io_kwargs:
-        raise _inexpressible("only images can be asked of a server; load the model here")
 
 
 def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Filled]:

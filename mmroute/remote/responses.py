@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import EmbedRuns, TokenIds
+from mmroute.geometry import TokenIds
 from mmroute.items import Identity, IdentitySource
 from mmroute.net.transport import Reply
 from mmroute.placement import PlaceholderRange
@@ -40,15 +40,13 @@ _IMAGE: Final = "image"
 _TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
-_Flag: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1)]
 
 
 class _Range(msgspec.Struct):
     offset: _Index
     length: _Count
-    # vLLM has neither of these keys; `mmroute serve` has them where not all are features.
+    # vLLM does not have this key; `mmroute serve` has it where not all are features.
     is_embed: list[bool] | None = None
-    embed_runs: list[tuple[_Flag, _Count]] | None = None
 
 
 class _Features(msgspec.Struct):
@@ -103,18 +101,15 @@ def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
         if response.inexact is not None:
             reason = _reason_of(response.inexact.reason) or Reason.REMOTE_UNAVAILABLE
             raise InexactError(reason, response.inexact.message[:_MAX_SHOWN])
-        return _rendered(response, render.num_images, tells_features=_is_ours(reply))
+        # `mmroute serve` made the response itself, and did not pass on another server's.
+        is_ours = reply.headers.get("x-mmroute-outcome") == "exact"
+        return _rendered(response, render.num_images, tells_features=is_ours)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise InexactError(
             Reason.REMOTE_UNAVAILABLE,
             f"{server} answered with something else than a rendered prompt ({error}); is it a "
             "vLLM server, or mmroute serve?",
         ) from error
-
-
-def _is_ours(reply: Reply) -> bool:
-    """Whether `mmroute serve` made the response itself, and did not pass on another server's."""
-    return reply.headers.get("x-mmroute-outcome") == "exact"
 
 
 def _rendered(response: _Response, num_images: int, *, tells_features: bool) -> Rendered:
@@ -141,18 +136,12 @@ def _rendered(response: _Response, num_images: int, *, tells_features: bool) -> 
 def _placeholder(item: int, found: _Range, num_tokens: int, embeds_known: bool) -> PlaceholderRange:
     if found.offset + found.length > num_tokens:
         raise ValueError(f"image {item + 1} ends behind the {num_tokens} tokens of the prompt")
-    runs: EmbedRuns | None = None
-    if found.is_embed is not None:
-        runs = tuple((embed, len(list(run))) for embed, run in groupby(found.is_embed))
-    elif found.embed_runs is not None:
-        runs = tuple((bool(embed), length) for embed, length in found.embed_runs)
-    if runs is None:
+    if found.is_embed is None:
         return PlaceholderRange(item, found.offset, found.length, embeds_known=embeds_known)
-    if sum(length for _, length in runs) != found.length:
+    if len(found.is_embed) != found.length:
         raise ValueError(f"image {item + 1} has {found.length} tokens, and features for others")
-    if all(embed for embed, _ in runs):
-        runs = None
-    return PlaceholderRange(item, found.offset, found.length, runs)
+    runs = tuple((embed, len(list(run))) for embed, run in groupby(found.is_embed))
+    return PlaceholderRange(item, found.offset, found.length, None if all(found.is_embed) else runs)
 
 
 def _refused(reply: Reply, server: str) -> InexactError:

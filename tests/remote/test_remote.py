@@ -418,7 +418,6 @@ def test_a_fallback_is_not_taken_for_mmroute(
     [
         ({"is_embed": [True, True, False]}, ((True, 2), (False, 1))),
         ({"is_embed": [True, True, True]}, None),
-        ({"embed_runs": [[1, 2], [0, 1]]}, ((True, 2), (False, 1))),
     ],
 )
 def test_feature_positions_that_are_told(scripted: ScriptedServer, more: Any, runs: Any) -> None:
@@ -448,7 +447,6 @@ def test_images_are_listed_by_position(scripted: ScriptedServer) -> None:
         rendered({"offset": 1}), rendered({"offset": 3, "length": 3}),
         rendered({"offset": -1, "length": 3}), rendered({"offset": 1, "length": 0}),
         rendered({**RANGE, "is_embed": [True]}), rendered({**RANGE, "is_embed": [1, 1, 1]}),
-        rendered({**RANGE, "embed_runs": [[1, 2]]}), rendered({**RANGE, "embed_runs": [[2, 3]]}),
         rendered(RANGE, ids=[1, 2, 3, 4, -1]), rendered(RANGE, ids=[1, 2, 3, 4, 1 << 32]),
         rendered(RANGE, ids=[1, 2, 3, True, 4]), rendered(RANGE, ids=[1, 2, 3, 4.5, 4]),  # type: ignore[list-item]
         (200, {"token_ids": [1] * 9, "features": {
