@@ -53,7 +53,8 @@ def create_server(
 
     def zipped(_request: GetTokenizerRequest, context: _Context) -> Iterator[ZipChunk]:
         _end_after(longest_stream, context)
-        return _zip_chunks(snapshot)
+        for data, last in _chunks(snapshot.zip):
+            yield ZipChunk(data=data, sha256=snapshot.sha256 if last else "")
 
     def plain(_request: GetTokenizerRequest, context: _Context) -> Iterator[TokenizerChunk]:
         _end_after(longest_stream, context)
@@ -114,7 +115,9 @@ def serve(
         }
         try:
             server.start()
-            started(_with_port(address, port), snapshot)
+            if not address.startswith("unix:"):
+                address = f"{address.rpartition(':')[0]}:{port}"
+            started(address, snapshot)
             stopping.wait()
         finally:
             server.stop(grace).wait()
@@ -143,11 +146,6 @@ def _end_after(seconds: float, context: _Context) -> None:
     timer.daemon = True
     if context.add_callback(timer.cancel):
         timer.start()
-
-
-def _zip_chunks(snapshot: Snapshot) -> Iterator[ZipChunk]:
-    for data, last in _chunks(snapshot.zip):
-        yield ZipChunk(data=data, sha256=snapshot.sha256 if last else "")
 
 
 def _file_chunks(model: str, snapshot: Snapshot) -> Iterator[TokenizerChunk]:
@@ -180,9 +178,3 @@ def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
             if not following:
                 return
             chunk = following
-
-
-def _with_port(address: str, port: int) -> str:
-    if address.startswith("unix:"):
-        return address
-    return f"{address.rpartition(':')[0]}:{port}"

@@ -95,15 +95,13 @@ def model_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -
 
 def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """Add what says how a model's engine was started, or which of several."""
-    engine = f"engine to match, such as vllm==0.28 (default: {DEFAULT_BACKEND})"
-    if several:
-        parser.add_argument(
-            "--backend",
-            action="append",
-            help=f"{engine}; repeatable: each line is answered for every one, by its name",
-        )
-    else:
-        parser.add_argument("--backend", default=DEFAULT_BACKEND, help=engine)
+    backends = "; repeatable: each line is answered for every one, by its name" if several else ""
+    parser.add_argument(
+        "--backend",
+        action="append" if several else "store",
+        default=None if several else DEFAULT_BACKEND,
+        help=f"engine to match, such as vllm==0.28 (default: {DEFAULT_BACKEND}){backends}",
+    )
     parser.add_argument(
         "--model-id",
         metavar="NAME",

@@ -27,11 +27,6 @@ def configured(
     that may be repeated has one value on each line; the models are ``MMROUTE_MODEL`` and
     ``models``.
 
-    Args:
-        parser: of the command.
-        given: its arguments.
-        environment: of the process.
-
     Raises:
         ValueError: the file, an entry or a variable cannot be.
     """

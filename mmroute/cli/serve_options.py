@@ -58,23 +58,15 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--engine-api-key", metavar="KEY", help="of the engines that are asked")
     encoder_argument(parser)
-    parser.add_argument(
-        "--text-cache-mib", metavar="N", type=int, default=64,
-        help="memory for the beginnings of prompts, of each model; 0: none (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--hash-cache-mib", metavar="N", type=int, default=64,
-        help="the same for block hashes (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--chat-cache-mib", metavar="N", type=int, default=64,
-        help="the same for the messages of long chats (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--image-cache-mib", metavar="N", type=int, default=64,
-        help="memory for images that come again as data URLs, of all models; 0: none (default: "
-        "%(default)s)",
-    )  # fmt: skip
+    for option, text in (
+        ("--text-cache-mib", "memory for the beginnings of prompts, of each model; 0: none"),
+        ("--hash-cache-mib", "the same for block hashes"),
+        ("--chat-cache-mib", "the same for the messages of long chats"),
+        ("--image-cache-mib", "memory for images that come again as data URLs, of all models"),
+    ):
+        parser.add_argument(
+            option, metavar="N", type=int, default=64, help=f"{text} (default: %(default)s)"
+        )
     parser.add_argument(
         "--shadow-rate", metavar="RATE", type=float, default=0.0,
         help="has no effect; accepted for one more release",
@@ -157,12 +149,7 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
         ("--max-connections", int, 768, "at a time; more get a 503"),
         ("--head-timeout", float, 10.0, "seconds from a connection to the end of a head"),
         ("--write-timeout", float, 30.0, "seconds in which a client takes an answer"),
-        (
-            "--worker-bytes",
-            int,
-            16 << 10,
-            "larger requests (in characters; a picture is 512) are answered in a thread",
-        ),
+        ("--worker-bytes", int, 16 << 10, "larger requests (a picture is 512) take a thread"),
         ("--workers", int, 4, "such threads"),
         ("--link-workers", int, 32, "threads that follow links; more such requests get a 503"),
     ):

@@ -13,7 +13,6 @@ from mmroute.tokenizer_loading import load_tokenizer
 
 __all__ = ["add_decode", "add_encode"]
 
-_STANDARD = "-"
 _SOURCE_HELP = (
     "tokenizer file (tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, vocab.json, "
     "*.gguf), directory, module:Class, OpenAI model name, or hub name"
@@ -77,8 +76,10 @@ def _source_arguments(parser: argparse.ArgumentParser) -> None:
 def _encode(arguments: argparse.Namespace) -> int:
     if (arguments.text is None) == (arguments.input is None):
         return failed(arguments, "give either TEXT or --input FILE")
+    text, path = arguments.text, arguments.input
     try:
-        text = arguments.text if arguments.input is None else _text_of(arguments.input)
+        if path is not None:
+            text = (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode()
     except UnicodeDecodeError as error:
         return failed(arguments, f"{arguments.input} is not UTF-8: {error}", EXIT_FAILURE)
     except OSError as error:
@@ -95,11 +96,6 @@ def _encode(arguments: argparse.Namespace) -> int:
     print_notes(tokenizer)
     print(*ids)
     return 0
-
-
-def _text_of(path: str) -> str:
-    content = sys.stdin.buffer.read() if path == _STANDARD else Path(path).read_bytes()
-    return content.decode()
 
 
 def _decode(arguments: argparse.Namespace) -> int:
@@ -123,7 +119,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 def _ids_of(given: list[str]) -> list[int]:
     """Token IDs: arguments, or a JSON list or numbers between white space and commas on stdin."""
     found: list[object] = list(given)
-    if given == [_STANDARD]:
+    if given == ["-"]:
         read = sys.stdin.read().strip()
         found = list(_json(read) if read.startswith("[") else read.replace(",", " ").split())
     ids = [int(each) if isinstance(each, str) and each.isdecimal() else each for each in found]

@@ -29,13 +29,7 @@ _FAILURES: Final = (httpcore.NetworkError, httpcore.ProtocolError)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A server's response, of any status.
-
-    Attributes:
-        status: of the response.
-        headers: their names in lower case.
-        raw: the body.
-    """
+    """A server's response, of any status. The names of its headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]

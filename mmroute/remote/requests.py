@@ -35,13 +35,7 @@ _ALWAYS: Final = {"mm_payload": "none", "max_tokens": 1}
 
 @dataclass(frozen=True, slots=True)
 class RenderRequest:
-    """One request to a server.
-
-    Attributes:
-        path: of the route.
-        body: JSON.
-        num_images: the number of images that the response must have.
-    """
+    """One request to a server, and the number of images that the response must have."""
 
     path: str
     body: bytes

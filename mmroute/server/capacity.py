@@ -47,11 +47,7 @@ class Capacity:
 
 
 class Reservation:
-    """What one request holds; given back once, when nothing of it runs any more.
-
-    Args:
-        capacity: of the server.
-    """
+    """What one request holds; given back once, when nothing of it runs any more."""
 
     __slots__ = ("_bytes", "_capacity", "_entered", "_follows_links", "_running")
 

@@ -53,15 +53,7 @@ Timings: TypeAlias = Mapping[Stage, int]
 
 
 class Endpoints:
-    """Answers the routes that have a body.
-
-    Args:
-        models: that answer.
-        settings: of the server.
-        metrics: told of every answer.
-        capacity: how much goes on at a time.
-        fallback: asked where there is no exact answer; None for nobody.
-    """
+    """Answers the routes that have a body; asks the fallback where there is no exact answer."""
 
     def __init__(
         self,
@@ -83,12 +75,7 @@ class Endpoints:
         self._requests = itertools.count()  # the stages of one of so many are timed
 
     def of(self, kind: TypeAdapter[R], handler: Handler[R]) -> Callable[[Exchange], Answer]:
-        """What answers a route.
-
-        Args:
-            kind: of its requests.
-            handler: answers one.
-        """
+        """What answers a route that takes requests of a kind."""
         return functools.partial(self._answer, kind, handler)
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -35,41 +36,33 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+>")
 _PATH: Final = re.compile(r"/(?:home|usr|opt|var|tmp|root|lib|mnt|srv)(?:/[\w.\-]+)+")
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """A request is answered with an error.
 
     Attributes:
         status: of the response.
         kind: vLLM's name for it: `type` in the body.
-        param: the field that is meant, or the reason; null if none.
         message: for people.
+        param: the field that is meant, or the reason; null if none.
         reason: why a request has no exact answer, if that is what it is.
         model: that was asked, where that is known.
         headers: of the response.
         limit: of the server that was reached; None if none was.
     """
 
-    def __init__(
-        self,
-        status: int,
-        kind: str,
-        message: str,
-        *,
-        param: str | None = None,
-        reason: Reason | None = None,
-        model: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        limit: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.kind = kind
-        self.param = param
-        self.message = message
-        self.reason = reason
-        self.model = model
-        self.headers = dict(headers or {})
-        self.limit = limit
+    status: int
+    kind: str
+    message: str
+    _: KW_ONLY
+    param: str | None = None
+    reason: Reason | None = None
+    model: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    limit: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> dict[str, Any]:
         """The body, in vLLM's key order."""

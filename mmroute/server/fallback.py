@@ -32,13 +32,7 @@ _HANDED_BACK: Final = frozenset({b"content-type", b"retry-after"})
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What the fallback answered.
-
-    Attributes:
-        status: of its response.
-        body: as it was sent.
-        headers: those that are handed back.
-    """
+    """What the fallback answered, with the headers that are handed back."""
 
     status: int
     body: bytes = field(repr=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -48,9 +48,7 @@ class SharedPages:
     def merged(self) -> bytes:
         """One page for all."""
         pages = [p for p in self._directory.iterdir() if p.suffix in ("", _ENDED)]
-        registry = CollectorRegistry()
-        registry.register(_Merged([(p.read_text(encoding="utf-8"), p.suffix) for p in pages]))
-        return generate_latest(registry)
+        return generate_latest(_Merged([(p.read_text(encoding="utf-8"), p.suffix) for p in pages]))
 
 
 class _Merged(Collector):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mmroute.server.answers import DetokenizeResponse, GenerateRequest, TokenizeResponse
 from mmroute.server.derender import derender_chat, derender_completion
@@ -29,16 +28,8 @@ from mmroute.server.tokenization import detokenize, tokenize
 __all__ = ["POSTED", "Posted"]
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
-    """A route that has a body.
-
-    Attributes:
-        summary: for its readers.
-        request: the type of its body.
-        answer: the type of what is answered.
-        handler: answers a request.
-    """
+class Posted(NamedTuple):
+    """A route that has a body: what it is for, what it takes and gives, and what answers it."""
 
     summary: str
     request: Any
