@@ -24,6 +24,7 @@ from mmroute.cli.common import (
     failed,
     load_normalizer,
     model_arguments,
+    output_file,
     positive,
     say,
 )
@@ -111,14 +112,14 @@ def add_bench(commands: Commands) -> None:
         help="two builds in one run, and what B takes of the time of A: each an interpreter, a "
         "virtual environment, a source tree, or settings such as chat_cache_bytes=0",
     )
-    bench.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page")
+    bench.add_argument(
+        "--html", metavar="FILE", type=output_file, help="write the report as a page"
+    )
 
 
 def _bench(arguments: argparse.Namespace) -> int:
     if arguments.input is not None and not arguments.input.is_file():
         return failed(arguments, f"--input: there is no file {arguments.input}")
-    if arguments.html is not None and not arguments.html.parent.is_dir():
-        return failed(arguments, f"--html: there is no directory {arguments.html.parent}")
     if arguments.compare is not None:
         return _compare(arguments)
     bench = _measured(arguments)

@@ -10,7 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import Commands, add_command, engine_settings, model_arguments, print_table
+from mmroute.cli.common import (
+    Commands,
+    add_command,
+    engine_settings,
+    model_arguments,
+    output_file,
+    print_table,
+)
 from mmroute.engines.known import find_engine
 from mmroute.errors import InexactError
 from mmroute.health.self_check import Check, HealthReport, load_and_check
@@ -79,7 +86,7 @@ def add_spec(commands: Commands) -> None:
     new.add_argument(
         "--against", metavar="ORACLE", default="vllm", help="whom to ask (default: vllm)"
     )
-    new.add_argument("--out", metavar="FILE", type=Path, help="where the best spec goes")
+    new.add_argument("--out", metavar="FILE", type=output_file, help="where the best spec goes")
     new.add_argument(
         "--trust-remote-code", action="store_true", help="let code run that comes with the model"
     )

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from mmroute.engines.settings import EngineSettings
@@ -336,6 +337,16 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join((*cells, first)).rstrip())
         for line in further:
             print(" " * before + line)
+
+
+def output_file(text: str) -> Path:
+    """A file to write, as argparse reads one: a long run must not end in a mistyped path."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {path.parent}")
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is a directory")
+    return path
 
 
 def positive(text: str) -> int:

@@ -9,7 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from mmroute.cli.common import Commands, add_command, failed, load_normalizer, model_arguments, say
+from mmroute.cli.common import (
+    Commands,
+    add_command,
+    failed,
+    load_normalizer,
+    model_arguments,
+    output_file,
+    positive,
+    say,
+)
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes
@@ -47,13 +56,15 @@ def add_explain(commands: Commands) -> None:
     model_arguments(parser)
     parser.add_argument("first", metavar="FIRST", help="the request whose blocks a worker has")
     parser.add_argument("second", metavar="SECOND", help="the request that misses")
-    parser.add_argument("--block-size", metavar="N", type=int, help="the engine's, in tokens")
+    parser.add_argument("--block-size", metavar="N", type=positive, help="the engine's, in tokens")
     parser.add_argument(
         "--first-engine-args",
         metavar="ARGS",
         help="the command line of the engine that answered FIRST, where it is another one",
     )
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the answer as a page")
+    parser.add_argument(
+        "--html", metavar="FILE", type=output_file, help="write the answer as a page"
+    )
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -87,10 +98,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         block_size=arguments.block_size,
     )
     if arguments.html is not None:
-        try:
-            arguments.html.write_text(explanation_page(found), encoding="utf-8")
-        except OSError as error:
-            return failed(arguments, error)
+        arguments.html.write_text(explanation_page(found), encoding="utf-8")
     print(json.dumps(dataclasses.asdict(found)) if arguments.json else _as_text(found))
     return 0 if found.cause is None else _EXIT_APART
 

@@ -23,6 +23,7 @@ from mmroute.cli.common import (
     engine_arguments,
     failed,
     load_normalizer,
+    output_file,
     positive,
     print_table,
     say,
@@ -101,7 +102,9 @@ def add_trace(commands: Commands) -> None:
         metavar="DIR",
         help="keep finished parts there; the same command goes on where one was stopped",
     )
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page")
+    parser.add_argument(
+        "--html", metavar="FILE", type=output_file, help="write the report as a page"
+    )
     parser.add_argument(
         "--show-text",
         action="store_true",

@@ -16,6 +16,7 @@ from mmroute.cli.common import (
     failed,
     load_normalizer,
     model_arguments,
+    output_file,
     say,
     with_progress,
 )
@@ -74,9 +75,11 @@ def add_validate(commands: Commands) -> None:
         "--random", metavar="N", type=int, default=0, help="so many random requests as well"
     )
     validate.add_argument("--seed", type=int, default=0, help="of the random requests")
-    validate.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page")
     validate.add_argument(
-        "--write-vectors", metavar="FILE", type=Path, help="keep what the oracle said"
+        "--html", metavar="FILE", type=output_file, help="write the report as a page"
+    )
+    validate.add_argument(
+        "--write-vectors", metavar="FILE", type=output_file, help="keep what the oracle said"
     )
     validate.add_argument(
         "--trust-remote-code", action="store_true", help="let code run that comes with the model"
@@ -104,10 +107,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str:
-    """What is wrong before anything was asked; a long run must not end in a mistyped path."""
-    for option, path in (("--html", arguments.html), ("--write-vectors", arguments.write_vectors)):
-        if path is not None and not path.parent.is_dir():
-            return f"{option}: there is no directory {path.parent}"
+    """What is wrong before anything was asked."""
     if arguments.random < 0:
         return f"--random must not be negative, found {arguments.random}"
     if arguments.events is not None:

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from mmroute.cli.common import output_file
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import MmrouteError
+from mmroute.errors import MmrouteError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
@@ -45,7 +46,10 @@ def add_events(parser: argparse.ArgumentParser) -> None:
         "file that --record wrote",
     )
     parser.add_argument(
-        "--record", metavar="FILE", type=Path, help="with --events: keep the requests and events"
+        "--record",
+        metavar="FILE",
+        type=output_file,
+        help="with --events: keep the requests and events",
     )
     parser.add_argument(
         "--seconds",
@@ -94,6 +98,12 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
 
         compare = partial(compare_watched, batches=watched(arguments.events, arguments.seconds))
     findings = tuple(compare(model))
+    if not findings:
+        raise MmrouteError(
+            Reason.ORACLE_UNAVAILABLE,
+            f"{arguments.events} announced no whole prompt. Was the engine started with "
+            "--kv-events-config, and did it get requests meanwhile?",
+        )
     return Report(
         model=model.name,
         family=model.family.family,

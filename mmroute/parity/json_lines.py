@@ -19,12 +19,14 @@ def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         The number of the line, path and number as messages name them, and the object.
 
     Raises:
-        MmrouteError: `missing_file`; `malformed_file`, naming the line.
+        MmrouteError: `missing_file`; `malformed_file`: there is no line, or one is no object.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise MmrouteError(Reason.MISSING_FILE, f"{path} cannot be read: {error}") from error
+    if not content.strip():
+        raise MmrouteError(Reason.MALFORMED_FILE, f"{path} holds no request")
     # Only a line feed ends a line: strings may hold other separators.
     for number, line in numbered(content.split(b"\n")):
         where = f"{path}, line {number}"

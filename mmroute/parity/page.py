@@ -51,6 +51,7 @@ def _finding(finding: Finding, report: Report) -> dict[str, Any]:
         "note": finding.note,
         "explanation": finding.diagnosis.explanation if finding.diagnosis else "",
         "request": request[:_LONGEST_REQUEST],
+        "refusals": {},
         "tokens": None,
     }
     if finding.diagnosis is None or finding.theirs is None:

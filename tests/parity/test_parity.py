@@ -22,8 +22,10 @@ from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives, total
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.cases import Case, Outcome
-from mmroute.parity.comparison import Verdict, compare, our_outcome
+from mmroute.parity.comparison import Finding, Verdict, compare, our_outcome
 from mmroute.parity.diagnosis import Cause, Diagnosis, diagnose
+from mmroute.parity.page import as_page
+from mmroute.parity.report import Report
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.placement import Expansion, Insertion
 from mmroute.request_lines import request_of
@@ -482,3 +484,11 @@ def test_alternatives_of_any_geometry() -> None:
         "+1 pixels of width, +1 of height",
         "+1 pixels of width, -1 of height",
     ]
+
+
+def test_a_page_shows_what_was_not_decided(normalizer: Load) -> None:
+    model = normalizer("small-qwen2.5-vl").model
+    case = one(28, 28)
+    finding = Finding(case, our_outcome(model, case), None, Verdict.UNDECIDED, note="cannot say")
+    report = Report(model.name, "qwen2.5-vl", "vllm", (finding,), model.tokenizer)
+    assert "cannot say" in as_page(report)

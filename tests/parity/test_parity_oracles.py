@@ -179,7 +179,7 @@ def test_vectors_of_this_repository_are_readable(path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "where"),
     [
-        ([], "line 1: kind"),
+        ([], "holds no request"),
         (['{"kind"'], "line 1: the line is not JSON"),
         ([[]], "line 1: the line must be a JSON object"),
         ([{**META, "kind": "other"}], "line 1: kind"),

@@ -96,6 +96,6 @@ def _unknown(against: str, path: Path) -> OracleError:
     if not hint and ":" in against:
         hint = f"; did you mean http://{against}?"
     return OracleError(
-        f"there is no oracle {against!r}{hint}. Known are {', '.join(ORACLES)}, the URL of a vLLM "
-        "server, and the path of a vector file"
+        f"there is no oracle {against!r}{hint or '.'} "
+        f"Known are {', '.join(ORACLES)}, the URL of a vLLM server, and the path of a vector file"
     )

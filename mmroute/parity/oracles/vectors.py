@@ -98,7 +98,7 @@ class VectorsOracle:
             MmrouteError: `missing_file`; `malformed_file`, naming the line and the field.
         """
         lines = json_objects(path)
-        _, where, first = next(lines, (1, f"{path}, line 1", {}))
+        _, where, first = next(lines)
         meta = _validated(_Meta, first, where)
         self.name = path.name
         self.version = f"{meta.backend} {meta.backend_version}"
