@@ -175,8 +175,6 @@ def configured_geometry(
         ModelError: `unsupported_engine_setting`: what they change of images was not observed.
     """
     media_io = settings.media_io_kwargs.get(modality, {})
-    if modality is Modality.IMAGE and media_io:
-        raise _unsupported("--media-io-kwargs", "what it changes of images was not observed")
     try:
         overridden(Overrides({}, media_io))  # chats have these, and prompts have not
         return overridden(Overrides({}, {}))

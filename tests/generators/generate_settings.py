@@ -66,7 +66,8 @@ ALL_MODELS: Mapping[str, Mapping[str, str]] = {
         "processor arguments of requests": """--mm-processor-kwargs '{"max_pixels": 3136}' """
         "--trust-request-mm-kwargs",
         "media arguments": f"--chat-template {shlex.quote(TEMPLATE)} "
-        """--media-io-kwargs '{"video": {"num_frames": 4}}'""",
+        "--trust-request-mm-kwargs --media-io-kwargs.video.num_frames 4 "
+        "--media-io-kwargs.image.rgba_background_color '[1, 2, 255]'",
         "limits": """--limit-mm-per-prompt '{"image": 1}'""",
         "no media": "--language-model-only",
         "longest context": "--max-model-len 48",
@@ -322,6 +323,9 @@ def cases(setting: str) -> Iterator[tuple[str, dict[str, Any]]]:
         lora = {"lora_name": "sql", "lora_path": "/adapters/sql"}
         yield "adapter", chat(picture(96, 64), text, lora=lora)
     if setting == "media arguments":
+        yield "transparent", chat(_transparent(), text)
+        on_green = {"image": {"image_mode": "RGB", "rgba_background_color": [0, 9, 0]}}
+        yield "own arguments", chat(_transparent(), text, media_io_kwargs=on_green)
         yield "video", chat({"type": "video_url", "video_url": {"url": _video()}}, text)
 
 

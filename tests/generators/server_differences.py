@@ -269,6 +269,11 @@ DELIBERATE: Final = (
         _has_other_item, theirs=400, ours=(400, "BadRequestError", "input"),
     ),
     Deliberate(
+        "an earlier message that is no object",
+        _has("previous_input_messages"), theirs=400, ours=(400, "Bad Request"),
+        says="body.previous_input_messages.",
+    ),
+    Deliberate(
         "an image without a URL, told before other mistakes",
         lambda request: request.path in (MESSAGES, RESPONSES),
         theirs=400, ours=(400, "BadRequestError", "multi_modal_uuids"),
