@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -347,7 +348,7 @@ class _Resolver:
         values.update(spec.templates)
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
-            adapter = TypeAdapter(geometry_class(spec.geometry))
+            adapter = _adapter(geometry_class(spec.geometry))
             return adapter.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
@@ -364,3 +365,9 @@ class _Resolver:
         if self.family.media:
             self.values.note("placement", self.family.placement, "family spec")
         return placement_rules()[self.family.placement].build(tokenizer, tokens)
+
+
+@functools.cache
+def _adapter(geometry: type[AnyGeometry]) -> TypeAdapter[AnyGeometry]:
+    """What checks its values; to make one takes as long as all else of a model's rules."""
+    return TypeAdapter(geometry)

@@ -192,9 +192,11 @@ def compiled(environment: jinja2.Environment, source: str) -> jinja2.Template:
     return environment.from_string(source)
 
 
-def outcome(environment: jinja2.Environment, source: str, owner: str = "m") -> str:
+def outcome(
+    environment: jinja2.Environment, source: str, owner: str = "m", context: Any = None
+) -> str:
     """The text, or the type of what was raised."""
-    context = copy_of_context()
+    context = context or copy_of_context()
     try:
         template = compiled(environment, source)
         return "text " + template.render(context, owner=OWNERS[owner](context))
@@ -206,8 +208,11 @@ def copy_of_context() -> dict[str, Any]:
     return {**CONTEXT, "m": copy.deepcopy(CONTEXT["m"]), "many": copy.deepcopy(CONTEXT["many"])}
 
 
-def check_same(source: str, owner: str = "m") -> None:
-    ours, theirs = (outcome(environment, source, owner) for environment in (OURS, THEIRS))
+def check_same(source: str, owner: str = "m", contexts: Any = (None, None)) -> None:
+    ours, theirs = (
+        outcome(environment, source, owner, context)
+        for environment, context in zip((OURS, THEIRS), contexts, strict=True)
+    )
     # Objects without a text of their own show where in memory they are.
     assert ours.partition(" at 0x")[0] == theirs.partition(" at 0x")[0]
 
@@ -215,8 +220,9 @@ def check_same(source: str, owner: str = "m") -> None:
 @pytest.mark.parametrize("owner", OWNERS)
 def test_what_is_read_of_messages(owner: str) -> None:
     for name in NAMES:
+        contexts = copy_of_context(), copy_of_context()  # what one changes the other should too
         for use in USES:
-            check_same(use % f"owner.{name}", owner)
+            check_same(use % f"owner.{name}", owner, contexts)
 
 
 @pytest.mark.parametrize("source", OTHER)

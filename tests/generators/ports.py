@@ -48,7 +48,8 @@ def named_sources() -> dict[Port, set[str]]:
     """Upstream file -> the modules whose docstrings name it."""
     found: dict[Port, set[str]] = {}
     for path in sorted((ROOT / "mmroute").rglob("*.py")):
-        for port in _ports_of(path.read_text(encoding="utf-8")):
+        source = path.read_text(encoding="utf-8")
+        for port in _ports_of(source) if _SOURCES.search(source) else ():
             found.setdefault(port, set()).add(path.relative_to(ROOT).as_posix())
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -143,6 +144,7 @@ def encoded(encoder: PrefixReuse | ReferenceEncoder, text: str) -> list[int]:
     return ids
 
 
+@functools.cache
 def backend_of(directory: Path) -> tokenizers.Tokenizer:
     """The reference of a model, all added tokens in it."""
     tokenizer = Normalizer.from_pretrained(directory).model.tokenizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -91,14 +92,18 @@ def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
     return Normalizer(replace(normalizer.model, media={Modality.IMAGE: images}))
 
 
+@pytest.fixture(scope="module")
+def suite(normalizer: Load) -> Callable[[str], list[Case]]:
+    """The built-in cases of a model, whose media are made once."""
+    return functools.cache(lambda name: built_in_cases(normalizer(name).model))
+
+
 # The suite
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_built_in_cases(name: str, normalizer: Load) -> None:
-    model = normalizer(name)
-    cases = built_in_cases(model.model)
-    assert cases == built_in_cases(model.model)
+def test_built_in_cases(name: str, normalizer: Load, suite: Callable[[str], list[Case]]) -> None:
+    model, cases = normalizer(name), suite(name)
     media = {modality.value for modality in model.model.media} - {"image"}
     assert {case.kind for case in cases} == KINDS | media
     assert len({case.id for case in cases}) == len(cases)
@@ -263,11 +268,13 @@ def test_wrong_fill(name: str, normalizer: Load) -> None:
 
 @pytest.mark.parametrize("name", ["small-pixtral-hf", "small-mistral3"])
 @pytest.mark.parametrize("ranges", [True, False])
-def test_wrong_rounding(name: str, ranges: bool, normalizer: Load) -> None:
+def test_wrong_rounding(
+    name: str, ranges: bool, normalizer: Load, suite: Callable[[str], list[Case]]
+) -> None:
     right = normalizer(name)
     faulty = with_geometry(right, rounding="half_even")
     causes = set()
-    for case in built_in_cases(right.model):
+    for case in suite(name):
         ours, theirs = our_outcome(faulty.model, case), our_outcome(right.model, case)
         if not ours.same(theirs) and ours.token_ids is not None and theirs.token_ids is not None:
             told = theirs if ranges else replace(theirs, ranges=None)
@@ -318,10 +325,16 @@ def test_wrong_rounding_in_mistral_format(normalizer: Load) -> None:
         ("small-llava-onevision", {"max_tiles": 6}, "max_tiles=9"),
     ],
 )
-def test_wrong_limit(name: str, wrong: dict[str, Any], right: str, normalizer: Load) -> None:
+def test_wrong_limit(
+    name: str,
+    wrong: dict[str, Any],
+    right: str,
+    normalizer: Load,
+    suite: Callable[[str], list[Case]],
+) -> None:
     model = normalizer(name)
     faulty = with_geometry(model, **wrong)
-    sizes = [case for case in built_in_cases(model.model) if case.kind in OF_SIZES][::2]
+    sizes = [case for case in suite(name) if case.kind in OF_SIZES][::4]
     proposed = []
     for finding in compare(faulty.model, Unchanged(model), sizes):
         if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
@@ -453,9 +466,11 @@ def test_what_needs_no_search(normalizer: Load) -> None:
     assert "the oracle 3" in other.explanation
 
 
-def test_equal_answers_are_not_diagnosed(normalizer: Load) -> None:
+def test_equal_answers_are_not_diagnosed(
+    normalizer: Load, suite: Callable[[str], list[Case]]
+) -> None:
     model = normalizer("small-gemma-3")
-    findings = list(compare(model.model, Unchanged(model), built_in_cases(model.model)))
+    findings = list(compare(model.model, Unchanged(model), suite("small-gemma-3")))
     assert {finding.verdict for finding in findings} == {Verdict.EQUAL}
 
 

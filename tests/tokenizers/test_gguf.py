@@ -58,7 +58,8 @@ def test_what_the_file_says_of_itself(files: dict[str, Path]) -> None:
 @pytest.mark.parametrize("name", ["bpe/qwen2", "bpe/gpt-4o", "spm/flags"])
 def test_text_comes_back(name: str, files: dict[str, Path]) -> None:
     tokenizer = load_tokenizer(files[name])
-    for text in TEXTS:
+    for whole in TEXTS:
+        text = whole[:5_000]
         expected = text.replace("\u2581", " ") if name == "spm/flags" else text
         assert tokenizer.decode(tokenizer.encode(text)) == expected
 

@@ -52,10 +52,12 @@ LONGEST = 10_000  # characters; beyond 4,096 a text is encoded by another call
 Encode = Callable[[str], Iterable[int]]
 
 
-def same_ids(ours: LoadedTokenizer, reference: Encode, *, special: bool = False) -> None:
-    """Of all texts; what is put around them is the same around each, so some of them will do."""
+def same_ids(
+    ours: LoadedTokenizer, reference: Encode, *, special: bool = False, every: int = 1
+) -> None:
+    """Of all texts, or of every tenth; of these too with what is put around each alike."""
     texts = hostile_texts(list(ours.special_tokens))
-    for text in itertools.islice(texts, None, None, 10 if special else 1):
+    for text in itertools.islice(texts, None, None, 10 if special else every):
         shown = text[:LONGEST]
         ids = ours.encode(shown, add_special_tokens=special)
         assert ids.dtype == np.uint32
@@ -64,7 +66,7 @@ def same_ids(ours: LoadedTokenizer, reference: Encode, *, special: bool = False)
 
 def same_texts(ours: LoadedTokenizer, reference: Callable[[list[int]], str], **how: bool) -> None:
     chosen = random.Random(7)
-    for length in (0, 1, 1, 2, 3, 5, 8, 13) * 40:
+    for length in (0, 1, 1, 2, 3, 5, 8, 13) * 10:
         ids = [chosen.randrange(ours.vocab_size) for _ in range(length)]
         assert ours.decode(ids, **how) == reference(ids), ids
 
@@ -91,7 +93,7 @@ def test_a_known_family_is_read_as_the_engine_reads_it(
         ours = load_tokenizer(small_model(name))
         assert ours.notes == ()
         engine = normalizer(name).model.tokenizer
-        same_ids(ours, functools.partial(engine.encode, add_special_tokens=False))
+        same_ids(ours, functools.partial(engine.encode, add_special_tokens=False), every=10)
 
 
 def _unusual_directory(root: Path, model_type: str, config: dict[str, Any]) -> Path:
@@ -171,9 +173,10 @@ def test_vocab_and_merges_are_what_transformers_reads(
     ours = load_tokenizer(directory)
     assert ours.format == "vocab.json"
     assert ours.vocab_size == len(reference)
+    every = 1 if config.keys() == {"tokenizer_class"} else 10  # what else there is, is put around
     for special in (False, True):
         encode = functools.partial(reference.encode, add_special_tokens=special)
-        same_ids(ours, encode, special=special)
+        same_ids(ours, encode, special=special, every=every)
     for skip in (False, True):
         decode = functools.partial(reference.decode, skip_special_tokens=skip)
         same_texts(ours, decode, skip_special_tokens=skip)
@@ -698,16 +701,18 @@ if (MODELS := real_models()) is not None:
         "llava-onevision-qwen2-0.5b-ov-hf", "pixtral-12b-hf", "qwen2.5-vl-3b-instruct",
     )  # fmt: skip
 
+    REBUILT = [name for name in REAL if (ROOT / name / "merges.txt").is_file()]
+
     @pytest.mark.models
-    @pytest.mark.parametrize("name", REAL)
-    @pytest.mark.parametrize("without", [None, "tokenizer.json"])
+    @pytest.mark.parametrize(
+        ("name", "without"),
+        [*((name, None) for name in REAL), *((name, "tokenizer.json") for name in REBUILT)],
+    )
     def test_real_models_are_what_transformers_loads(
         name: str, without: str | None, tmp_path: Path
     ) -> None:
         source = ROOT / name
         if without is not None:
-            if not (source / "merges.txt").is_file():
-                return
             source = tmp_path / name
             shutil.copytree(ROOT / name, source, ignore=shutil.ignore_patterns(without))
         reference = transformers.AutoTokenizer.from_pretrained(source)
