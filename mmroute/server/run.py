@@ -63,7 +63,8 @@ def serve(
         return 1 if one.failure else 0
 
     try:
-        if listen.processes > 1:
+        # Models that come later are loaded by a process that answers nothing.
+        if listen.processes > 1 or settings.admin_key is not None:
             failure = supervise(models, sockets, listen.processes, serve_as)
         else:
             server.serve(sockets, file)

@@ -106,6 +106,28 @@ def test_a_change_of_models_reaches_all(fleet: Fleet, small_model: Callable[[str
 
 
 @pytest.mark.process
+def test_the_only_one_that_answers_loads_no_model_that_comes_later(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    port, log = free_port(), tmp_path / "log"
+    source = f"first={small_model('small-qwen2.5-vl')}"
+    with (
+        process(source, "--port", str(port), "--admin-key", "k", log=log) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        wait_until_healthy(client, server, log)
+        (before,) = children(server.pid)
+        body = {"model": str(small_model("small-llava-1.5")), "names": ["second"]}
+        client.post("/admin/models", json=body, headers=KEY).raise_for_status()
+        deadline = time.monotonic() + 30
+        while before in children(server.pid):
+            client.get("/ping")  # its connection is closed with an answer
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        ids_of(client.post(CHAT, json={"messages": HI, "model": "second"}))
+
+
+@pytest.mark.process
 def test_a_model_that_cannot_be_loaded_is_told_by_all(fleet: Fleet, tmp_path: Path) -> None:
     body = {"model": str(tmp_path), "names": ["third"]}
     fleet.clients[0].post("/admin/models", json=body, headers=KEY)
