@@ -116,10 +116,7 @@ def _parts(source: str) -> tuple[str, str | None, int | None]:
 
 
 def _nearest(
-    source: str,
-    second: Request,
-    hashes: Callable[[Request], BlockHashes],
-    refused: Counter[str],
+    source: str, second: Request, hashes: Callable[[Request], BlockHashes], refused: Counter[str]
 ) -> Request | None:
     """The request that is named, or the one of a trace that shares most blocks with `second`.
 

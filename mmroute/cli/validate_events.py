@@ -16,12 +16,7 @@ from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
 from mmroute.parity.comparison import Finding, Verdict
-from mmroute.parity.events.comparison import (
-    Announced,
-    compare_announced,
-    compare_watched,
-    proposal,
-)
+from mmroute.parity.events.comparison import Announced, compare_announced, compare_watched, proposal
 from mmroute.parity.events.recordings import read_recording, write_recording
 from mmroute.parity.report import Report
 

@@ -244,12 +244,7 @@ class Endpoints:
         )
 
     async def _ask_fallback(
-        self,
-        fallback: Fallback,
-        reason: Reason,
-        model: str | None,
-        exchange: Exchange,
-        raw: bytes,
+        self, fallback: Fallback, reason: Reason, model: str | None, exchange: Exchange, raw: bytes
     ) -> Response:
         entry, head = exchange.entry, exchange.head
         entry.model, entry.reason, entry.outcome = model, reason.value, "fallback"

@@ -111,10 +111,7 @@ def render_responses(request: ResponsesRequest, context: HandlerContext) -> Hand
     )
     check_output_budget(request, loaded.max_model_len)
     return _rendered(
-        chat,
-        context,
-        loaded,
-        lambda routing: _answer(chat, routing, context, loaded, request_id),
+        chat, context, loaded, lambda routing: _answer(chat, routing, context, loaded, request_id)
     )
 
 

@@ -16,12 +16,7 @@ from mmroute.server.protocol import (
     DetokenizeRequest,
     TokenizeRequest,
 )
-from mmroute.server.render import (
-    render_chat,
-    render_completion,
-    render_messages,
-    render_responses,
-)
+from mmroute.server.render import render_chat, render_completion, render_messages, render_responses
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.tokenization import detokenize, tokenize
 

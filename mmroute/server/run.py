@@ -125,11 +125,7 @@ class Server:
     """
 
     def __init__(
-        self,
-        models: Models,
-        settings: ServerSettings,
-        listen: Listen,
-        member: Member | None = None,
+        self, models: Models, settings: ServerSettings, listen: Listen, member: Member | None = None
     ) -> None:
         self.failure: str | None = None
         self._member = member
