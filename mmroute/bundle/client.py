@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self, TypeAlias
 
 import grpc
 
@@ -29,6 +29,8 @@ _OPTIONS: Final = (
     # Workers are in the router's own network, where a proxy for the web does not lead.
     ("grpc.enable_http_proxy", 0),
 )
+
+_Progress: TypeAlias = Callable[[int], object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def fetch_bundle(
     *,
     timeout: float = 120.0,
     limits: Limits | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: _Progress = None,
 ) -> Bundle:
     """Fetch the tokenizer and configuration files of a worker.
 
@@ -84,51 +86,50 @@ def fetch_bundle(
         OSError: the files cannot be written.
         ValueError: `worker` is no address of the forms above.
     """
-    limits, until = limits or Limits(), time.monotonic() + timeout
-    address = grpc_address(worker)
+    until, address = time.monotonic() + timeout, grpc_address(worker)
     directory = tempfile.TemporaryDirectory(prefix="mmroute-bundle-")
-    try:
+    with contextlib.ExitStack() as unless_fetched:
+        unless_fetched.callback(directory.cleanup)
         root = Path(directory.name)
-        with grpc.insecure_channel(address, options=_OPTIONS) as channel:
-            for service in SERVICES:
-                ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
-                    method(service)
-                )
-                call = ask(_REQUEST, timeout=max(0.0, until - time.monotonic()))
-                with contextlib.suppress(_NotOfferedError):
-                    files = _receive(call, _messages(call, progress), service, root, limits)
-                    return Bundle(worker, service, root, files, fingerprint(files), directory)
-    except BundleError as error:
-        directory.cleanup()
-        raise BundleError(error.fault, f"{worker}: {error}") from error
-    except BaseException:
-        directory.cleanup()
-        raise
-    directory.cleanup()
+        try:
+            service, files = _fetch(address, until, root, limits or Limits(), progress)
+        except BundleError as error:
+            raise BundleError(error.fault, f"{worker}: {error}") from error
+        bundle = Bundle(worker, service, root, files, fingerprint(files), directory)
+        unless_fetched.pop_all()
+    return bundle
+
+
+def _fetch(
+    address: str, until: float, root: Path, limits: Limits, progress: _Progress
+) -> tuple[str, dict[str, Path]]:
+    """The first service of the worker that sends files, and these."""
+    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+        for service in SERVICES:
+            ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(method(service))
+            call = ask(_REQUEST, timeout=max(0.0, until - time.monotonic()))
+            messages = _messages(call, progress)
+            try:
+                if service == FILES_SERVICE:
+                    return service, receive_files(messages, root, limits)
+                with tempfile.TemporaryFile(dir=root) as spool:
+                    length = receive_zip(messages, spool, limits)
+                    return service, unpack(spool, length, root, limits)
+            except _NotOfferedError:
+                continue
+            finally:
+                call.cancel()  # a stream that is refused is not read on
     raise BundleError(
         Fault.NOT_OFFERED,
-        f"{worker} has none of the services that give bundles: {', '.join(SERVICES)}.",
+        f"It has none of the services that give bundles: {', '.join(SERVICES)}.",
     )
-
-
-def _receive(
-    call: Any, messages: Iterator[bytes], service: str, root: Path, limits: Limits
-) -> dict[str, Path]:
-    try:
-        if service == FILES_SERVICE:
-            return receive_files(messages, root, limits)
-        with tempfile.TemporaryFile(dir=root) as spool:
-            length = receive_zip(messages, spool, limits)
-            return unpack(spool, length, root, limits)
-    finally:
-        call.cancel()  # a stream that is refused is not read on
 
 
 class _NotOfferedError(Exception):
     """The worker does not have this service."""
 
 
-def _messages(call: Iterable[bytes], progress: Callable[[int], object] | None) -> Iterator[bytes]:
+def _messages(call: Iterable[bytes], progress: _Progress) -> Iterator[bytes]:
     """The messages of a call of `GetTokenizer`, as they are on the wire."""
     begun, received = False, 0
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
@@ -281,17 +280,17 @@ class TokenizerRegistry(Generic[T]):
         """Find the model's files, and load them if they are not those that are loaded."""
         failures: dict[str, Exception] = {}
         if model.source is not None:
-            found = _tried(partial(self._from_source, model, model.source))
-            if not isinstance(found, Exception):
-                return found
-            failures[f"{model.source}: {found}"] = found
+            try:
+                return self._from_source(model, model.source)
+            except Exception as error:  # noqa: BLE001 - whatever the caller's `load` raises
+                failures[f"{model.source}: {error}"] = error
         fleet = self._ask(model)
         failures |= {str(error): error for error in fleet.failures.values()}
         if fleet.bundle is not None:
-            found = _tried(partial(self._from_workers, model, fleet.bundle, fleet.fingerprints))
-            if not isinstance(found, Exception):
-                return found
-            failures[f"the files of {fleet.bundle.worker}: {found}"] = found
+            try:
+                return self._from_workers(model, fleet.bundle, fleet.fingerprints)
+            except Exception as error:  # noqa: BLE001 - likewise
+                failures[f"the files of {fleet.bundle.worker}: {error}"] = error
         raise ModelError(
             Reason.TOKENIZER_UNAVAILABLE,
             f"No tokenizer for {model.name}: {'; '.join(failures) or 'no worker is left to ask'}",
@@ -361,10 +360,3 @@ class TokenizerRegistry(Generic[T]):
         if loaded is not None:
             loaded.close()
         return True
-
-
-def _tried(load: Callable[[], T]) -> T | Exception:
-    try:
-        return load()
-    except Exception as error:  # noqa: BLE001 - whatever the caller's `load` raises
-        return error

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, Final
 
-from mmroute.server.errors import ApiError
+from mmroute.server.errors import ApiError, too_large
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 
@@ -125,13 +125,7 @@ class Reservation:
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
 
     def _too_large(self) -> ApiError:
-        return ApiError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            "RequestTooLargeError",
-            f"The body has more than {self._capacity.settings.max_body_bytes} bytes.",
-            headers=_CLOSE,
-            limit="body",
-        )
+        return too_large(f"{self._capacity.settings.max_body_bytes} bytes", "body", _CLOSE)
 
     def _release(self) -> None:
         self._capacity.held_bytes -= self._bytes

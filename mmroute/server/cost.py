@@ -8,7 +8,6 @@ are the contents of files. All other bytes of the body count as text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
@@ -20,7 +19,7 @@ from mmroute.server.derender_protocol import (
     DerenderCompletionRequest,
     GenerateTokensResponse,
 )
-from mmroute.server.errors import ApiError
+from mmroute.server.errors import too_large
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
 from mmroute.server.protocol import (
     ChatCompletionRequest,
@@ -85,7 +84,7 @@ def check_body(body: Body, settings: ServerSettings) -> bool:
     _check_text(size, settings)
     structure = _structure(rest, settings.max_structure)
     if structure > settings.max_structure:
-        raise _too_large("structure", f"{settings.max_structure} commas, colons and brackets")
+        raise too_large(f"{settings.max_structure} commas, colons and brackets", "structure")
     return len(body.raw) > _SLICE or structure > _LONG_STRUCTURE
 
 
@@ -225,13 +224,4 @@ def _without_sources(part: bytes) -> Iterator[bytes]:
 
 def _check_text(size: int, settings: ServerSettings) -> None:
     if size > settings.max_text_bytes:
-        raise _too_large("text", f"{settings.max_text_bytes} bytes beside its pictures")
-
-
-def _too_large(limit: str, what: str) -> ApiError:
-    return ApiError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "RequestTooLargeError",
-        f"The body has more than {what}.",
-        limit=limit,
-    )
+        raise too_large(f"{settings.max_text_bytes} bytes beside its pictures", "text")

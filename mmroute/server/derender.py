@@ -51,11 +51,7 @@ _NO_STOP_STRINGS: Final = (
 
 
 def derender_chat(request: DerenderChat, context: HandlerContext) -> HandlerResult:
-    """The answers to a chat, or a part of one.
-
-    Raises:
-        ApiError: what vLLM refuses, and what is not covered.
-    """
+    """The answers to a chat, or a part of one."""
     loaded = context.models.find(request.model)
     asked = request.chat_request or _NOTHING_ASKED
     if loaded.outputs.parser:
@@ -97,11 +93,7 @@ def derender_chat(request: DerenderChat, context: HandlerContext) -> HandlerResu
 
 
 def derender_completion(request: DerenderCompletion, context: HandlerContext) -> HandlerResult:
-    """The answers to the prompts of a completion, or a part of one.
-
-    Raises:
-        ApiError: what vLLM refuses, and what is not covered.
-    """
+    """The answers to the prompts of a completion, or a part of one."""
     loaded = context.models.find(request.model)
     asked = request.completion_request or _NOTHING_ASKED
     if isinstance(request, DerenderCompletionStreamRequest):

@@ -47,7 +47,10 @@ _ONE_OF: Final = 16
 _BLOCK_PARAMETERS: Final = ("block_size", "algorithm", "hashes")
 
 Handler: TypeAlias = Callable[[R, HandlerContext], HandlerResult]
-"""What a route does with a request. It runs in the event loop, or in a thread."""
+"""What a route does with a request, in the event loop or in a thread.
+
+It raises `ApiError` for what vLLM refuses, and for what has no exact answer.
+"""
 Timings: TypeAlias = Mapping[Stage, int]
 """The nanoseconds that each stage of a request took."""
 

@@ -16,7 +16,7 @@ from mmroute.errors import Reason, did_you_mean, quoted
 
 __all__ = [
     "REFUSED_BY_ENGINE", "USUALLY_REFUSED", "ApiError", "bad_request", "invalid_body",
-    "invalid_request", "of_reason", "query_parameters", "require",
+    "invalid_request", "of_reason", "query_parameters", "require", "too_large",
 ]  # fmt: skip
 
 REFUSED_BY_ENGINE: Final = frozenset({
@@ -34,6 +34,9 @@ little; a template given with ``--chat-template``): 400, but a fallback is asked
 # As vLLM strips them: what an error tells of this machine is nobody's business.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+>")
 _PATH: Final = re.compile(r"/(?:home|usr|opt|var|tmp|root|lib|mnt|srv)(?:/[\w.\-]+)+")
+
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(eq=False)
@@ -58,7 +61,7 @@ class ApiError(Exception):
     param: str | None = None
     reason: Reason | None = None
     model: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
     limit: str | None = None
 
     def __str__(self) -> str:
@@ -125,6 +128,17 @@ def invalid_body(message: str, param: str | None = None) -> ApiError:
 def invalid_request(message: str, param: str) -> ApiError:
     """What vLLM's code of the Responses API refuses, by the type that OpenAI gives to errors."""
     return ApiError(HTTPStatus.BAD_REQUEST, "invalid_request_error", message, param=param)
+
+
+def too_large(what: str, limit: str, headers: Mapping[str, str] = _NO_HEADERS) -> ApiError:
+    """The error of a body with more of something than a limit of this server allows."""
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "RequestTooLargeError",
+        f"The body has more than {what}.",
+        headers=headers,
+        limit=limit,
+    )
 
 
 def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 from typing import Any, Final
 
 __all__ = ["JsonLines", "LogEntry", "configure", "log_request"]
@@ -49,18 +50,11 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = record.exc_info[0].__name__
-            line["at"] = _places(record)
+            line["at"] = [
+                f"{frame.f_code.co_filename}:{number} {frame.f_code.co_name}"
+                for frame, number in traceback.walk_tb(record.exc_info[2])
+            ]
         return json.dumps(line, ensure_ascii=True, default=str)
-
-
-def _places(record: logging.LogRecord) -> list[str]:
-    step = record.exc_info[2] if record.exc_info else None
-    places = []
-    while step is not None:
-        code = step.tb_frame.f_code
-        places.append(f"{code.co_filename}:{step.tb_lineno} {code.co_name}")
-        step = step.tb_next
-    return places
 
 
 def configure(level: str) -> None:

@@ -196,11 +196,7 @@ class Models:
         self._pool = _pool()
 
     def _add(self, source: ModelSource) -> Entry:
-        """Begin to load another one; where it is there already, and has not failed, leave it so.
-
-        Raises:
-            NameTakenError: one of its names is another model's.
-        """
+        """Begin to load another one; where it is there already, and has not failed, leave it so."""
         with self._lock:
             known = {self._by_name[name] for name in source.served if name in self._by_name}
             living = {entry for entry in known if entry.status is not ModelStatus.FAILED}
@@ -218,13 +214,6 @@ class Models:
         """Begin to load what takes the place of a model, which answers until then.
 
         The files are read anew, also where they have the same name.
-
-        Returns:
-            The model that answers.
-
-        Raises:
-            ApiError: 404.
-            NameTakenError: a name of the new one is that of a third.
         """
         with self._lock:
             current = self.entry(name)
@@ -246,11 +235,7 @@ class Models:
         return waiting[0] if waiting else Entry(source)
 
     def _remove(self, name: str) -> Entry:
-        """Serve a model no longer, by none of its names. What is being answered is answered.
-
-        Raises:
-            ApiError: 404.
-        """
+        """Serve a model no longer, by none of its names. What is being answered is answered."""
         with self._lock:
             entry = self.entry(name)
             self._forget(entry)

@@ -46,25 +46,19 @@ _ERRORS: Final = {
     "422": _INEXACT,
 }  # fmt: skip
 _BLOCKS: Final = [
-    {
-        "name": "block_size",
-        "in": "query",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 1 << 20},
-        "description": "answer with block hashes as well: the engine's block size, in tokens",
-    },
-    {
-        "name": "algorithm",
-        "in": "query",
-        "schema": {"enum": [algorithm.value for algorithm in Algorithm]},
-        "description": "the engine's --prefix-caching-hash-algo",
-    },
-    {
-        "name": "hashes",
-        "in": "query",
-        "schema": {"enum": [form.value for form in HashForm]},
-        "description": "hex digits, integers as in the engine's events, or Dynamo's hashes",
-    },
-]
+    {"name": name, "in": "query", "schema": schema, "description": description}
+    for name, schema, description in (
+        (
+            "block_size", {"type": "integer", "minimum": 1, "maximum": 1 << 20},
+            "answer with block hashes as well: the engine's block size, in tokens",
+        ),
+        ("algorithm", {"enum": [*Algorithm]}, "the engine's --prefix-caching-hash-algo"),
+        (
+            "hashes", {"enum": [*HashForm]},
+            "hex digits, integers as in the engine's events, or Dynamo's hashes",
+        ),
+    )
+]  # fmt: skip
 _NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 
 

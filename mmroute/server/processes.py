@@ -33,7 +33,7 @@ from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
-__all__ = ["RETIRE", "Member", "supervise"]
+__all__ = ["RETIRE", "Member", "heard", "supervise"]
 
 RETIRE: Final = 0
 """Told to the first process by one that takes another one's place, and then to that other one."""
@@ -63,17 +63,9 @@ class Member:
         """Let the others make the same change of models; or `RETIRE`."""
         self.control.send(pickle.dumps(told))
 
-    def hear(self) -> Change | int | None:
-        """A change that another process has made, or a signal to stop; `RETIRE` for a successor.
 
-        Returns:
-            None if the first process has ended.
-        """
-        return _received(self.control)
-
-
-def _received(control: socket.socket) -> Change | int | None:
-    """What the other process tells; None if it has ended."""
+def heard(control: socket.socket) -> Change | int | None:
+    """A change of models, a signal to stop, or `RETIRE`; None if the other process has ended."""
     message = b""
     with contextlib.suppress(ConnectionResetError):  # it had messages that it did not read
         message = control.recv(_LONGEST_MESSAGE)
@@ -222,7 +214,7 @@ class _Supervisor:
             os._exit(status)
 
     def _relay(self, pid: int) -> None:
-        told = _received(self._children[pid].control)
+        told = heard(self._children[pid].control)
         if told is None:
             self._selector.unregister(self._children[pid].control)  # it is about to be buried
         elif isinstance(told, int):

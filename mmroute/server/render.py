@@ -55,11 +55,7 @@ _NO_TENSORS: Final = {"x-mmroute-mm-payload": "none"}
 
 
 def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> HandlerResult:
-    """The prompt of a chat, as the engine would get it.
-
-    Raises:
-        ApiError: what vLLM refuses, and what has no exact answer.
-    """
+    """The prompt of a chat, as the engine would get it."""
     loaded = _model_of(request, context)
 
     def answer_of(routing: Routing) -> GenerateRequest:
@@ -82,21 +78,13 @@ def render_chat(request: ChatCompletionRequest, context: HandlerContext) -> Hand
 
 
 def render_messages(request: AnthropicMessagesRequest, context: HandlerContext) -> HandlerResult:
-    """The prompt of a request of the Anthropic Messages API.
-
-    Raises:
-        ApiError: as `render_chat`.
-    """
+    """The prompt of a request of the Anthropic Messages API."""
     loaded = context.models.find(request.model)
     return render_chat(chat_of_messages(request, loaded.messages()), context)
 
 
 def render_responses(request: ResponsesRequest, context: HandlerContext) -> HandlerResult:
-    """The prompt of a request of the OpenAI Responses API.
-
-    Raises:
-        ApiError: as `render_chat`.
-    """
+    """The prompt of a request of the OpenAI Responses API."""
     loaded = context.models.find(request.model)
     request_id = request.request_id
     if "request_id" not in request.model_fields_set:
@@ -173,11 +161,7 @@ def _route(request: ChatCompletionRequest, context: HandlerContext, loaded: Load
 
 
 def render_completion(request: CompletionRequest, context: HandlerContext) -> HandlerResult:
-    """The prompts of a completion, one answer for each.
-
-    Raises:
-        ApiError: as `render_chat`.
-    """
+    """The prompts of a completion, one answer for each."""
     loaded = _model_of(request, context)
     prompts = _prompts(request)
     base = _request_id("cmpl", request, context)

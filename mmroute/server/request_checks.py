@@ -1,7 +1,8 @@
 """What vLLM refuses in a render request by value, before it looks at the kinds of the fields.
 
 Each function is one or more of vLLM's validators of mode "before". They are called in the order in
-which pydantic runs them, which is the reverse of the one in which they are written there.
+which pydantic runs them, which is the reverse of the one in which they are written there. What they
+refuse is an `ApiError` with status 400.
 
 Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py``,
 ``entrypoints/openai/completion/protocol.py`` and ``entrypoints/generate/base/protocol.py``.
@@ -49,11 +50,7 @@ def before_fields(check: Callable[[_Body], _Body]) -> Any:
 
 
 def check_chat(body: _Body) -> _Body:
-    """Check a chat, and fill in what depends on other fields.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Check a chat, and fill in what depends on other fields."""
     listed = isinstance(body.get("messages", []), list | str | dict)
     require(listed, "`messages` must be a list.")
     if _LOOKED_AT.isdisjoint(body):  # as most chats are
@@ -78,11 +75,7 @@ def check_chat(body: _Body) -> _Body:
 
 
 def check_completion(body: _Body) -> _Body:
-    """Check a completion, and fill in what depends on other fields.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Check a completion, and fill in what depends on other fields."""
     prompt, embeds = body.get("prompt"), body.get("prompt_embeds")
     for name, given in (("prompt", prompt), ("prompt_embeds", embeds)):
         if isinstance(given, list) and given and not isinstance(given[0], int):
@@ -107,11 +100,7 @@ def check_completion(body: _Body) -> _Body:
 
 
 def check_responses(body: _Body) -> _Body:
-    """Check a request of the Responses API, and fill in what depends on other fields.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Check a request of the Responses API, and fill in what depends on other fields."""
     tools, choice = body.get("tools"), body.get("tool_choice", "auto")
     require(isinstance(tools, list | dict | str | None), "`tools` must be a list.")
     named = isinstance(choice, dict) and choice.get("type") in ("function", "custom")
@@ -155,11 +144,7 @@ def use_mm_kwargs_alias(body: _Body) -> _Body:
 
 
 def check_generation_prompt(body: _Body) -> _Body:
-    """Refuse two options of a chat that exclude each other.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Refuse two options of a chat that exclude each other."""
     require(
         not (body.get("continue_final_message") and body.get("add_generation_prompt")),
         "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
@@ -216,13 +201,9 @@ def _check_named_tool(function: object, tools: object) -> None:
         f"Invalid `name` in `function`: `{quoted(name)}` in `tool_choice`! {usage}",
         "tool_choice.function.name",
     )
-    known = [
-        tool["function"].get("name")
-        for tool in _objects(tools)
-        if isinstance(tool.get("function"), dict)
-    ]
+    functions = _objects([tool.get("function") for tool in _objects(tools)])
     require(
-        name in known,
+        name in [known.get("name") for known in functions],
         "The tool specified in `tool_choice` does not match any of the specified `tools`",
         "tool_choice",
     )

@@ -159,11 +159,5 @@ def _of_author(message: Mapping[str, Any]) -> Message:
         content = [{"text": content if isinstance(content, str) else ""}]
     texts = [TextContent(text=part.get("text", "")) for part in content]
     author = Author.new(role, name) if name else Author(role=role)
-    made = Message(author=author, content=texts)
-    if channel := message.get("channel"):
-        made = made.with_channel(channel)
-    if recipient := message.get("recipient"):
-        made = made.with_recipient(recipient)
-    if kind := message.get("content_type"):
-        made = made.with_content_type(kind)
-    return made
+    given = {name: message.get(name) or None for name in ("channel", "recipient", "content_type")}
+    return Message(author=author, content=texts, **given)

@@ -21,7 +21,7 @@ from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.loading import ModelSource
 from mmroute.server.logs import configure
 from mmroute.server.models import Models, NameTakenError
-from mmroute.server.processes import RETIRE, Member, supervise
+from mmroute.server.processes import RETIRE, Member, heard, supervise
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
@@ -177,7 +177,7 @@ class Server:
             return None
 
         def hear() -> None:
-            told = member.hear()
+            told = heard(member.control)
             if isinstance(told, Change):
                 with contextlib.suppress(ApiError, NameTakenError):  # it was refused there, too
                     self._models.apply(told)

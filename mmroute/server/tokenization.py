@@ -17,11 +17,7 @@ __all__ = ["detokenize", "tokenize"]
 
 
 def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult:
-    """Token IDs of a text or a chat; however long: only the render routes have a limit.
-
-    Raises:
-        ApiError: what vLLM refuses, and what has no exact answer.
-    """
+    """Token IDs of a text or a chat; however long: only the render routes have a limit."""
     if context.settings.strict and not {"prompt", "messages"}.isdisjoint(request.model_extra or ()):
         raise bad_request("Give `prompt` or `messages`, not both (--strict).", "prompt")
     loaded = context.models.find(request.model)
@@ -48,11 +44,7 @@ def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult
 
 
 def detokenize(request: DetokenizeRequest, context: HandlerContext) -> HandlerResult:
-    """The text of token IDs, special tokens included; IDs outside the vocabulary have none.
-
-    Raises:
-        ApiError: 400, 404.
-    """
+    """The text of token IDs, special tokens included; IDs outside the vocabulary have none."""
     loaded, ids = context.models.find(request.model), request.tokens
     require(max(ids, default=0) <= MAX_TOKEN_ID, "number too large to fit in target type")
     tokenizer = loaded.model.tokenizer

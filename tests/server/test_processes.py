@@ -17,9 +17,8 @@ import pytest
 from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, process, wait_until_healthy
 
 from mmroute import Normalizer
-from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
-from mmroute.server.processes import Member
+from mmroute.server.processes import heard
 
 KEY: Final = {"authorization": "Bearer k"}
 COUNT: Final = 2
@@ -171,14 +170,13 @@ def counted(page: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
-def test_a_process_may_end_with_messages_unread(tmp_path: Path) -> None:
+def test_a_process_may_end_with_messages_unread() -> None:
     """The system resets the connection then; it took the first process down with a killed one."""
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with own:
-        member = Member(own, Share(memoryview(bytearray(4)).cast("I"), 0), SharedPages(tmp_path))
         own.send(b"unread")
         other.close()
-        assert member.hear() is None
+        assert heard(own) is None
 
 
 def test_pages_are_added_up(tmp_path: Path) -> None:
