@@ -23,8 +23,7 @@ from mmroute.errors import InexactError
 from mmroute.health.self_check import Check, HealthReport, load_and_check
 from mmroute.model_directory import find_model
 from mmroute.parity.oracles import find_oracle
-from mmroute.parity.oracles.vectors import VectorsOracle
-from mmroute.parity.recorded import check_recorded
+from mmroute.parity.oracles.vectors import VectorsOracle, check_recorded
 from mmroute.specs.check import check_spec
 from mmroute.specs.proposal import GOOD, propose, size_cases
 

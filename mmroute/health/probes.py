@@ -10,7 +10,7 @@ import numpy as np
 
 from mmroute.errors import Reason
 from mmroute.geometry import Replacement
-from mmroute.items import ImageSize, Modality
+from mmroute.items import Image, ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pipeline import answer
 from mmroute.placement import PlaceholderRange
@@ -18,7 +18,7 @@ from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.request import Request
 from mmroute.routing import Routing
 
-__all__ = ["Probe", "probes", "run_probes", "token_ids_of_spec", "written_image"]
+__all__ = ["run_probes", "token_ids_of_spec", "written_image"]
 
 _QUESTION: Final = "What is in this picture?"
 # One of each orientation, and no multiple of any patch size.
@@ -32,21 +32,6 @@ _LIMITS: Final = frozenset(
         Reason.PROMPT_TOO_LONG,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A request, and the images in it.
-
-    Attributes:
-        name: for the report.
-        request: fields of a `Request`, without images.
-        images: their sizes.
-    """
-
-    name: str
-    request: dict[str, Any]
-    images: tuple[ImageSize, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +49,23 @@ class ProbeResults:
     limits: list[str] = field(default_factory=list)
 
 
-def probes(model: ResolvedModel) -> Iterator[Probe]:
-    """The requests for a model: text, one image, two images; as a prompt and as a chat."""
-    yield Probe("text prompt", {"prompt": _QUESTION})
-    yield Probe("text chat", _chat(0))
+def _probes(model: ResolvedModel) -> Iterator[tuple[str, Request]]:
+    """The requests for a model by name: text, one image, two images; as a prompt and as a chat."""
+    text = {"type": "text", "text": _QUESTION}
+    yield "text prompt", Request(prompt=_QUESTION)
+    yield "text chat", Request(messages=[{"role": "user", "content": [text]}])
     spec = model.family.image
     if spec is None:
         return
     for count in (1, 2):
-        name = f"{count} image{'s' * (count > 1)}"
-        images = _SIZES[:count]
-        yield Probe(f"chat with {name}", _chat(count), images)
+        name, images = f"{count} image{'s' * (count > 1)}", _SIZES[:count]
+        parts = [{"type": "image"}] * count + [text]
+        messages = [{"role": "user", "content": parts}]
+        yield f"chat with {name}", Request(messages=messages, images=images)
         placed = [written_image(model, number) for number in range(1, count + 1)]
         if not spec.only_in_chats and None not in placed:
             prompt = "".join(filter(None, placed)) + _QUESTION
-            yield Probe(f"prompt with {name}", {"prompt": prompt}, images)
+            yield f"prompt with {name}", Request(prompt=prompt, images=images)
 
 
 def written_image(model: ResolvedModel, number: int) -> str | None:
@@ -97,19 +84,17 @@ def written_image(model: ResolvedModel, number: int) -> str | None:
 def run_probes(model: ResolvedModel) -> ProbeResults:
     """Answer every probe twice, and check what must hold for the answers."""
     results = ProbeResults()
-    for probe in probes(model):
-        request = Request(**probe.request, images=probe.images)
+    for name, request in _probes(model):
         first, second = answer(model, request), answer(model, request)
-        if first.reason in _LIMITS:
-            results.limits.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
-        elif first.reason is not None:
-            results.problems.append(f"{probe.name} is inexact: {first.reason}: {first.message}")
-        elif not _same(first, second):
-            results.problems.append(f"{probe.name} has two answers")
-        elif wrong := _wrong(model, probe.images, first):
-            results.problems.append(f"{probe.name}: {wrong}")
+        if first.reason is not None:
+            listed = results.limits if first.reason in _LIMITS else results.problems
+            listed.append(f"{name} is inexact: {first.reason}: {first.message}")
+        elif not second.exact or not _same(first, second):
+            results.problems.append(f"{name} has two answers")
+        elif wrong := _wrong(model, request.images, first):
+            results.problems.append(f"{name}: {wrong}")
         else:
-            results.exact.append(probe.name)
+            results.exact.append(name)
     if not results.exact and not results.problems:
         results.problems.append("no built-in request has an exact answer")
     return results
@@ -125,22 +110,12 @@ def token_ids_of_spec(model: ResolvedModel) -> dict[str, int]:
     }
 
 
-def _chat(count: int) -> dict[str, Any]:
-    parts = [{"type": "image"}] * count
-    return {
-        "messages": [{"role": "user", "content": [*parts, {"type": "text", "text": _QUESTION}]}]
-    }
-
-
 def _same(first: Routing, second: Routing) -> bool:
-    return (
-        second.exact
-        and np.array_equal(first.token_ids, second.token_ids)
-        and first.placeholders == second.placeholders
-    )
+    ids = np.array_equal(first.token_ids, second.token_ids)
+    return ids and first.placeholders == second.placeholders
 
 
-def _wrong(model: ResolvedModel, images: Sequence[ImageSize], routing: Routing) -> str | None:
+def _wrong(model: ResolvedModel, images: Sequence[Image], routing: Routing) -> str | None:
     """The first thing that must hold for an exact answer and does not."""
     ids = routing.token_ids
     if len(ids) and int(ids.max()) > model.max_token_id:

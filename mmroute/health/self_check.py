@@ -85,7 +85,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
 
     Args:
         model: the model.
-        *further: checks to make after the built-in ones, such as `mmroute.parity.recorded`'s.
+        *further: checks to make after the built-in ones, such as those of recorded answers.
             What they raise is not caught.
     """
     files, fingerprints = _fingerprints(model)

@@ -7,6 +7,7 @@ neighbouring sizes with different answers says more than any round number.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice, pairwise
@@ -21,6 +22,7 @@ __all__ = ["boundary_sizes"]
 _Size: TypeAlias = tuple[int, int]
 _Probe: TypeAlias = Callable[[_Size], bytes | None]
 _Line: TypeAlias = Callable[[int], _Size]
+_Edge: TypeAlias = "tuple[_Line, int | None]"
 
 # Larger pictures take an oracle seconds, and models none.
 _MOST_PIXELS: Final = 1 << 25
@@ -81,8 +83,13 @@ def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[tuple[s
         return replacement.token_ids.tobytes()
 
     found: dict[_Size, str] = {}
-    for kind, size in (*_ALWAYS, *_limits(probe), *_edges(probe), *_aspects(probe)):
+    for kind, size in _ALWAYS:
         found.setdefault(size, kind)
+    for kind, edges in (("limits", _limits), ("rounding", _edges), ("aspect", _aspects)):
+        for line, edge in edges(probe):
+            if edge is not None:
+                found.setdefault(line(edge), kind)
+                found.setdefault(line(edge + 1), kind)
     return [(kind, ImageSize(*size)) for size, kind in found.items()]
 
 
@@ -104,18 +111,9 @@ def _next_change(probe: _Probe, line: _Line, start: int, end: int) -> int | None
 
 def _boundary(holds: Callable[[int], bool], inside: int, outside: int) -> int:
     """The smaller of the two neighbours between which `holds` changes, found by halving."""
-    while abs(outside - inside) > 1:
-        middle = (inside + outside) // 2
-        if holds(middle):
-            inside = middle
-        else:
-            outside = middle
-    return min(inside, outside)
-
-
-def _pair(kind: str, line: _Line, at: int) -> Iterator[tuple[str, _Size]]:
-    yield kind, line(at)
-    yield kind, line(at + 1)
+    low, high = sorted((inside, outside))
+    at_low = holds(low)
+    return low - 1 + bisect_left(range(low, high), True, key=lambda t: holds(t) != at_low)
 
 
 def _end(line: _Line) -> int:
@@ -128,35 +126,29 @@ def _end(line: _Line) -> int:
     return _boundary(fits, 1, _LONGEST + 1)
 
 
-def _limits(probe: _Probe) -> Iterator[tuple[str, _Size]]:
+def _limits(probe: _Probe) -> Iterator[_Edge]:
     for line in _GROWING:
         end = _end(line)
         for start, stop in ((1, end), (end, 1)):
-            at = _next_change(probe, line, start, stop)
-            if at is not None:
-                yield from _pair("limits", line, at)
+            yield line, _next_change(probe, line, start, stop)
 
 
-def _edges(probe: _Probe) -> Iterator[tuple[str, _Size]]:
+def _edges(probe: _Probe) -> Iterator[_Edge]:
     for line, first in _ROUNDING:
-        at: int | None = first
+        edge: int | None = first - 1
         for _ in range(_EDGES_PER_LINE):
-            at = _next_change(probe, line, at, _end(line)) if at is not None else None
-            if at is None:
-                break
-            yield from _pair("rounding", line, at)
-            at += 1
+            if edge is not None:
+                edge = _next_change(probe, line, edge + 1, _end(line))
+                yield line, edge
 
 
-def _aspects(probe: _Probe) -> Iterator[tuple[str, _Size]]:
+def _aspects(probe: _Probe) -> Iterator[_Edge]:
     for line in _THIN:
         end = _end(line)
         edges = list(islice(_refusal_edges(probe, line, end), _REFUSALS_PER_LINE))
+        yield from ((line, edge) for edge in edges)
         if not edges:
-            at = _next_change(probe, line, end, 1)
-            edges = [] if at is None else [at]
-        for edge in edges:
-            yield from _pair("aspect", line, edge)
+            yield line, _next_change(probe, line, end, 1)
 
 
 def _refusal_edges(probe: _Probe, line: _Line, end: int) -> Iterator[int]:
@@ -167,7 +159,5 @@ def _refusal_edges(probe: _Probe, line: _Line, end: int) -> Iterator[int]:
 
     stops = [*(1 << power for power in range((end - 1).bit_length())), end]
     for low, high in pairwise(stops):
-        if refused(low) and not refused(high):
+        if refused(low) != refused(high):
             yield _boundary(refused, low, high)
-        elif refused(high) and not refused(low):
-            yield _boundary(lambda t: not refused(t), low, high)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, ModelContext, Replacement, TokenIds
+from mmroute.geometry import AnyGeometry, Replacement, TokenIds
 from mmroute.items import ImageSize, Modality
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.cases import Range
 from mmroute.parity.causes import Cause, Diagnosis, Difference
-from mmroute.pipeline import expand, geometry_of, prepare
+from mmroute.pipeline import Prepared, expand, geometry_of, prepare
 from mmroute.placement.rendered import RenderedByTokenizer
 
 __all__ = ["orientation", "placement_order", "unexplained_count", "wrong_count"]
@@ -32,48 +32,53 @@ _MOST_ALTERNATIVES = 4
 class _Images:
     """The images of the request, and how we count them."""
 
+    difference: Difference
+    prepared: Prepared
     geometry: AnyGeometry
     sizes: tuple[ImageSize, ...]
-    context: ModelContext
-    replacements: tuple[Replacement, ...]
+
+    @property
+    def replacements(self) -> tuple[Replacement, ...]:
+        return tuple(insertion.replacement for insertion in self.prepared.insertions)
 
     def counted(
         self, sizes: Sequence[ImageSize], geometry: AnyGeometry | None = None
     ) -> tuple[Replacement, ...]:
         """The replacements of other sizes, or by another geometry."""
-        return tuple((geometry or self.geometry).replacements(sizes, self.context))
+        context = self.difference.model.context
+        return tuple((geometry or self.geometry).replacements(sizes, context))
+
+    def explain_with(self, others: Sequence[Replacement]) -> bool:
+        """Whether the oracle's answer is ours with these replacements."""
+        difference = self.difference
+        if isinstance(difference.model.placement, RenderedByTokenizer):
+            # The renderer has its own geometry; what it rendered can be taken apart instead.
+            return np.array_equal(_spliced(difference, others), difference.theirs)
+        pairs = zip(self.prepared.insertions, others, strict=True)
+        insertions = [insertion._replace(replacement=other) for insertion, other in pairs]
+        try:
+            expansion = expand(difference.model, self.prepared._replace(insertions=insertions))
+        except InexactError:
+            return False
+        return np.array_equal(expansion.token_ids, difference.theirs)
+
+    def first_changed(self, others: Sequence[Replacement]) -> int:
+        pairs = enumerate(zip(self.replacements, others, strict=True))
+        changed = (k for k, (a, b) in pairs if not np.array_equal(a.token_ids, b.token_ids))
+        return next(changed, 0)
 
 
 def _images(difference: Difference) -> _Images | None:
-    model, request = difference.model, difference.request
     if not difference.our_ranges:
         return None
-    prepared = prepare(model, request)
+    prepared = prepare(difference.model, difference.request)
     sizes = tuple(
         ImageSize(found.width, found.height)
         for found in [item.size for item in prepared.items[Modality.IMAGE]]
         if isinstance(found, ImageSize)
     )
-    geometry = geometry_of(model, request, Modality.IMAGE)
-    replacements = tuple(insertion.replacement for insertion in prepared.insertions)
-    return _Images(geometry, sizes, model.context, replacements)
-
-
-def _explains(difference: Difference, replacements: tuple[Replacement, ...]) -> bool:
-    """Whether the oracle's answer is ours with these replacements."""
-    model = difference.model
-    prepared = prepare(model, difference.request)
-    if isinstance(model.placement, RenderedByTokenizer):
-        # The renderer has its own geometry; what it rendered can be taken apart instead.
-        answer = _spliced(difference, replacements)
-        return np.array_equal(answer, difference.theirs)
-    pairs = zip(prepared.insertions, replacements, strict=True)
-    insertions = [insertion._replace(replacement=other) for insertion, other in pairs]
-    try:
-        expansion = expand(model, prepared._replace(insertions=insertions))
-    except InexactError:
-        return False
-    return np.array_equal(expansion.token_ids, difference.theirs)
+    geometry = geometry_of(difference.model, difference.request, Modality.IMAGE)
+    return _Images(difference, prepared, geometry, sizes)
 
 
 def _spliced(difference: Difference, replacements: Sequence[Replacement]) -> TokenIds:
@@ -86,13 +91,6 @@ def _spliced(difference: Difference, replacements: Sequence[Replacement]) -> Tok
     return answer
 
 
-def _first_changed(images: _Images, others: Sequence[Replacement]) -> int:
-    pairs = zip(images.replacements, others, strict=True)
-    return next(
-        (k for k, (a, b) in enumerate(pairs) if not np.array_equal(a.token_ids, b.token_ids)), 0
-    )
-
-
 def orientation(difference: Difference) -> Diagnosis | None:
     """The oracle sees an image with its sides swapped."""
     images = _images(difference)
@@ -100,16 +98,16 @@ def orientation(difference: Difference) -> Diagnosis | None:
         return None
     every = range(len(images.sizes))
     for turned in ({*every}, *({k} for k in every)):
-        sizes = tuple(
+        sizes = [
             ImageSize(size.height, size.width) if k in turned else size
             for k, size in enumerate(images.sizes)
-        )
+        ]
         try:
             others = images.counted(sizes)
         except InexactError:  # refused with these sizes, so this is not the cause
             continue
-        if _explains(difference, others):
-            k = _first_changed(images, others)
+        if images.explain_with(others):
+            k = images.first_changed(others)
             size = images.sizes[k]
             return difference.found(
                 Cause.ORIENTATION,
@@ -128,14 +126,15 @@ def wrong_count(difference: Difference) -> Diagnosis | None:
     ours = sum(len(replacement.token_ids) for replacement in images.replacements)
     wanted = ours + len(difference.theirs) - len(difference.ours)
     fitting = []
-    for other in alternatives(images.geometry, images.sizes, images.context, wanted):
+    context = difference.model.context
+    for other in alternatives(images.geometry, images.sizes, context, wanted):
         replacements = images.counted(other.sizes or images.sizes, other.geometry)
-        if _explains(difference, replacements):
+        if images.explain_with(replacements):
             fitting.append((other, replacements))
     if not fitting:
         return None
     first, replacements = fitting[0]
-    k = _first_changed(images, replacements)
+    k = images.first_changed(replacements)
     named = [other.name + f" ({other.note})" * bool(other.note) for other, _ in fitting]
     shown = ", or ".join(named[:_MOST_ALTERNATIVES])
     subject = "The size is seen with " if first.sizes is not None else "With "
@@ -154,7 +153,7 @@ def placement_order(difference: Difference) -> Diagnosis | None:
     if images is None or len(difference.ours) != len(difference.theirs):
         return None
     for order in _orders(len(images.sizes)):
-        if _explains(difference, tuple(images.replacements[k] for k in order)):
+        if images.explain_with([images.replacements[k] for k in order]):
             shown = ", ".join(str(k + 1) for k in order)
             return difference.found(
                 Cause.PLACEMENT_ORDER,
@@ -204,30 +203,24 @@ def _rest(ids: TokenIds, ranges: Sequence[Range]) -> TokenIds:
 def unexplained_count(difference: Difference) -> Diagnosis | None:
     """Only an image's length differs, and nothing that was tried gives the oracle's."""
     images = _images(difference)
-    ranges = difference.their_ranges
-    if ranges is None:
-        ranges = _only_range(difference)
-    if images is None or ranges is None or len(ranges) != len(difference.our_ranges):
+    ours, theirs = difference.our_ranges, difference.their_ranges
+    if theirs is None and len(ours) == 1:  # it stands where all around it is as with us
+        ((offset, length),) = ours
+        theirs = ((offset, length + len(difference.theirs) - len(difference.ours)),)
+    if images is None or theirs is None or len(theirs) != len(ours):
         return None
-    pairs = zip(difference.our_ranges, ranges, strict=True)
-    k = next((k for k, (ours, theirs) in enumerate(pairs) if ours[1] != theirs[1]), None)
-    rest = _rest(difference.ours, difference.our_ranges)
-    if k is None or not np.array_equal(rest, _rest(difference.theirs, ranges)):
+    changed = (
+        k for k, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one[1] != other[1]
+    )
+    k = next(changed, None)
+    if k is None or theirs[k][1] < 0:
+        return None
+    if not np.array_equal(_rest(difference.ours, ours), _rest(difference.theirs, theirs)):
         return None
     return difference.found(
         Cause.WRONG_COUNT,
-        f"The image at {difference.our_ranges[k][0]}, number {k + 1} of {len(ranges)} (sizes "
-        f"{', '.join(map(str, images.sizes[:8]))}), has {difference.our_ranges[k][1]} tokens in "
-        f"mmroute and {ranges[k][1]} in the oracle. No other value of one field of "
+        f"The image at {ours[k][0]}, number {k + 1} of {len(ours)} (sizes "
+        f"{', '.join(map(str, images.sizes[:8]))}), has {ours[k][1]} tokens in mmroute and "
+        f"{theirs[k][1]} in the oracle. No other value of one field of "
         f"{type(images.geometry).__name__} that was tried gives this.",
     )
-
-
-def _only_range(difference: Difference) -> tuple[Range, ...] | None:
-    """Where the oracle's one image stands, if all around it is as with us."""
-    if len(difference.our_ranges) != 1:
-        return None
-    ((offset, length),) = difference.our_ranges
-    after = len(difference.ours) - offset - length
-    theirs = len(difference.theirs) - offset - after
-    return ((offset, theirs),) if theirs >= 0 else None

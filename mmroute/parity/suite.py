@@ -12,7 +12,7 @@ from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.boundaries import boundary_sizes
-from mmroute.parity.cases import Case
+from mmroute.parity.cases import Case, json_objects
 from mmroute.parity.conversations import (
     IMAGE,
     TEXTS,
@@ -24,7 +24,6 @@ from mmroute.parity.conversations import (
     takes_chats,
     user,
 )
-from mmroute.parity.json_lines import json_objects
 from mmroute.parity.media_cases import media_cases
 from mmroute.request_lines import request_of
 
@@ -106,7 +105,8 @@ class _Random:
         for turn in range(draw.randint(1, 3)):
             if turn:
                 messages.append({"role": "assistant", "content": self._text()})
-            messages.append(self._user(images))
+            parts = [self._part(images) for _ in range(draw.randint(1, _MOST_PARTS))]
+            messages.append(user(*parts))
         request: dict[str, Any] = {"messages": messages, "images": images}
         if self._sometimes(0.1):
             request["add_generation_prompt"] = False
@@ -114,10 +114,6 @@ class _Random:
 
     def _sometimes(self, probability: float) -> bool:
         return self.draw.random() < probability
-
-    def _user(self, images: list[dict[str, int]]) -> dict[str, Any]:
-        parts = [self._part(images) for _ in range(self.draw.randint(1, _MOST_PARTS))]
-        return user(*parts)
 
     def _part(self, images: list[dict[str, int]]) -> Mapping[str, Any]:
         may = self.takes_images and len(images) < _MOST_IMAGES
@@ -151,7 +147,12 @@ def cases_from_file(path: Path) -> list[Case]:
     """
     cases: dict[str, Case] = {}
     for number, where, request in json_objects(path):
-        _check(request, where)
+        try:
+            request_of(request)
+        except InexactError as inexact:
+            # A field that is not covered is for the report, as what mmroute does not answer.
+            if inexact.reason is Reason.INVALID_REQUEST:
+                raise MmrouteError(inexact.reason, f"{where}: {inexact}") from inexact
         name = request.pop("id", None)
         case_id = f"line-{number}" if name is None else str(name)
         if case_id in cases:
@@ -160,12 +161,3 @@ def cases_from_file(path: Path) -> list[Case]:
             )
         cases[case_id] = Case(case_id, "file", request)
     return list(cases.values())
-
-
-def _check(value: Mapping[str, Any], where: str) -> None:
-    try:
-        request_of(value)
-    except InexactError as inexact:
-        # A field that is not covered is for the report, as what mmroute does not answer.
-        if inexact.reason is Reason.INVALID_REQUEST:
-            raise MmrouteError(inexact.reason, f"{where}: {inexact}") from inexact

@@ -43,14 +43,16 @@ def bos(difference: Difference) -> Diagnosis | None:
     counts = int((ours == bos_id).sum()), int((theirs == bos_id).sum())
     if counts[0] == counts[1]:
         return None
-    name = difference.named(bos_id)
-    found = f"At position {difference.at} BOS {name} differs: mmroute has {{}}, the oracle {{}}. "
-    found = found.format(*counts)
-    if counts[0] < counts[1]:
-        advice = "Does the oracle add special tokens to this prompt (add_special_tokens)?"
-        return difference.found(Cause.BOS_MISSING, found + advice)
+    cause = Cause.BOS_EXTRA
     advice = "Does the text hold one already, or is add_special_tokens off in the oracle?"
-    return difference.found(Cause.BOS_EXTRA, found + advice)
+    if counts[0] < counts[1]:
+        cause = Cause.BOS_MISSING
+        advice = "Does the oracle add special tokens to this prompt (add_special_tokens)?"
+    return difference.found(
+        cause,
+        f"At position {difference.at} BOS {difference.named(bos_id)} differs: mmroute has "
+        f"{counts[0]}, the oracle {counts[1]}. {advice}",
+    )
 
 
 def wrong_fill(difference: Difference) -> Diagnosis | None:
@@ -186,22 +188,19 @@ def decode_round_trip(difference: Difference) -> Diagnosis | None:
             f"From position {difference.at} the same text has other IDs: {shown}. Is it decoded "
             "and encoded again, or encoded in other pieces, by one of them?",
         )
+    encode = difference.model.tokenizer.encode
     for text, goal, who in (
         (ours, difference.theirs, "the oracle"),
         (theirs, difference.ours, "mmroute"),
     ):
-        if _encoded_again(difference, text, goal):
+        try:
+            again = encode(text, add_special_tokens=False)
+        except ValueError:
+            continue
+        if np.array_equal(again, goal):
             return difference.found(
                 Cause.DECODE_ROUND_TRIP,
                 f"From position {difference.at} the IDs of {who} are those of the other's decoded "
                 f"text: {shown}. The prompt is decoded and encoded again there.",
             )
     return None
-
-
-def _encoded_again(difference: Difference, text: str, goal: TokenIds) -> bool:
-    try:
-        ids = difference.model.tokenizer.encode(text, add_special_tokens=False)
-    except ValueError:
-        return False
-    return np.array_equal(ids, goal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -9,15 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from mmroute.errors import InexactError
 from mmroute.normalizer import Normalizer
-from mmroute.traces.losses import Loss, losses_by_cause
+from mmroute.request_lines import json_object, request_of
+from mmroute.traces.changes import Cause
+from mmroute.traces.explain import Explanation, explain
 from mmroute.traces.requests import Chunk
 from mmroute.traces.reuse import ReuseCurve
 from mmroute.traces.simulation import Fleet, FleetSize, Outcome, Policy
-from mmroute.traces.suspects import Suspects
+from mmroute.traces.sources import numbered_lines
+from mmroute.traces.suspects import Suspect, Suspects
 from mmroute.traces.workers import Processes, traced_requests
 
-__all__ = ["Analysis", "Progress", "Reading", "Refused", "analyse", "read_trace"]
+__all__ = ["Analysis", "Loss", "Progress", "Reading", "Refused", "analyse", "read_trace"]
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -96,6 +101,26 @@ class Reading:
             self.has_text = self.has_text or bool(request.text)
 
 
+@dataclass(slots=True)
+class Loss:
+    """What one cause costs a trace.
+
+    Attributes:
+        cause: the cause.
+        tokens: that are the same in two requests and not shared. An estimate where not all
+            suspects were explained.
+        pairs: of requests, likewise.
+        example: the pair that lost most.
+        explanation: of this pair.
+    """
+
+    cause: Cause
+    tokens: float
+    pairs: float
+    example: Suspect
+    explanation: Explanation
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """What was found in a trace.
@@ -155,7 +180,7 @@ def analyse(
     outcomes.sort(key=lambda outcome: policies.index(outcome.policy))
     suspects = reading.suspects.drawn(_MOST_EXPLAINED)
     progress(f"{len(suspects):,} pairs of requests are explained")
-    losses = losses_by_cause(reading.path, suspects, reading.block_size, processes)
+    losses = _losses_by_cause(reading.path, suspects, reading.block_size, processes)
     return Analysis(reading, fleet, outcomes, len(suspects), losses)
 
 
@@ -168,3 +193,35 @@ def _simulate(
         for fleet in fleets:
             fleet.serve(request)
     return [fleet.outcome() for fleet in fleets]
+
+
+def _losses_by_cause(
+    path: str, suspects: Sequence[Suspect], block_size: int, processes: Processes
+) -> list[Loss]:
+    wanted = {line for suspect in suspects for line in (suspect.first, suspect.second)}
+    lines = {n: line for n, line in numbered_lines(path) if n in wanted} if wanted else {}
+    tasks = [(lines[suspect.first], lines[suspect.second]) for suspect in suspects]
+    losses: dict[Cause, Loss] = {}
+    explained = processes.map(functools.partial(_explained, block_size=block_size), tasks)
+    for suspect, found in zip(suspects, explained, strict=True):
+        if found is None or found.cause is None or not found.lost_tokens:
+            continue
+        loss = losses.setdefault(found.cause, Loss(found.cause, 0, 0, suspect, found))
+        loss.tokens += found.lost_tokens * suspect.stands_for
+        loss.pairs += suspect.stands_for
+        if found.lost_tokens > loss.explanation.lost_tokens:
+            loss.example, loss.explanation = suspect, found
+    return sorted(losses.values(), key=lambda loss: -loss.tokens)
+
+
+def _explained(
+    normalizer: Normalizer | None, pair: tuple[bytes, bytes], *, block_size: int
+) -> Explanation | None:
+    if normalizer is None:
+        return None
+    first, second = (request_of(json_object(line)) for line in pair)
+    answer, tokenizer = normalizer.answer, normalizer.model.tokenizer
+    try:
+        return explain(first, second, answer, tokenizer, block_size=block_size)
+    except InexactError:  # a link, for example, that is gone meanwhile
+        return None

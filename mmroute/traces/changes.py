@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import json
 import re
 import unicodedata
@@ -11,10 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+import numpy as np
+import pybase64
+from PIL import Image
+
 from mmroute.errors import quoted
 from mmroute.items import Item, Modality
 from mmroute.request import Request
-from mmroute.traces.pictures import same_picture
 
 __all__ = ["Cause", "Change", "changes"]
 
@@ -87,6 +91,8 @@ _ENCODED_AGAIN: Final = (
 )
 _SHOWN: Final = 60  # characters of a text on each side
 _BEFORE: Final = 20
+_SIDE: Final = 64  # pixels to which two pictures are scaled
+_MOST_DIFFERENCE: Final = 6.0  # of 255, on average
 
 
 def changes(first: Request, second: Request) -> Iterator[Change]:
@@ -163,10 +169,35 @@ def _of_files(
         same = bool(files[0]) and files[0] == files[1]
         text = f"{where} has another uuid."
         return Change(Cause.ITEM_UUID, text, mended, quoted(was), quoted(now), same)
-    if same_picture(*files):
+    if _same_picture(*files):
         text = f"{where} {_ENCODED_AGAIN}"
         return Change(Cause.ITEM_ENCODED_AGAIN, text, mended, same_item=True)
     return Change(Cause.ITEM_REPLACED, f"{where} {replaced}", mended)
+
+
+def _same_picture(first: bytes | str, second: bytes | str) -> bool:
+    """Whether two files or data URLs are pictures of one size that look alike.
+
+    It decodes both, so it is nothing for the request path.
+    """
+    try:
+        one, other = (Image.open(io.BytesIO(_data(file))) for file in (first, second))
+        if one.size != other.size:
+            return False
+        pixels = [
+            np.asarray(image.convert("RGB").resize((_SIDE, _SIDE)), dtype=np.float32)
+            for image in (one, other)
+        ]
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return False  # no pictures
+    return float(np.abs(pixels[0] - pixels[1]).mean()) <= _MOST_DIFFERENCE
+
+
+def _data(file: bytes | str) -> bytes:
+    if isinstance(file, bytes):
+        return file
+    head, _, encoded = file.partition(",")
+    return pybase64.b64decode(encoded) if head.startswith("data:") else b""
 
 
 def _message_changes(first: Request, second: Request) -> Iterator[Change]:

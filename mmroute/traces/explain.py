@@ -7,7 +7,7 @@ back as it was in the first one, and the part that lets the two share more block
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -161,25 +161,21 @@ def _engine_change(old: _Answer, alike: _Answer, second: Request) -> Change:
     """What differs between the engines of two answers to one request."""
     was, now = _hash_settings(old), _hash_settings(alike)
     differ = [name for name in was if was[name] != now.get(name)]
-    if not differ:
-        text = f"Another setting of the two engines than {', '.join(was)} differs."
-        return Change(Cause.ENGINE_SETTING, text, second)
-    text = f"The two engines differ in {', '.join(differ)}."
-    return Change(Cause.ENGINE_SETTING, text, second, _listed(was, differ), _listed(now, differ))
-
-
-def _listed(settings: Mapping[str, str], names: Iterable[str]) -> str:
-    return ", ".join(f"{name} {settings.get(name)}" for name in names)
+    text = f"Another setting of the two engines than {', '.join(was)} differs."
+    if differ:
+        text = f"The two engines differ in {', '.join(differ)}."
+    old_ones = ", ".join(f"{name} {was[name]}" for name in differ)
+    new_ones = ", ".join(f"{name} {now.get(name)}" for name in differ)
+    return Change(Cause.ENGINE_SETTING, text, second, old_ones, new_ones)
 
 
 def _hash_settings(answer: _Answer) -> dict[str, str]:
     """The engine's settings that enter the block hashes of a request."""
     hashing = answer.routing.hashing
-    seed = "not set" if hashing.seed is None else hashing.seed
     settings = {
         "block size": str(answer.hashes.block_size),
         "hash algorithm": str(answer.hashes.algorithm),
-        "PYTHONHASHSEED": seed,
+        "PYTHONHASHSEED": "not set" if hashing.seed is None else hashing.seed,
     }
     if answer.routing.covers_model_id:
         settings["model string"] = hashing.model_id

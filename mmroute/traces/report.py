@@ -8,8 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from mmroute.traces.analysis import Analysis, Reading
-from mmroute.traces.losses import Loss
+from mmroute.traces.analysis import Analysis, Loss, Reading
 from mmroute.traces.reuse import Bin
 from mmroute.traces.suspects import Suspect
 

@@ -27,7 +27,7 @@ from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
 from mmroute.items import ImageSize, Modality
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.parity.recorded import check_recorded
+from mmroute.parity.oracles.vectors import check_recorded
 from mmroute.placement import Expansion, Insertion, Placement
 
 QWEN = "small-qwen2.5-vl"

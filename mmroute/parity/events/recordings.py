@@ -18,9 +18,8 @@ from pydantic import Base64Bytes, BaseModel, ValidationError
 
 from mmroute.errors import EventsError, Reason, problem
 from mmroute.kv_events import decode_events
-from mmroute.parity.cases import Case
+from mmroute.parity.cases import Case, json_objects
 from mmroute.parity.events.comparison import Announced
-from mmroute.parity.json_lines import json_objects
 from mmroute.parity.oracles.common import OracleError
 
 __all__ = ["read_recording", "write_recording"]

@@ -102,13 +102,8 @@ class HttpOracle:
         match prompt_field(request):
             case "messages":
                 return self._chat(request)
-            case "prompt" if not request.get("images"):
-                return self._tokenize({
-                    "prompt": request["prompt"],
-                    "add_special_tokens": request.get("add_special_tokens", False),
-                })  # fmt: skip
             case "prompt":
-                raise UndecidedError("vLLM's completion routes take no images")
+                return self._tokenize(_prompt_body(request, "prompt"))
         raise UndecidedError("vLLM's routes hand token IDs back without the engine's checks")
 
     def generate(self, case: Case) -> str | None:
@@ -120,15 +115,9 @@ class HttpOracle:
         request = case.request
         match prompt_field(request):
             case "messages":
-                path = _ANSWER_CHAT
-                messages = with_pictures(request["messages"], request.get("images"))
-                body = {"messages": messages, **given(request, *_CHAT_FIELDS)}
+                path, body = _ANSWER_CHAT, _chat_body(request)
             case name:
-                if request.get("images"):
-                    raise UndecidedError("vLLM's completion routes take no images")
-                path = _ANSWER_PROMPT
-                special = request.get("add_special_tokens", False)
-                body = {"prompt": request[name], "add_special_tokens": special}
+                path, body = _ANSWER_PROMPT, _prompt_body(request, name)
         name = (request.get("lora") or {}).get("lora_name", self.model)
         body |= {"max_tokens": 1, "model": name, **given(request, "cache_salt")}
         reply = self._post(path, body)
@@ -137,12 +126,11 @@ class HttpOracle:
         return self._not_ok(path, reply).refusal
 
     def _chat(self, request: Mapping[str, Any]) -> Outcome:
-        messages = with_pictures(request["messages"], request.get("images"))
-        body = {"messages": messages, **given(request, *_CHAT_FIELDS, *_RENDER_FIELDS)}
+        body = _chat_body(request) | given(request, *_RENDER_FIELDS)
         if not body.get("chat_template_kwargs"):  # a Mistral tokenizer's server refuses even {}
             body.pop("chat_template_kwargs", None)
         rendered_only = [name for name in _RENDER_FIELDS if name in body]
-        if not has_media(messages) and not rendered_only:
+        if not has_media(body["messages"]) and not rendered_only:
             return self._tokenize(body)
         if self._renders:
             # A small answer, and no asking for a tool parser.
@@ -224,6 +212,17 @@ class HttpOracle:
             return self._transport.ask("POST", path, content)
         except InexactError as error:
             raise UndecidedError(str(error)) from error
+
+
+def _chat_body(request: Mapping[str, Any]) -> dict[str, Any]:
+    messages = with_pictures(request["messages"], request.get("images"))
+    return {"messages": messages, **given(request, *_CHAT_FIELDS)}
+
+
+def _prompt_body(request: Mapping[str, Any], name: str) -> dict[str, Any]:
+    if request.get("images"):
+        raise UndecidedError("vLLM's completion routes take no images")
+    return {"prompt": request[name], "add_special_tokens": request.get("add_special_tokens", False)}
 
 
 def _ids(found: Any) -> list[int]:

@@ -118,7 +118,12 @@ class TransformersOracle:
                 self._unloaded = f"the processor of {files.name} cannot be loaded, only a {found}"
                 self._processor = None
                 return
-            self._add_template()
+            for owner in (self._processor, getattr(self._processor, "tokenizer", None)):
+                text = getattr(owner, "chat_template", None)
+                if isinstance(text, str):
+                    template = ChatTemplate.compile(text, "the processor")
+                    self._renderer, self._template = owner, template
+                    break
             parameters = inspect.signature(self._processor.__call__).parameters.values()
             self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
@@ -141,13 +146,6 @@ class TransformersOracle:
         if min(ids, default=0) < 0:
             raise UndecidedError("the processor marks image positions by negative numbers")
         return answered(ids, ranges=None)
-
-    def _add_template(self) -> None:
-        for owner in (self._processor, getattr(self._processor, "tokenizer", None)):
-            text = getattr(owner, "chat_template", None)
-            if isinstance(text, str):
-                self._renderer, self._template = owner, ChatTemplate.compile(text, "the processor")
-                return
 
     def _render(self, request: Mapping[str, Any]) -> tuple[str, list[Any]]:
         from transformers.image_utils import load_image
@@ -296,12 +294,8 @@ def _message(message: Any, *, as_parts: bool) -> Any:
     if as_parts and isinstance(content, str):
         content = [{"type": "text", "text": content}]
     elif not as_parts and isinstance(content, list):
-        content = _joined(content)
+        if len(parts) != 1 or not isinstance(parts[0].get("text"), str):
+            what = "the chat template takes one text, and the message has several parts"
+            raise UndecidedError(what)
+        content = parts[0]["text"]
     return {**message, "content": content}
-
-
-def _joined(parts: list[Any]) -> str:
-    if len(parts) != 1 or not isinstance(parts[0].get("text"), str):
-        raise UndecidedError("the chat template takes one text, and the message has several parts")
-    text: str = parts[0]["text"]
-    return text

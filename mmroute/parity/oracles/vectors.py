@@ -11,21 +11,24 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mmroute.engines.known import engine_names
 from mmroute.engines.running import running_engine
 from mmroute.errors import Reason, problem
-from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
-from mmroute.parity.json_lines import json_objects
+from mmroute.health.self_check import Check
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError, json_objects
+from mmroute.parity.comparison import our_outcome
 from mmroute.parity.oracles.common import OracleError, answered, refused
 from mmroute.parity.report import Report
 from mmroute.request import Request
 
-__all__ = ["VectorsOracle", "write_vectors"]
+__all__ = ["VectorsOracle", "check_recorded", "write_vectors"]
 
+_MOST_CHECKED: Final = 12
 _Count = Annotated[int, Field(ge=0)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 _REQUEST_FIELDS = frozenset(Request._fields)
@@ -164,19 +167,13 @@ def write_vectors(
         "mmroute": version("mmroute"),
         "files": dict(fingerprints),
     }
-    lines: list[dict[str, Any]] = [meta]
-    for finding in report.findings:
-        if finding.theirs is not None:
-            case = finding.case
-            lines.append(
-                {
-                    "id": case.id,
-                    **case.request,
-                    "tags": [case.kind],
-                    "expect": _expected(finding.theirs),
-                }
-            )
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    answers = [(each.case, each.theirs) for each in report.findings if each.theirs is not None]
+    vectors = [
+        {"id": case.id, **case.request, "tags": [case.kind], "expect": _expected(theirs)}
+        for case, theirs in answers
+    ]
+    lines = [f"{json.dumps(line)}\n" for line in (meta, *vectors)]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def _expected(answer: Outcome) -> dict[str, Any]:
@@ -192,3 +189,28 @@ def _expected(answer: Outcome) -> dict[str, Any]:
             {"offset": offset, "length": length} for offset, length in answer.ranges
         ]
     return expected
+
+
+def check_recorded(model: ResolvedModel, path: Path) -> Check:
+    """Compare mmroute's answers with some of those in a file of vectors.
+
+    Args:
+        model: that the file is for.
+        path: of the file.
+
+    Raises:
+        MmrouteError: the file cannot be read.
+    """
+    oracle = VectorsOracle(path)
+    cases = oracle.cases()
+    compared = cases[:: max(1, -(-len(cases) // _MOST_CHECKED))]
+    problems = []
+    for case in compared:
+        ours = our_outcome(model, case)
+        if not ours.same(oracle.answer(case)):
+            why = f" ({ours.refusal})" if ours.refusal else ""
+            problems.append(f"{case.id}: not {oracle.version}'s answer{why}")
+    if not compared:
+        problems.append(f"{path} holds no request")
+    detail = f"{len(compared)} of {len(cases)} compared, equal to {oracle.version}"
+    return Check("vectors", ok=not problems, detail="; ".join(problems) or detail)

@@ -59,12 +59,13 @@ class VllmOracle:
         self.version = unchecked(self._engine.version, checked)
 
     def answer(self, case: Case) -> Outcome:
-        # Called as it is not meant to be, as another version might be, it has no attribute.
-        return ask(lambda: self._answer(case.request), AttributeError)
+        def entered() -> Outcome:
+            request, ranges = self._engine.enter(case.request)
+            placed = [(int(r.offset), int(r.length)) for r in ranges]
+            return answered(request.prompt_token_ids, placed)
 
-    def _answer(self, request: Mapping[str, Any]) -> Outcome:
-        entered, ranges = self._engine.enter(request)
-        return answered(entered.prompt_token_ids, [(int(r.offset), int(r.length)) for r in ranges])
+        # Called as it is not meant to be, as another version might be, it has no attribute.
+        return ask(entered, AttributeError)
 
 
 class VllmEngine:
@@ -140,12 +141,15 @@ class VllmEngine:
         from vllm.lora.request import LoRARequest
         from vllm.sampling_params import SamplingParams
 
-        chat = prompt_field(request) == "messages"
-        engine_input = (
-            self._by_harmony(request)
-            if chat and self._online.use_harmony
-            else self._by_renderer(request, chat=chat)
-        )
+        if prompt_field(request) != "messages":
+            engine_input = self._rendered(request, *self._completion(request))
+        elif self._online.use_harmony:
+            chat = _chat_request(request)
+            _, (engine_input,) = self._online._make_request_with_harmony(  # noqa: SLF001 - what the server calls
+                chat, chat.tools is not None
+            )
+        else:
+            engine_input = self._rendered(request, *self._chat(request))
         lora = request.get("lora")
         core_request = self.input_processor.process_inputs(
             request_id="0",
@@ -158,14 +162,7 @@ class VllmEngine:
         placed = [range_ for listed in ranges.values() for range_ in listed]
         return core_request, sorted(placed, key=lambda range_: range_.offset)
 
-    def _by_harmony(self, request: Mapping[str, Any]) -> Any:
-        chat = _chat_request(request)
-        tools = chat.tools is not None
-        _, (engine_input,) = self._online._make_request_with_harmony(chat, tools)  # noqa: SLF001 - what the server calls
-        return engine_input
-
-    def _by_renderer(self, request: Mapping[str, Any], *, chat: bool) -> Any:
-        prompt, parameters = self._chat(request) if chat else self._completion(request)
+    def _rendered(self, request: Mapping[str, Any], prompt: Any, parameters: Any) -> Any:
         (tokenized,) = self.renderer.tokenize_prompts([prompt], parameters)
         tokenized |= {
             name: value
