@@ -10,12 +10,6 @@ from mmroute.bundle.fleet import FleetError
 from mmroute.bundle.registry import Status, TokenizerRegistry
 
 __all__ = [
-    "Bundle",
-    "BundleError",
-    "Fault",
-    "FleetError",
-    "Limits",
-    "Status",
-    "TokenizerRegistry",
+    "Bundle", "BundleError", "Fault", "FleetError", "Limits", "Status", "TokenizerRegistry",
     "fetch_bundle",
-]
+]  # fmt: skip

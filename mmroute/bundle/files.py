@@ -14,30 +14,18 @@ from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model_directory import EMBEDDED_MODEL, MODEL_FILES, TOKENIZER_FILES, ModelFiles
 
 __all__ = [
-    "BUNDLE_FILES",
-    "BUNDLE_PATTERNS",
-    "SOURCE_FILES",
-    "Limits",
-    "check_flat",
-    "check_names",
+    "BUNDLE_FILES", "BUNDLE_PATTERNS", "SOURCE_FILES", "Limits", "check_flat", "check_names",
     "files_of",
-]
+]  # fmt: skip
 
 BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model", "tokenizer.model.v*")
 """Further files, by pattern: as the engines' servers have them, and Mistral's vocabularies."""
 
-BUNDLE_FILES: Final = tuple(
-    dict.fromkeys(
-        (
-            *(name for name in MODEL_FILES if "/" not in name and "*" not in name),
-            "merges.txt",
-            "tiktoken.model",
-            "tokenizer.model",
-            "video_preprocessor_config.json",
-            "vocab.json",
-        )
-    )
-)
+BUNDLE_FILES: Final = tuple(dict.fromkeys((
+    *(name for name in MODEL_FILES if "/" not in name and "*" not in name),
+    "merges.txt", "tiktoken.model", "tokenizer.model", "video_preprocessor_config.json",
+    "vocab.json",
+)))  # fmt: skip
 """What a server sends and a client takes, by name.
 
 That is what mmroute reads, and what the engines' servers send (smg-grpc-servicer 0.14.1

@@ -352,7 +352,7 @@ class TokenizerRegistry(Generic[T]):
         return loaded
 
     def _refuse(self, model: _Model[T], asked: Sequence[str], error: FleetError) -> bool:
-        """Give no tokenizer from now on; nothing is done, and False, if it is out of date."""
+        """Refuse the model from now on; False, and nothing is done, if its workers have changed."""
         with self._lock:
             if tuple(model.workers) != tuple(asked):
                 return False

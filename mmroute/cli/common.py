@@ -21,30 +21,11 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 
 __all__ = [
-    "DEFAULT_BACKEND",
-    "EXIT_FAILURE",
-    "EXIT_USAGE",
-    "MODEL_HELP",
-    "Commands",
-    "add_command",
-    "adopt_engine",
-    "ask_running",
-    "encoder_argument",
-    "engine_arguments",
-    "engine_settings",
-    "failed",
-    "image_links",
-    "link_arguments",
-    "load_normalizer",
-    "model_arguments",
-    "port",
-    "positive",
-    "print_table",
-    "require_extra",
-    "say",
-    "show_progress",
-    "with_progress",
-]
+    "DEFAULT_BACKEND", "EXIT_FAILURE", "EXIT_USAGE", "MODEL_HELP", "Commands", "add_command",
+    "adopt_engine", "ask_running", "encoder_argument", "engine_arguments", "engine_settings",
+    "failed", "image_links", "link_arguments", "load_normalizer", "model_arguments", "port",
+    "positive", "print_table", "require_extra", "say", "show_progress", "with_progress",
+]  # fmt: skip
 
 DEFAULT_BACKEND: Final = "vllm"
 EXIT_FAILURE = 1
@@ -89,13 +70,13 @@ def add_command(
 
 
 def model_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add what says which model is meant, and what `engine_arguments` does."""
+    """Add MODEL, and the options of its engine."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     engine_arguments(parser, several=several)
 
 
 def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add what says how a model's engine was started, or which of several."""
+    """Add the options that say how a model's engine was started, or which of several."""
     backends = "; repeatable: each line is answered for every one, by its name" if several else ""
     parser.add_argument(
         "--backend",
@@ -233,18 +214,18 @@ def load_normalizer(
 
 
 def say(what: str) -> None:
-    """Tell people who wait; never on the standard output."""
+    """Write a line for people, to standard error."""
     print(f"mmroute: {what}", file=sys.stderr, flush=True)
 
 
 def show_progress(text: str) -> None:
-    """Write over the line of a terminal."""
+    """Replace the last line of a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def with_progress(items: Iterable[_T], what: str, *, watched: bool) -> Iterator[_T]:
-    """The items; if somebody watches, with their count on stderr, and behind it what they are."""
+    """The items. If somebody watches, they are counted on standard error."""
     shown_at = time.monotonic()
     count = 0
     for item in items:
@@ -273,7 +254,7 @@ def require_extra(extra: str, *modules: str) -> None:
 
 
 def encoder_argument(parser: argparse.ArgumentParser) -> None:
-    """Add what says who encodes text."""
+    """Add the option that chooses the encoder of text."""
     parser.add_argument(
         "--encoder",
         choices=[choice.value for choice in EncoderChoice],
@@ -284,7 +265,7 @@ def encoder_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def link_arguments(parser: argparse._ActionsContainer) -> None:
-    """Add what says which links are followed."""
+    """Add the options that allow links to be followed."""
     parser.add_argument(
         "--image-host",
         metavar="HOST",

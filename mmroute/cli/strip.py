@@ -50,7 +50,7 @@ def print_notes(tokenizer: LoadedTokenizer) -> None:
 
 
 def _pieces(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> Iterator[str]:
-    """What of the text each token stands for; together all of it."""
+    """The part of the text that each token stands for; together they are the text."""
     done = 0
     for token, (start, end) in zip(tokens, offsets, strict=True):
         if start == end:
@@ -73,7 +73,7 @@ def _strip(pieces: list[str], *, coloured: bool) -> str:
 
 
 def _visible(text: str, *, newline: str = "\\n") -> str:
-    """Without the control characters by which a text could steer the terminal."""
+    """The text without control characters, which could steer the terminal."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,7 +1,7 @@
 """Routes by which an operator adds and removes models while the server runs.
 
-They are there only if an admin key is set: whoever may name a model directory runs its chat
-template, which is a program.
+They are there only if an admin key is set: a model directory that is named here brings a chat
+template, which is a program and is run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much one server takes on at a time. What is too much is answered with a 503 at once."""
+"""How much one server takes on at a time. A request beyond that gets a 503 at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLOSE: Final = {"connection": "close"}  # there is more of the body, and nobody
 
 
 class Capacity:
-    """Counts what is being answered. Belongs to one event loop.
+    """Counts the requests that are being answered. Belongs to one event loop.
 
     Args:
         settings: its limits.
@@ -36,7 +36,7 @@ class Capacity:
         metrics.held_bytes.set_function(lambda: self.held_bytes)
 
     def busy(self, limit: str, headers: dict[str, str]) -> ApiError:
-        """The answer to what is too much now, and will not be later."""
+        """The error of a request that meets a limit now, and may pass later."""
         return ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "ServiceUnavailableError",
@@ -59,7 +59,7 @@ class Reservation:
         self._running: Future[Any] | None = None
 
     def expect(self, size: int) -> None:
-        """So many bytes are announced; nothing is read of a body that is too large.
+        """Refuse a body by the bytes that its head announces, before any is read.
 
         Raises:
             ApiError: 413.
@@ -68,7 +68,7 @@ class Reservation:
             raise self._too_large()
 
     def hold(self, size: int) -> None:
-        """More bytes of a body.
+        """Count more bytes of a body.
 
         Raises:
             ApiError: 413, or 503.
@@ -81,12 +81,12 @@ class Reservation:
         self.keep(size)
 
     def keep(self, size: int) -> None:
-        """More bytes, however many: those of an answer that its client does not take."""
+        """Count more bytes without a limit: those of an answer that its client does not take."""
         self._bytes += size
         self._capacity.held_bytes += size
 
     def enter(self) -> None:
-        """The body is complete.
+        """Count the request, whose body is complete.
 
         Raises:
             ApiError: 503.
@@ -97,7 +97,7 @@ class Reservation:
         self._capacity.requests += 1
 
     def follow_links(self) -> None:
-        """It waits for other servers from now on.
+        """Count the request among those that wait for other servers.
 
         Raises:
             ApiError: 503.
@@ -109,11 +109,11 @@ class Reservation:
         capacity.following_links += 1
 
     def runs(self, future: Future[Any]) -> None:
-        """A thread works for it, which cannot be stopped."""
+        """A thread works for the request, and cannot be stopped."""
         self._running = future
 
     def close(self) -> None:
-        """The last byte of the answer is sent, or nobody waits for it.
+        """Give everything back: the answer is sent, or nobody waits for it.
 
         What waits for a thread is dropped. What a thread holds is given back when it ends.
         """

@@ -13,15 +13,10 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, TokenIdList
 
 __all__ = [
-    "DerenderChat",
-    "DerenderChatRequest",
-    "DerenderChatStreamRequest",
-    "DerenderCompletion",
-    "DerenderCompletionRequest",
-    "DerenderCompletionStreamRequest",
-    "DerenderStreamState",
+    "DerenderChat", "DerenderChatRequest", "DerenderChatStreamRequest", "DerenderCompletion",
+    "DerenderCompletionRequest", "DerenderCompletionStreamRequest", "DerenderStreamState",
     "GeneratedChoice",
-]
+]  # fmt: skip
 
 
 def _of_a_vocabulary(ids: list[int]) -> list[int]:

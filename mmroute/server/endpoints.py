@@ -113,7 +113,7 @@ class Endpoints:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, kind: TypeAdapter[R], handler: Handler[R], exchange: Exchange) -> Answer:
-        """At once if it is little, for a thread costs more than that; else it is waited for."""
+        """Answer a small request at once, as a thread costs more. Others are waited for."""
         raw = b""
         try:
             _check_content_type(exchange.head)

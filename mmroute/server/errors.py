@@ -31,7 +31,7 @@ USUALLY_REFUSED: Final = frozenset({Reason.IMAGE_UNREADABLE, Reason.CHAT_TEMPLAT
 """Those by which it does so with few exceptions (formats that are rare, files that are damaged a
 little; a template given with ``--chat-template``): 400, but a fallback is asked."""
 
-# As vLLM strips them: what an error tells of this machine is nobody's business.
+# As in vLLM, no error tells a client of this machine's memory and files.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+>")
 _PATH: Final = re.compile(r"/(?:home|usr|opt|var|tmp|root|lib|mnt|srv)(?:/[\w.\-]+)+")
 

@@ -28,7 +28,7 @@ async def watch_fallback(
     metrics: Metrics,
     on_failure: Callable[[str], object] | None,
 ) -> None:
-    """Ask the fallback for its version, now and ever again; log one of other rules, and count it.
+    """Ask the fallback for its version again and again; log and count one of other rules.
 
     Args:
         settings: with the fallback's URL, if there is one. If it cannot be reached it is asked

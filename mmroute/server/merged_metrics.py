@@ -21,7 +21,7 @@ _SAME: Final = ("_info", "_matches", "_start_time_seconds", "_max_fds", "_create
 
 
 class SharedPages:
-    """A directory in which each process keeps its page, for the one that is asked.
+    """A directory in which each process keeps its page of metrics, so that any can show all.
 
     What a process has counted stays when it has ended, or counters would go backwards.
 

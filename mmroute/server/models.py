@@ -38,7 +38,7 @@ class NameTakenError(ValueError):
 
 
 class ModelStatus(StrEnum):
-    """How far a model is."""
+    """The state of a model's loading."""
 
     LOADING = "loading"
     READY = "ready"
@@ -46,7 +46,7 @@ class ModelStatus(StrEnum):
 
 
 class Entry:
-    """A model of a server, and how far it is.
+    """A served model, and the state of its loading.
 
     Attributes:
         source: of it.
@@ -64,13 +64,13 @@ class Entry:
 
     @property
     def status(self) -> ModelStatus:
-        """How far it is."""
+        """The state of its loading."""
         if self.loaded is not None:
             return ModelStatus.READY
         return ModelStatus.FAILED if self.error else ModelStatus.LOADING
 
     def wait_for(self, loading: Future[LoadedModel]) -> None:
-        """Take what is being loaded, when it is."""
+        """Take the model when its loading has ended."""
         self.loading = loading
         loading.add_done_callback(self._take)
 
@@ -153,7 +153,7 @@ class Models:
         return find_engine(self.backend_name)
 
     def load(self) -> Sequence[Entry]:
-        """Begin to load those that were there from the beginning."""
+        """Begin to load the models that the server was started with."""
         with self._lock:
             first = tuple(self._first)
             for entry in first:
@@ -161,7 +161,7 @@ class Models:
         return first
 
     def change(self, change: Change) -> Entry:
-        """Make a change, and tell it.
+        """Make a change, and tell the other processes.
 
         Raises:
             ApiError: as `apply`.
@@ -173,7 +173,7 @@ class Models:
         return entry
 
     def apply(self, change: Change) -> Entry:
-        """Make a change that another process has told.
+        """Make a change, which another process may have told.
 
         Returns:
             The model that was added or removed, or is about to be replaced.
@@ -191,7 +191,7 @@ class Models:
         return self._add(change.source)
 
     def renew(self) -> None:
-        """Begin anew with threads and locks, which do not survive a fork."""
+        """Replace threads and locks, which do not survive a fork."""
         self._lock = threading.Lock()
         self._pool = _pool()
 
@@ -315,7 +315,7 @@ class Models:
                 raise NameTakenError(f"two models are served by the name {name!r}")
 
     def _put(self, new: Entry) -> None:
-        """In one step, if it was loaded, and nothing else was decided meanwhile."""
+        """Let a loaded model take its place in one step, unless that was decided otherwise."""
         with self._lock:
             current = next((e for e in self.entries() if e.replacement is new), None)
             if new.loaded is None or current is None:

@@ -16,15 +16,9 @@ from mmroute.server.protocol import RenderRequest
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
-    "HARMONY",
-    "LONGEST_SEED",
-    "OutputRules",
-    "first_state",
-    "next_text",
-    "output_rules",
-    "output_text",
-    "without_stop_token",
-]
+    "HARMONY", "LONGEST_SEED", "OutputRules", "first_state", "next_text", "output_rules",
+    "output_text", "without_stop_token",
+]  # fmt: skip
 
 HARMONY: Final = "Harmony"
 """The parser that vLLM always uses for answers of gpt-oss."""
@@ -195,7 +189,7 @@ def _show(
 
 
 def _known(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:
-    """The IDs, with the first ID behind the vocabulary for all that are outside of it."""
+    """The IDs, those outside the vocabulary replaced by the first ID behind it."""
     return [min(token_id, tokenizer.vocab_size) for token_id in ids]
 
 

@@ -1,4 +1,4 @@
-"""What is read without a body: health, versions, models, metrics, the OpenAPI document."""
+"""Routes without a body: health, versions, models, metrics, the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Pages"]
 
 
 class Pages:
-    """What is read of one server."""
+    """Answers the routes that have no body."""
 
     def __init__(
         self,

@@ -15,7 +15,6 @@ import mmap
 import os
 import pickle
 import selectors
-import shutil
 import signal
 import socket
 import tempfile
@@ -46,7 +45,7 @@ _FAILED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What one of the processes has of the others.
+    """What a process that answers shares with the first one and with the others.
 
     Attributes:
         control: tells the first process of changes, and hears of those of others; closed when the
@@ -94,11 +93,8 @@ def supervise(
     del entries  # nothing here keeps one that is replaced later
     if failure:
         return failure
-    directory = Path(tempfile.mkdtemp(prefix="mmroute-"))
-    try:
-        return _Supervisor(models, sockets, count, serve, directory).run()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="mmroute-", ignore_cleanup_errors=True) as directory:
+        return _Supervisor(models, sockets, count, serve, Path(directory)).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +161,10 @@ class _Supervisor:
         return self._failure
 
     def _fill(self) -> None:
-        """Start what is not there. Threads do not survive a fork: not while a model is loaded."""
+        """Start the processes that are missing, unless a model is being loaded.
+
+        A thread loads it, and threads do not survive a fork.
+        """
         missing = set(range(len(self._connections))) - self._in_place.keys()
         if self._loading is not None or self._stopping or not missing:
             return

@@ -37,30 +37,12 @@ from mmroute.server.request_checks import (
 )
 
 __all__ = [
-    "CONSTRAINTS",
-    "ChatCompletionNamedFunction",
-    "ChatCompletionNamedToolChoiceParam",
-    "ChatCompletionRequest",
-    "ChatCompletionToolsParam",
-    "CompletionRequest",
-    "DetokenizeRequest",
-    "Effort",
-    "ExtraArgs",
-    "Int64",
-    "Integers",
-    "JsonSchemaResponseFormat",
-    "MmPayload",
-    "Open",
-    "RenderRequest",
-    "ResponseFormat",
-    "Stop",
-    "StreamOptions",
-    "StructuredOutputsParams",
-    "TokenizeChatRequest",
-    "TokenizeCompletionRequest",
-    "TokenizeRequest",
-    "TopLogprobs",
-]
+    "CONSTRAINTS", "ChatCompletionNamedFunction", "ChatCompletionNamedToolChoiceParam",
+    "ChatCompletionRequest", "ChatCompletionToolsParam", "CompletionRequest", "DetokenizeRequest",
+    "Effort", "ExtraArgs", "Int64", "Integers", "JsonSchemaResponseFormat", "MmPayload", "Open",
+    "RenderRequest", "ResponseFormat", "Stop", "StreamOptions", "StructuredOutputsParams",
+    "TokenizeChatRequest", "TokenizeCompletionRequest", "TokenizeRequest", "TopLogprobs",
+]  # fmt: skip
 
 CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _FEWEST_REPETITIONS: Final = 2
