@@ -16,8 +16,11 @@ from mmroute.images.data_url import DecodedUrl, is_data_url
 from mmroute.server.bodies import Body
 from mmroute.server.derender_protocol import (
     DerenderChatRequest,
+    DerenderChatStreamRequest,
     DerenderCompletionRequest,
+    DerenderCompletionStreamRequest,
     GenerateTokensResponse,
+    GenerateTokensStreamResponse,
 )
 from mmroute.server.errors import too_large
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
@@ -37,6 +40,7 @@ __all__ = ["Cost", "check_body", "cost_of"]
 _BYTES_PER_CHARACTER: Final = 64
 _CHARACTERS_PER_FILE: Final = 512
 _CHARACTERS_PER_PROMPT: Final = 256
+_CHARACTERS_PER_DECODED_TOKEN: Final = 16  # one step in Python each, and not in the tokenizer
 _SLICE: Final = 1 << 20
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
 _SOURCE: Final = b'"data":'
@@ -50,7 +54,7 @@ class Cost(NamedTuple):
     Attributes:
         text: bytes of a body beside its files, characters of a prompt, or token IDs.
         files: characters of data URLs and base64.
-        items: files and prompts, in characters of text.
+        items: files, prompts and tokens to decode, in characters of text.
         links: how many links it has.
     """
 
@@ -115,6 +119,8 @@ def cost_of(request: BaseModel, size: int, settings: ServerSettings) -> Cost:
             cost = Cost(text=len(request.prompt))
         case DetokenizeRequest():
             cost = Cost(text=len(request.tokens))
+        case DerenderChatStreamRequest() | DerenderCompletionStreamRequest():
+            cost = _of_answers([request.generate_chunk])
         case DerenderChatRequest():
             cost = _of_answers([request.generate_response])
         case DerenderCompletionRequest():
@@ -186,9 +192,12 @@ def _of_prompts(prompt: str | list[Any] | None) -> Cost:
     return Cost(text=text, items=_CHARACTERS_PER_PROMPT * len(prompt) if several else 0)
 
 
-def _of_answers(responses: Iterable[GenerateTokensResponse]) -> Cost:
+def _of_answers(
+    responses: Iterable[GenerateTokensResponse | GenerateTokensStreamResponse],
+) -> Cost:
     choices = [choice for response in responses for choice in response.choices]
-    return Cost(text=sum(len(choice.token_ids or ()) for choice in choices))
+    tokens = sum(len(choice.token_ids or ()) for choice in choices)
+    return Cost(items=_CHARACTERS_PER_DECODED_TOKEN * tokens)
 
 
 def _structure(parts: Iterable[bytes], limit: int) -> int:

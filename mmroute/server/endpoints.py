@@ -121,18 +121,19 @@ class Endpoints:
             exchange.reservation.enter()
             context = self._context(exchange.head, exchange.entry.request_id)
             body = Body(raw)
-            parse = functools.partial(self._parse, kind, body)
-            begin = functools.partial(self._begin, handler, context, exchange)
-            answer: Answer
             if check_body(body, self._settings):
-                answer = functools.partial(self._parse_first, parse, begin, exchange)
+                parse = functools.partial(self._parse, kind, body)
+                later = functools.partial(self._parse_first, parse, handler, context, exchange)
             else:
-                answer = begin(*parse())
+                request, cost = self._parse(kind, body)
+                run = functools.partial(self._handle, handler, request, context)
+                pool = self._pool_for(cost, context)
+                if pool is None:
+                    return self._answered(exchange, *run())
+                later = functools.partial(self._run, pool, run, exchange)
+            return functools.partial(self._in_time, later, exchange, raw)
         except ApiError as error:
             return self._without_answer(error, exchange, raw)
-        if isinstance(answer, Response):
-            return answer
-        return functools.partial(self._in_time, answer, exchange, raw)
 
     def _parse(self, kind: TypeAdapter[R], body: Body) -> tuple[R, Cost]:
         request = validated(kind, parse_body(body, self._models.files))
@@ -152,27 +153,14 @@ class Endpoints:
     async def _parse_first(
         self,
         parse: Callable[[], tuple[R, Cost]],
-        begin: Callable[[R, Cost], Answer],
-        exchange: Exchange,
-    ) -> Response:
-        """Parse a body in a thread, because that takes long; then answer it."""
-        answer = begin(*await self._in(self._pool, parse, exchange))
-        return answer if isinstance(answer, Response) else await answer()
-
-    def _begin(
-        self,
         handler: Handler[R],
         context: HandlerContext,
         exchange: Exchange,
-        request: R,
-        cost: Cost,
-    ) -> Answer:
-        """Answer a request here, or say in which threads it is to be answered."""
+    ) -> Response:
+        """Parse a body that takes long in a thread; what has much in it is answered there, too."""
+        request, cost = await self._in(self._pool, parse, exchange)
         run = functools.partial(self._handle, handler, request, context)
-        pool = self._pool_for(cost, context)
-        if pool is None:
-            return self._answered(exchange, *run())
-        return functools.partial(self._run, pool, run, exchange)
+        return await self._run(self._pool_for(cost, context) or self._pool, run, exchange)
 
     async def _run(
         self,

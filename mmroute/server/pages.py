@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,11 +58,16 @@ class Pages:
             "/version": lambda _: json_response(self._version),
             "/v1/models": lambda _: json_response(_model_list(self._models)),
             "/metrics": self._show_metrics,
-            "/openapi.json": lambda _: json_response(openapi(self._settings)),
+            "/openapi.json": lambda _: self._document,
         }
         if self._settings.tokenizer_info:
             found["/tokenizer_info"] = self._tokenizer
         return found
+
+    @functools.cached_property
+    def _document(self) -> Response:
+        """Made when it is first asked for: that takes as long as a hundred small requests."""
+        return json_response(openapi(self._settings))
 
     def _health(self, _: Exchange) -> Response:
         return Response(200 if self._models.ready and not self._drain.begun else 503)

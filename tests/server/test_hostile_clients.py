@@ -139,6 +139,7 @@ def test_many_small_pieces_of_data_urls_are_found_in_time() -> None:
         (CHAT, pictures(png_url(8, 8)), True),
         (COMPLETION, {"prompt": ["a"] * 200}, False),
         (COMPLETION, {"prompt": ["a"]}, True),
+        (COMPLETION, {"prompt": "a", "logit_bias": {str(n): 1 for n in range(20_000)}}, False),
     ],
 )
 def test_what_takes_long_goes_to_a_thread(
