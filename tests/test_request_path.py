@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,13 +26,10 @@ from mmroute import (
     Routing,
     VideoSize,
 )
-from mmroute.geometry import Replacement
 from mmroute.hash_forms import BlockForm
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality
 from mmroute.pipeline import answer
-from mmroute.placement.expansion import Insertion, find_sequence, splice
-from mmroute.placement.rendered import RenderedByTokenizer
 from mmroute.request import RequestFields
 from mmroute.request_lines import answer_line, blocks_answer, tokens_answer
 
@@ -63,48 +59,6 @@ def test_ranges_tile_the_prompt(name: str, normalizer: Callable[[str], Normalize
         assert place.offset + place.length <= len(routing.token_ids)
         if place.embed_runs:
             assert sum(n for _, n in place.embed_runs) == place.length
-
-
-def image(number: int, ids: list[int]) -> Insertion:
-    """An image that takes the place of a token 0."""
-    return Insertion(Modality.IMAGE, number, (0,), Replacement(np.array(ids, dtype=np.uint32)))
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_splice_only_replaces(seed: int) -> None:
-    """Outside the ranges the prompt is what it was; inside are the replacements."""
-    draw = random.Random(seed)
-    ids = draw.choices(range(4), k=draw.randrange(30))
-    positions = [i for i, token in enumerate(ids) if token == 0]
-    lengths = [draw.randint(1, 5) for _ in positions]
-    insertions = [image(number, [9] * n) for number, n in enumerate(lengths)]
-    matches = [(item, at, at + 1) for item, at in enumerate(positions)]
-    expansion = splice(np.array(ids, dtype=np.uint32), matches, insertions)
-    rebuilt: list[int] = []
-    end = 0
-    for place in expansion.placeholders:
-        rebuilt += [*expansion.token_ids[end : place.offset].tolist(), 0]
-        end = place.offset + place.length
-        assert set(expansion.token_ids[place.offset : end].tolist()) == {9}
-    rebuilt += expansion.token_ids[end:].tolist()
-    assert rebuilt == ids
-
-
-def test_find_sequence_finds_the_first() -> None:
-    draw = random.Random(1)
-    for _ in range(1000):
-        ids = draw.choices(range(3), k=draw.randrange(20))
-        wanted = draw.choices(range(3), k=draw.randint(1, 3))
-        places = [i for i in range(len(ids)) if ids[i : i + len(wanted)] == wanted]
-        arrays = (np.array(ids, dtype=np.uint32), np.array(wanted, dtype=np.uint32))
-        assert find_sequence(*arrays) == (places[0] if places else -1), (ids, wanted)
-
-
-def test_images_already_in_the_prompt_are_found_in_order() -> None:
-    one, other = image(0, [7, 8]), image(1, [7, 8])
-    prompt = np.array([1, 7, 8, 2, 7, 8], dtype=np.uint32)
-    expansion = RenderedByTokenizer().expand(prompt, [one, other])
-    assert [(p.offset, p.length) for p in expansion.placeholders] == [(1, 2), (4, 2)]
 
 
 def test_inexact_answers_have_no_ids(normalizer: Callable[[str], Normalizer]) -> None:

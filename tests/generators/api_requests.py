@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from media_files import png_url
 from odd_requests import ODD_VALUES, label
 from replayed import Posted
-from server_cases import png_url
 from server_helpers import MESSAGES, RESPONSES
 
 __all__ = ["api_cases", "api_requests"]

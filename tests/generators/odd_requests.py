@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+from media_files import png_url
 from replayed import Posted
-from server_cases import png_url
 from server_helpers import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
 __all__ = ["ODD_VALUES", "label", "odd_requests"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from media_files import png_url
 from server_edge_cases import edge_cases
 
-__all__ = ["SERVED_NAMES", "ServerCase", "png_url", "server_cases"]
+__all__ = ["SERVED_NAMES", "ServerCase", "server_cases"]
 
 SERVED_NAMES: Final = ("served", "alias")
 CHAT: Final = "/v1/chat/completions/render"
@@ -47,22 +45,6 @@ class ServerCase:
     def raw(self) -> bytes | None:
         """The body as it is sent."""
         return self.body if isinstance(self.body, bytes | None) else json.dumps(self.body).encode()
-
-
-def png_url(width: int, height: int) -> str:
-    """A grey picture as a data URL, the same bytes everywhere."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    rows = b"".join(b"\0" + b"\x80" * (3 * width) for _ in range(height))
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    # Level 0: what a compressor makes of it depends on its version.
-    data = zlib.compress(rows, 0)
-    raw = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    return f"data:image/png;base64,{base64.b64encode(raw).decode()}"
 
 
 # The picture of llm-d's warm-up (backend.go of its token producer): grey with alpha, and damaged.

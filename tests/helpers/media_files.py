@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import random
+import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MediaFile", "media_files"]
+__all__ = ["MediaFile", "media_files", "png_url"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,3 +44,19 @@ def media_files(room: str) -> dict[str, MediaFile]:
         data = zlib.decompress(base64.b64decode(fields["file"]))
         files[fields["name"]] = MediaFile(fields["name"], data, fields["engine"])
     return files
+
+
+def png_url(width: int, height: int) -> str:
+    """A grey picture as a data URL, the same bytes everywhere."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    rows = b"".join(b"\0" + b"\x80" * (3 * width) for _ in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    # Level 0: what a compressor makes of it depends on its version.
+    data = zlib.compress(rows, 0)
+    raw = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    return f"data:image/png;base64,{base64.b64encode(raw).decode()}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
+from media_files import png_url
 from starlette.testclient import TestClient
 
 from mmroute.server.app import create_app
@@ -35,6 +36,18 @@ EMBEDDINGS: Final[list[dict[str, Any]]] = [
     {"role": "user", "content": [{"type": "image_embeds", "image_embeds": "x"}]}
 ]
 """A chat without an exact answer: vLLM may answer it."""
+DIRECTORIES: Final = ("small-qwen2.5-vl", "small-pixtral-hf", "small-llava-1.5")
+"""The small models that one server serves in the tests."""
+
+
+def picture(width: int, height: int, **more: Any) -> dict[str, Any]:
+    """A part with a PNG of this size."""
+    return {"type": "image_url", "image_url": {"url": png_url(width, height)}, **more}
+
+
+def user(*parts: Any) -> list[dict[str, Any]]:
+    """A chat of one message."""
+    return [{"role": "user", "content": list(parts)}]
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from server_cases import png_url
+from media_files import png_url
 from server_helpers import (
     CHAT,
     COMPLETION,

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 from api_requests import api_requests
 from harmony_cases import harmony_model
+from media_files import png_url
 from pydantic import TypeAdapter
-from server_cases import png_url
 from server_helpers import (
     CHAT,
     HI,

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from media_files import png_url
 from paths import ROOT
-from server_cases import png_url
 from server_helpers import (
     CHAT,
     EMBEDDINGS,

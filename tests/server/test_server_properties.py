@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from server_cases import png_url
+from media_files import png_url
 from server_helpers import (
     CHAT,
     COMPLETION,

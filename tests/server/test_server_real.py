@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from media_files import png_url
 from paths import real_models
-from server_cases import png_url
 from server_helpers import CHAT, COMPLETION, DETOKENIZE, HI, TOKENIZE, error_of, serving
 from starlette.testclient import TestClient
 

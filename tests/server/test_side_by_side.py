@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 import pytest
+from media_files import png_url
 from odd_requests import random_requests
 from replayed import Posted
-from server_cases import png_url
 from server_helpers import CHAT
 from side_by_side import verdict
 from two_servers import Reply

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bundle_helpers import serving as offered
-from server_cases import png_url
+from media_files import png_url
 from server_helpers import CHAT, serving
 
 from mmroute import Normalizer

@@ -1,10 +1,7 @@
-"""The requests of `mmroute validate`, and the names it gives to what is wrong."""
+"""The names that `mmroute validate` gives to what is wrong."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,32 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
 from mmroute.engines.vllm.hf_chat import HfChat
-from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
+from mmroute.errors import InexactError, ModelError
 from mmroute.geometry import CachePlan, ModelContext, Overrides, Replacement, TokenIds
 from mmroute.items import ImageSize, Modality
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.parity.alternatives import alternatives, total
+from mmroute.parity.alternatives import alternatives
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.comparison import Finding, Verdict, compare, our_outcome
 from mmroute.parity.diagnosis import Cause, Diagnosis, diagnose
 from mmroute.parity.page import as_page
 from mmroute.parity.report import Report
-from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
+from mmroute.parity.suite import built_in_cases
 from mmroute.placement import Expansion, Insertion
-from mmroute.request_lines import request_of
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
-MODELS = [*SMALL_MODELS, EMBEDDED_MODEL]
-KINDS = {
-    "rounding", "limits", "aspect", "tiny", "order", "multi-turn", "system", "unicode",
-    "whitespace", "special-tokens", "typed-placeholder", "placeholders", "tools", "options", "bos",
-    "token-ids",
-}  # fmt: skip
 OF_SIZES = {"rounding", "limits", "aspect", "tiny", "order"}
 IMAGE = {"type": "image"}
 
@@ -90,115 +79,6 @@ def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
     geometry: Any = images.geometry
     images = replace(images, geometry=replace(geometry, **changes))
     return Normalizer(replace(normalizer.model, media={Modality.IMAGE: images}))
-
-
-@pytest.fixture(scope="module")
-def suite(normalizer: Load) -> Callable[[str], list[Case]]:
-    """The built-in cases of a model, whose media are made once."""
-    return functools.cache(lambda name: built_in_cases(normalizer(name).model))
-
-
-# The suite
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_built_in_cases(name: str, normalizer: Load, suite: Callable[[str], list[Case]]) -> None:
-    model, cases = normalizer(name), suite(name)
-    media = {modality.value for modality in model.model.media} - {"image"}
-    assert {case.kind for case in cases} == KINDS | media
-    assert len({case.id for case in cases}) == len(cases)
-    assert 60 <= len(cases) <= 140
-    exact = 0
-    for case in cases:
-        line = json.dumps({"id": case.id, **case.request})
-        exact += model.answer(request_of(json.loads(line))).exact
-    assert len(cases) * 0.75 < exact < len(cases)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_random_cases(name: str, normalizer: Load) -> None:
-    model = normalizer(name)
-    cases = list(random_cases(model.model, 30, 7))
-    assert cases == list(random_cases(model.model, 30, 7))
-    assert cases[:10] == list(random_cases(model.model, 10, 7))
-    assert cases != list(random_cases(model.model, 30, 8))
-    assert sum(our_outcome(model.model, case).token_ids is not None for case in cases) > 20
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> None:
-    """A geometry with one choice made otherwise counts some size of the suite otherwise."""
-    model = normalizer(name).model
-    geometry: Any = model.media[Modality.IMAGE].geometry
-    context = model.context
-    sizes = [size for _, size in boundary_sizes(geometry, context)]
-    changes = {
-        "rounding": "half_even" if getattr(geometry, "rounding", None) == "down" else "down",
-        "merge_size": 3,
-        "patch_size": 15,
-        "num_crops": 5,
-        "max_side": 1000,
-        "min_pixels": 200000,
-        "max_pixels": 1003520,
-        "max_tiles": 6,
-    }
-    for field in dataclasses.fields(geometry):
-        if field.name in changes and getattr(geometry, field.name) is not None:
-            other = replace(geometry, **{field.name: changes[field.name]})
-            counts = [(total(geometry, [s], context), total(other, [s], context)) for s in sizes]
-            assert any(ours != theirs for ours, theirs in counts), field.name
-
-
-def test_boundaries_are_neighbours(normalizer: Load) -> None:
-    """Qwen3-VL rounds half to even: 720 is 22.5 times 32."""
-    model = normalizer("small-qwen3-vl").model
-    cases = boundary_sizes(model.media[Modality.IMAGE].geometry, model.context)
-    sizes = {(size.width, size.height) for _, size in cases}
-    assert {(200, 1), (201, 1), (1400, 7), (1401, 7), (656, 480), (657, 480)} <= sizes
-
-
-def test_a_model_without_images_or_template(normalizer: Load) -> None:
-    model = normalizer("small-pixtral-hf").model
-    assert isinstance(model.chat, HfChat)
-    mute = Normalizer(replace(model, chat=replace(model.chat, template=None, tool_template=None)))
-    cases = built_in_cases(mute.model)
-    assert {case.kind for case in cases if "messages" in case.request} == {"tools", "options"}
-    assert sum(our_outcome(mute.model, case).token_ids is not None for case in cases) > 60
-    blind = Normalizer(replace(model, media={}))
-    cases = built_in_cases(blind.model)
-    assert [case.id for case in cases if case.request.get("images")] == ["order-first"]
-
-
-def test_cases_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "requests.jsonl"
-    path.write_text('{"prompt": "a\u2028b"}\n\n{"id": 7, "prompt": "c"}\n', encoding="utf-8")
-    assert cases_from_file(path) == [
-        Case("line-1", "file", {"prompt": "a\u2028b"}),
-        Case("7", "file", {"prompt": "c"}),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("{", Reason.MALFORMED_FILE),
-        ("[]", Reason.MALFORMED_FILE),
-        ('{"id": "a", "prompt": "again"}', Reason.MALFORMED_FILE),
-        ('{"images": [{"width": 0, "height": 1}]}', Reason.INVALID_REQUEST),
-    ],
-)
-def test_bad_files(line: str, reason: Reason, tmp_path: Path) -> None:
-    path = tmp_path / "requests.jsonl"
-    path.write_text('{"id": "a", "prompt": "x"}\n' + line, encoding="utf-8")
-    with pytest.raises(MmrouteError, match=r"requests\.jsonl, line 2: ") as caught:
-        cases_from_file(path)
-    assert caught.value.reason is reason
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(MmrouteError, match=r"none\.jsonl") as caught:
-        cases_from_file(tmp_path / "none.jsonl")
-    assert caught.value.reason is Reason.MISSING_FILE
 
 
 # The diagnosis: each fault is planted in mmroute, or in the oracle's answer

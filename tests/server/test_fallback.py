@@ -1,0 +1,139 @@
+"""Requests without an exact answer that another server answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from server_helpers import (
+    CHAT,
+    EMBEDDINGS,
+    HI,
+    FakeRender,
+    error_of,
+    metric,
+    serving,
+    user,
+)
+
+from mmroute.server import InexactPolicy, ServerSettings, create_app
+from mmroute.server.fallback import Fallback
+from mmroute.server.models import Models
+
+
+def fallback_to(url: str, **more: Any) -> ServerSettings:
+    return ServerSettings(inexact=InexactPolicy.FALLBACK, fallback_url=url, **more)
+
+
+@pytest.mark.process
+def test_the_fallback_answers_and_says_so(models: Models) -> None:
+    with FakeRender(body=b'{"token_ids": [7], "features": null}') as upstream:
+        settings = fallback_to(upstream.url + "/v1", fallback_api_key="theirs", api_keys=("mine",))
+        with serving(models, settings) as client:
+            raw = json.dumps({"messages": EMBEDDINGS, "zzz": 1}, indent=3).encode()
+            headers = {
+                "content-type": "application/json", "x-request-id": "r",
+                "authorization": "Bearer mine",
+            }  # fmt: skip
+            answer = client.post(f"{CHAT}?block_size=16", content=raw, headers=headers)
+            assert answer.json() == {"token_ids": [7], "features": None}
+            assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
+            assert "x-mmroute-outcome" not in answer.headers
+            ((path, sent, body),) = upstream.seen
+            assert path == f"{CHAT}?block_size=16"
+            assert json.loads(body) == {**json.loads(raw), "mm_payload": "none"}
+            assert (sent["authorization"], sent["x-request-id"]) == ("Bearer theirs", "r")
+            routings = (
+                'mmroute_routings_total{model="small-qwen2.5-vl",outcome="fallback",'
+                'reason="unsupported_modality"}'
+            )
+            fallbacks = 'mmroute_fallbacks_total{reason="unsupported_modality",status="200"}'
+            assert metric(client, routings) == metric(client, fallbacks) == 1
+            exact = client.post(CHAT, json={"messages": HI}, headers=headers)
+            assert "x-mmroute-fallback" not in exact.headers
+            refused = client.post(CHAT, json={"messages": []}, headers=headers)
+            assert error_of(refused) == (400, "BadRequestError", None)
+            assert len(upstream.seen) == 1
+            url = "data:image/png;base64,AAAA"
+            odd = user({"type": "image_url", "image_url": {"url": url}})
+            unreadable = client.post(CHAT, json={"messages": odd}, headers=headers)
+            assert unreadable.headers["x-mmroute-fallback"] == "image_unreadable"
+
+
+@pytest.mark.process
+def test_what_the_fallback_refuses_is_handed_back(models: Models) -> None:
+    error = {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}}
+    with (
+        FakeRender(400, json.dumps(error).encode()) as upstream,
+        serving(models, fallback_to(upstream.url)) as client,
+    ):
+        answer = client.post(CHAT, json={"messages": EMBEDDINGS})
+        assert (answer.status_code, answer.json()) == (400, error)
+        assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("host", ["x/v1/completions?", "x@y/z", "[::1", "évil"])
+def test_the_fallback_is_asked_by_the_route_alone(models: Models, host: str) -> None:
+    """Whatever a client calls the host, and whatever its request's ID is made of."""
+    with FakeRender() as upstream, serving(models, fallback_to(upstream.url)) as client:
+        headers = {b"host": host.encode(), b"x-request-id": "é".encode("latin-1")}
+        answer = client.post(
+            f"{CHAT}?block_size=16", json={"messages": EMBEDDINGS}, headers=headers
+        )
+        assert answer.status_code == 200
+        ((path, seen, _),) = upstream.seen
+        assert path == f"{CHAT}?block_size=16"
+        assert "x-request-id" in {name.lower() for name in seen}
+
+
+@pytest.mark.parametrize("url", ["http://h:99999", "http://h:abc", "unix:///x"])
+def test_a_fallback_that_cannot_be(url: str) -> None:
+    with pytest.raises(ValueError, match="fallback URL"):
+        Fallback(url)
+
+
+def test_no_key_is_shown() -> None:
+    keys = {"api_keys": ("k1",), "admin_key": "k2", "fallback_api_key": "k3"}
+    assert not re.search("k[123]", repr(ServerSettings(**keys)))  # type: ignore[arg-type]  # of several kinds
+    with pytest.raises(ValueError, match="credentials") as refused:
+        Fallback("http://user:pass@h:1/?a=1")
+    assert "pass" not in str(refused.value)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("wait", [None, 2.0])
+def test_a_fallback_that_fails(models: Models, wait: float | None) -> None:
+    with FakeRender(wait=wait or 0) as upstream:
+        url = upstream.url if wait else "http://127.0.0.1:1"
+        with serving(models, fallback_to(url, fallback_timeout=0.2)) as client:
+            answer = client.post(CHAT, json={"messages": EMBEDDINGS})
+            assert error_of(answer) == (502, "BadGatewayError", "unsupported_modality")
+            assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
+            failed = 'mmroute_fallbacks_total{reason="unsupported_modality",status="failed"}'
+            assert metric(client, failed) == 1
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_fallback_that_refuses_this_server(models: Models, status: int) -> None:
+    """That is no answer to the client, whose key is another one."""
+    with FakeRender(status) as upstream, serving(models, fallback_to(upstream.url)) as client:
+        answer = client.post(CHAT, json={"messages": EMBEDDINGS})
+        assert error_of(answer) == (502, "BadGatewayError", "unsupported_modality")
+
+
+@pytest.mark.process
+def test_a_fallback_that_is_away_is_left_alone(models: Models) -> None:
+    with FakeRender(503) as upstream, serving(models, fallback_to(upstream.url)) as client:
+        answers = [client.post(CHAT, json={"messages": EMBEDDINGS}) for _ in range(8)]
+        assert [answer.status_code for answer in answers] == [503] * 5 + [502] * 3
+        assert len(upstream.seen) == 5
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://a:b@x", "x"])
+def test_a_malformed_fallback(models: Models, url: str) -> None:
+    with pytest.raises(ValueError, match="fallback URL"):
+        create_app(models, fallback_to(url))
