@@ -28,7 +28,7 @@ from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.mistral import MistralTokenizer
 from mmroute.tokenizers.prefix_reuse import may_be_cut
 
-collect_ignore_glob: Final = ["*/conftest.py"]  # they have no doctests, and all the same name
+collect_ignore_glob: Final = ["*conftest.py"]  # no doctests, and all of one name
 
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=20)

@@ -22,14 +22,8 @@ from mmroute import load_tokenizer
 from mmroute.tokenizers.facade import LoadedTokenizer
 
 MISTRAL = Path(mistral_common.__file__).parent / "data"
-
-
 SPM = MISTRAL / "tokenizer.model.v1"
-
-
 LONGEST = 10_000  # characters; beyond 4,096 a text is encoded by another call
-
-
 Encode = Callable[[str], Iterable[int]]
 
 

@@ -9,14 +9,8 @@ import pytest
 from mmroute.parity.cases import Case, Oracle, UndecidedError
 
 IMAGE = {"type": "image"}
-
-
 SIZE = {"width": 40, "height": 30}
-
-
 META = {"kind": "meta", "model": "m", "backend": "vllm", "backend_version": "0.33.0"}
-
-
 MODEL = "pixtral-12b-2409"
 
 

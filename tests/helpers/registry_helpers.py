@@ -13,8 +13,6 @@ from bundle_helpers import (
 )
 
 OLD = {"config.json": b"{}", "tokenizer.json": b"old"}
-
-
 NEW = {"config.json": b"{}", "tokenizer.json": b"new"}
 ARCHIVE = zip_of(*(Entry(name.encode(), content) for name, content in OLD.items()))
 

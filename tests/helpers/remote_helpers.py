@@ -20,11 +20,7 @@ from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
 QWEN: Final = "small-qwen2.5-vl"
-
-
 PART: Final[dict[str, Any]] = {"type": "image"}
-
-
 LINK: Final[dict[str, Any]] = {
     "type": "image_url",
     "image_url": {"url": "https://example.com/x.png"},
