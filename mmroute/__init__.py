@@ -25,9 +25,9 @@ from mmroute.routing import PlacedItem, Routing
 if TYPE_CHECKING:
     from mmroute.audios.reading import read_audio
     from mmroute.items import Identity as ImageIdentity
+    from mmroute.model.tokenizer_loading import load_tokenizer
     from mmroute.remote import Remote
     from mmroute.remote.normalizer import connect
-    from mmroute.tokenizer_loading import load_tokenizer
     from mmroute.videos.reading import read_video
 
 __all__ = [
@@ -72,6 +72,6 @@ __getattr__ = lazily(
         "connect": "mmroute.remote.normalizer",
         "read_audio": "mmroute.audios.reading",
         "read_video": "mmroute.videos.reading",
-        "load_tokenizer": "mmroute.tokenizer_loading",
+        "load_tokenizer": "mmroute.model.tokenizer_loading",
     },
 )

@@ -32,6 +32,7 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.fast_paths import FastPaths
 from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
+from mmroute.model.tokenizer_loading import load_tokenizer
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request_lines import (
@@ -42,7 +43,6 @@ from mmroute.request_lines import (
     numbered,
     tokens_answer,
 )
-from mmroute.tokenizer_loading import load_tokenizer
 
 __all__ = ["add_blocks", "add_tokens"]
 

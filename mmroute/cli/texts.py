@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mmroute.cli.common import EXIT_FAILURE, Commands, add_command, failed
 from mmroute.cli.strip import print_notes
-from mmroute.tokenizer_loading import load_tokenizer
+from mmroute.model.tokenizer_loading import load_tokenizer
 
 __all__ = ["add_decode", "add_encode"]
 

@@ -17,11 +17,11 @@ from pydantic import (
     model_validator,
 )
 
+from mmroute.engines.overlays import overlaid
 from mmroute.errors import SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometry_fields, geometry_names
 from mmroute.items import IdentityForm, Modality
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
-from mmroute.nested import overlaid
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES

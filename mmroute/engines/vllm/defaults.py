@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from mmroute.engines.overlays import overlaid
 from mmroute.items import Modality
-from mmroute.nested import overlaid
 from mmroute.request import Request
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Nested tables, as TOML and JSON have them."""
+"""Nested tables laid over each other: an engine's over a family's, a request's over a server's."""
 
 from __future__ import annotations
 
