@@ -19,7 +19,9 @@ __all__ = [
     "Reason",
     "SpecError",
     "did_you_mean",
+    "image_refused",
     "invalid",
+    "item_refused",
     "malformed",
     "nearest",
     "needs_extra",
@@ -221,6 +223,16 @@ class EngineVersionWarning(UserWarning):
 def invalid(message: str) -> InexactError:
     """The commonest error: the request is not of the form the engine's API accepts."""
     return InexactError(Reason.INVALID_REQUEST, message)
+
+
+def image_refused(image: object, why: str) -> InexactError:
+    """The error of an image that the engine does not take."""
+    return InexactError(Reason.IMAGE_REFUSED, f"the engine refuses {image}: {why}")
+
+
+def item_refused(item: object, why: str) -> InexactError:
+    """The error of a video or audio that the engine does not take."""
+    return InexactError(Reason.ITEM_REFUSED, f"the engine refuses {item}: {why}")
 
 
 def malformed(message: str) -> ModelError:

@@ -32,7 +32,7 @@ def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
             data URL; `invalid_request` if `source` is not one of these, or `uuid` is not a string.
         OSError: the path cannot be opened.
     """
-    return audio_in(io.BytesIO(read_source(source)), checked_uuid(uuid))
+    return audio_in(io.BytesIO(read_source(source, Reason.ITEM_UNREADABLE)), checked_uuid(uuid))
 
 
 def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:

@@ -13,11 +13,10 @@ from enum import StrEnum
 from typing import Final
 
 from mmroute.audios.header import resampled_length
-from mmroute.geometry.filled_images import OneByOne
-from mmroute.geometry.frame_sampling import item_refused
+from mmroute.errors import item_refused
+from mmroute.geometry.filled_images import AudioOneByOne
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
-from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
+from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement
 from mmroute.items import AudioLength
 
 __all__ = ["AudioFrames", "Encoder", "FixedAudio"]
@@ -39,7 +38,7 @@ class Encoder(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FixedAudio(OneByOne[AudioLength]):
+class FixedAudio(AudioOneByOne):
     """Gemma 3n: one number of tokens for audio of any length.
 
     Attributes:
@@ -57,17 +56,13 @@ class FixedAudio(OneByOne[AudioLength]):
     def max_embeds(self, _: CachePlan) -> int:
         return self.tokens
 
-    def with_overrides(self, overrides: Overrides) -> FixedAudio:
-        check_no_audio_kwargs(overrides)
-        return self
-
     def replacement(self, audio: AudioLength, _: ModelContext) -> Replacement:
         run = FramedRun(self.opening, self.tokens, self.closing)
         return framed_runs(self.audio_token_id, [run])
 
 
 @dataclass(frozen=True, slots=True)
-class AudioFrames(OneByOne[AudioLength]):
+class AudioFrames(AudioOneByOne):
     """Counts the tokens of audio.
 
     Attributes:
@@ -94,10 +89,6 @@ class AudioFrames(OneByOne[AudioLength]):
 
     def max_embeds(self, _: CachePlan) -> int:
         return self._count(_PLANNED_SECONDS * self.sampling_rate)
-
-    def with_overrides(self, overrides: Overrides) -> AudioFrames:
-        check_no_audio_kwargs(overrides)
-        return self
 
     def replacement(self, audio: AudioLength, _: ModelContext) -> Replacement:
         samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)

@@ -12,13 +12,11 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from mmroute.geometry.filled_images import FramedImages
-from mmroute.geometry.known_kwargs import is_count
 from mmroute.geometry.processor_kwargs import (
     check_absent,
     check_known,
     positive_count,
     read_kwargs,
-    refused,
     switch,
 )
 from mmroute.geometry.replacement import CachePlan, Overrides
@@ -120,9 +118,7 @@ def tiling(given: Mapping[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, field in (("min_patches", "min_tiles"), ("max_patches", "max_tiles")):
         if name in given:
-            if not is_count(given[name]) or given[name] > MOST_TILES:
-                raise refused(name, given[name], f"an integer from 1 to {MOST_TILES}")
-            changes[field] = given[name]
+            changes[field] = positive_count(given, name, 1, most=MOST_TILES)
     if "crop_to_patches" in given:
         changes["cropped"] = switch(given, "crop_to_patches", default=True)
     return changes
@@ -136,10 +132,7 @@ def max_num_tiles(kwargs: Mapping[str, Any], default: int) -> int:
     """
     check_known(kwargs, "max_num_tiles", "use_audio_in_video", "truncation")
     switch(kwargs, "use_audio_in_video", default=False)
-    most = positive_count(kwargs, "max_num_tiles", default)
-    if most > MOST_TILES:
-        raise refused("max_num_tiles", most, f"at most {MOST_TILES}")
-    return most
+    return positive_count(kwargs, "max_num_tiles", default, most=MOST_TILES)
 
 
 def closest_grid(

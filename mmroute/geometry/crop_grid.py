@@ -11,12 +11,7 @@ from typing import Final
 
 from mmroute.geometry.closest_grid import closest_grid
 from mmroute.geometry.filled_images import FilledImages
-from mmroute.geometry.processor_kwargs import (
-    check_absent,
-    check_unread,
-    positive_count,
-    refused,
-)
+from mmroute.geometry.processor_kwargs import check_absent, check_unread, positive_count
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
@@ -55,8 +50,7 @@ class CropGrid(FilledImages):
         check_absent(overrides.processor, *_OWN)
         check_unread(overrides.processor)
         for name in ("image_size", "base_size"):
-            if positive_count(overrides.processor, name, 1) > _MOST_PIXELS:
-                raise refused(name, overrides.processor[name], f"at most {_MOST_PIXELS}")
+            positive_count(overrides.processor, name, 1, most=_MOST_PIXELS)
         return self
 
     def count(self, image: ImageSize) -> int:

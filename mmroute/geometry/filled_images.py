@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
-from mmroute.geometry.replacement import ModelContext, Replacement, fill, framed
+from mmroute.geometry.processor_kwargs import read_scoped_kwargs
+from mmroute.geometry.replacement import ModelContext, Overrides, Replacement, fill, framed
 from mmroute.items import AudioLength, ImageSize, VideoSize
 
-__all__ = ["FilledImages", "FramedImages", "OneByOne"]
+__all__ = ["AudioOneByOne", "FilledImages", "FramedImages", "OneByOne"]
 
 _Size = TypeVar("_Size", ImageSize, VideoSize, AudioLength)
 
@@ -31,6 +32,16 @@ class OneByOne(ABC, Generic[_Size]):
     def replacements(self, items: Sequence[_Size], context: ModelContext) -> Iterator[Replacement]:
         """One replacement for each item, made when it is taken."""
         return (self.replacement(item, context) for item in items)
+
+
+class AudioOneByOne(OneByOne[AudioLength]):
+    """The same for audio. What a request may change of its processing was not observed."""
+
+    __slots__ = ()
+
+    def with_overrides(self, overrides: Overrides) -> Self:
+        read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mmroute.errors import InexactError, Reason, quoted
+from mmroute.errors import InexactError, Reason, item_refused, quoted
 from mmroute.items import VideoSize
 
-__all__ = ["DEFAULT", "Frames", "Sampler", "Sampling", "item_refused", "sample", "sampling_of"]
+__all__ = ["DEFAULT", "Frames", "Sampler", "Sampling", "sample", "sampling_of"]
 
 
 class Sampler(StrEnum):
@@ -158,11 +158,6 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
         len(indices) == video.num_frames,
         sampler is not Sampler.QWEN2_VL or _rounds_alike(video.num_frames, fps, sampling),
     )
-
-
-def item_refused(item: object, why: str) -> InexactError:
-    """The error of an item that the engine does not take."""
-    return InexactError(Reason.ITEM_REFUSED, f"the engine refuses {item}: {why}")
 
 
 def _unsupported(name: str, value: object, wanted: str) -> InexactError:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mmroute.errors import InexactError, Reason
-from mmroute.geometry.processor_kwargs import check_unread, positive_count, refused
+from mmroute.errors import image_refused
+from mmroute.geometry.processor_kwargs import check_unread, positive_count
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
 from mmroute.items import ImageSize
 
@@ -21,7 +21,7 @@ __all__ = ["HdTransform", "padded_size"]
 _TILE: Final = 336
 _TOKENS_PER_TILE: Final = 144
 _TOKENS_PER_ROW: Final = 12
-_MOST_CROPS: Final = 10_000
+_MOST_CROPS: Final = 10_000  # no context holds more
 _LARGEST: Final = ImageSize(50, 8000)
 
 
@@ -46,9 +46,7 @@ class HdTransform:
     def with_overrides(self, overrides: Overrides) -> HdTransform:
         kwargs = overrides.processor
         check_unread(kwargs)
-        num_crops = positive_count(kwargs, "num_crops", self.num_crops)
-        if num_crops > _MOST_CROPS:
-            raise refused("num_crops", num_crops, f"at most {_MOST_CROPS}: no context holds more")
+        num_crops = positive_count(kwargs, "num_crops", self.num_crops, most=_MOST_CROPS)
         return replace(self, num_crops=num_crops)
 
     def replacements(
@@ -67,11 +65,8 @@ class HdTransform:
         """
         width, height = padded_size(image, self.num_crops)
         if width == 0 or height == 0:
-            raise InexactError(
-                Reason.IMAGE_REFUSED,
-                f"the engine refuses {image}: scaled to {self.num_crops} tiles, the short side "
-                "has no pixel left",
-            )
+            why = f"scaled to {self.num_crops} tiles, the short side has no pixel left"
+            raise image_refused(image, why)
         tile_rows = height // _TILE
         tiles = tile_rows * width // _TILE
         return (tiles + 1) * _TOKENS_PER_TILE + 1 + (tile_rows + 1) * _TOKENS_PER_ROW

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import image_refused
 from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.known_kwargs import is_count
 from mmroute.geometry.processor_kwargs import check_unscoped, positive_count, read_kwargs, refused
@@ -106,11 +106,8 @@ class MiniMaxResize(FramedImages):
         rows = max(1, round(height * scale / self._factor))
         columns = max(1, round(width * scale / self._factor))
         if rows * columns * self._factor**2 > _MAX_TOTAL_PIXELS:
-            raise InexactError(
-                Reason.IMAGE_REFUSED,
-                f"{width}x{height} has more than {_MAX_TOTAL_PIXELS} pixels after the resize; "
-                "the engine refuses it",
-            )
+            why = f"after the resize it has more than {_MAX_TOTAL_PIXELS} pixels"
+            raise image_refused(f"{width}x{height}", why)
         return rows, columns
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.errors import InexactError, Reason
-from mmroute.geometry.frame_sampling import item_refused
+from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.minimax_resize import grid_by_area
 from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.audios.header import resampled_length
-from mmroute.errors import InexactError, Reason
-from mmroute.geometry.filled_images import OneByOne
-from mmroute.geometry.frame_sampling import item_refused
-from mmroute.geometry.processor_kwargs import check_no_audio_kwargs
-from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
+from mmroute.errors import InexactError, Reason, item_refused
+from mmroute.geometry.filled_images import AudioOneByOne
+from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement, fill
 from mmroute.items import AudioLength
 
 __all__ = ["PaddedAudio"]
@@ -27,7 +25,7 @@ _MOST_SECONDS: Final = 600  # that the engine decodes
 
 
 @dataclass(frozen=True, slots=True)
-class PaddedAudio(OneByOne[AudioLength]):
+class PaddedAudio(AudioOneByOne):
     """Counts the tokens of whole chunks of audio.
 
     Attributes:
@@ -65,10 +63,6 @@ class PaddedAudio(OneByOne[AudioLength]):
 
     def _tokens(self, chunks: float) -> int:
         return int(-(-chunks * self._chunk // (self.sampling_rate // self.frame_rate)))
-
-    def with_overrides(self, overrides: Overrides) -> PaddedAudio:
-        check_no_audio_kwargs(overrides)
-        return self
 
     def replacement(self, audio: AudioLength, _: ModelContext) -> Replacement:
         return fill(self.audio_token_id, self.count(audio))

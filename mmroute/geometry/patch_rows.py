@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import image_refused
 from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwargs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, rows
@@ -81,10 +81,7 @@ class PatchRows(OneByOne[ImageSize]):
         elif ratio > 1:
             width, height = math.floor(width / ratio), math.floor(height / ratio)
             if width == 0 or height == 0:
-                raise InexactError(
-                    Reason.IMAGE_REFUSED,
-                    f"the engine refuses {image}: scaled to {self.max_side} pixels, the short "
-                    "side has no pixel left",
-                )
+                why = f"scaled to {self.max_side} pixels, the short side has no pixel left"
+                raise image_refused(image, why)
         side = self.patch_size * self.merge_size
         return (width - 1) // side + 1, (height - 1) // side + 1

@@ -26,14 +26,12 @@ from mmroute.geometry.known_kwargs import (
     is_switch,
 )
 from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
-from mmroute.geometry.replacement import Overrides
 
 __all__ = [
     "SCOPES",
     "check_absent",
     "check_ignored",
     "check_known",
-    "check_no_audio_kwargs",
     "check_size",
     "check_true",
     "check_unread",
@@ -117,11 +115,6 @@ def read_video_kwargs(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
     if given.get("do_sample_frames", False) is not False:
         raise refused("do_sample_frames", given["do_sample_frames"], "false")
     return given
-
-
-def check_no_audio_kwargs(overrides: Overrides) -> None:
-    """Refuse all overrides of how audio is processed: none was observed."""
-    read_scoped_kwargs({**overrides.processor, **overrides.media_io}, "audio_kwargs")
 
 
 def read_flat(kwargs: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -223,11 +216,13 @@ def check_unscoped(kwargs: Mapping[str, Any], name: str) -> None:
         raise refused(name, scoped.get(name, kwargs.get(name)), "given without images_kwargs")
 
 
-def positive_count(given: Mapping[str, Any], name: str, default: int) -> int:
+def positive_count(
+    given: Mapping[str, Any], name: str, default: int, *, most: int | None = None
+) -> int:
     """A positive integer among some kwargs, or the default; anything else is refused."""
     value: int = given.get(name, default)
-    if not is_count(value):
-        raise refused(name, value, "a positive integer")
+    if not is_count(value) or (most is not None and value > most):
+        raise refused(name, value, f"a positive integer{f' up to {most}' if most else ''}")
     return value
 
 

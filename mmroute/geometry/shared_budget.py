@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.closest_grid import max_num_tiles
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, framed
 from mmroute.items import ImageSize
@@ -83,10 +83,7 @@ class SharedBudget:
         factor = min(math.sqrt(share / (rows * columns)), 1.0)
         rows, columns = math.floor(factor * rows), math.floor(factor * columns)
         if not rows * columns:
-            raise InexactError(
-                Reason.IMAGE_REFUSED,
-                f"the engine refuses {image}: scaled to its budget, a side has no patch left",
-            )
+            raise image_refused(image, "scaled to its budget, a side has no patch left")
         if share > self.min_patches and rows * columns < self.min_patches:
             grow = math.sqrt(self.min_patches / (rows * columns))
             rows, columns = math.ceil(grow * rows), math.ceil(grow * columns)

@@ -92,9 +92,7 @@ class Slices:
         mode = given.get("downsample_mode", self.downsample)
         if mode not in ("16x", "4x"):
             raise refused("downsample_mode", mode, '"16x" or "4x"')
-        most = positive_count(given, "max_slice_nums", self.max_slices)
-        if most > _MOST_SLICES:
-            raise refused("max_slice_nums", most, f"at most {_MOST_SLICES}")
+        most = positive_count(given, "max_slice_nums", self.max_slices, most=_MOST_SLICES)
         return replace(self, max_slices=most, downsample=mode)
 
     def replacements(

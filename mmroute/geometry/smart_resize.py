@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Self
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import image_refused
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.known_kwargs import is_count
 from mmroute.geometry.processor_kwargs import (
@@ -108,12 +108,9 @@ class SmartResize(ResizedImages):
         """Limits, patches, or no resize at all."""
         given = read_kwargs(overrides.processor, *_KWARGS, of_videos=_OF_VIDEOS)
         check_unscoped(overrides.processor, "merge_size")
-        lowest, highest = pixel_limits(
-            given,
-            {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
-            keeps_partial_size=self.keeps_partial_size,
-        )
-        return self.changed(given, lowest, highest)
+        keeps = self.keeps_partial_size
+        limits = pixel_limits(given, self.min_pixels, self.max_pixels, keeps_partial_size=keeps)
+        return self.changed(given, *limits)
 
     def count(self, image: ImageSize) -> int:
         rows, columns = self.grid(image)
@@ -143,19 +140,21 @@ def _checked_grid(
 
 
 def pixel_limits(
-    given: Mapping[str, Any], limits: Mapping[str, int], *, keeps_partial_size: bool
+    given: Mapping[str, Any], lowest: int, highest: int, *, keeps_partial_size: bool
 ) -> tuple[int, int]:
     """Smallest and largest area: ``min_pixels`` and ``max_pixels`` win over ``size``.
 
     Args:
         given: kwargs of a request.
-        limits: the model's own, as ``size`` has them.
+        lowest: the model's own smallest area, in pixels.
+        highest: the largest one.
         keeps_partial_size: whether ``size`` may give only one limit.
 
     Raises:
         InexactError: `unsupported_processor_kwargs`.
     """
-    merged: dict[str, Any] = dict(limits)
+    limits = {"shortest_edge": lowest, "longest_edge": highest}
+    merged: dict[str, Any] = limits
     if "size" in given:
         size = given["size"]
         if not isinstance(size, Mapping) or not size or not size.keys() <= limits.keys():
@@ -209,10 +208,7 @@ def unresized(image: ImageSize, factor: int) -> tuple[int, int]:
         InexactError: `image_refused` unless both sides are multiples of the factor.
     """
     if image.height % factor or image.width % factor:
-        raise InexactError(
-            Reason.IMAGE_REFUSED,
-            f"with do_resize false both sides must be multiples of {factor}, found {image}",
-        )
+        raise image_refused(image, f"do_resize is false, and a side is no multiple of {factor}")
     return image.height // factor, image.width // factor
 
 
@@ -223,11 +219,8 @@ def check_aspect(height: int, width: int) -> None:
         InexactError: `image_refused` if one side is more than 200 times the other.
     """
     if max(height, width) / min(height, width) > _MAX_ASPECT:
-        raise InexactError(
-            Reason.IMAGE_REFUSED,
-            f"the engine refuses {width}x{height}: one side is more than {_MAX_ASPECT} times "
-            "the other",
-        )
+        why = f"one side is more than {_MAX_ASPECT} times the other"
+        raise image_refused(f"{width}x{height}", why)
 
 
 def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
@@ -291,7 +284,5 @@ def smart_resize(
         grow = math.sqrt(min_pixels / (frames * height * width))
         rows, columns = math.ceil(height * grow / factor), math.ceil(width * grow / factor)
     if not rows * columns:
-        raise InexactError(
-            Reason.IMAGE_REFUSED, f"a side of {width}x{height} becomes 0; the engine refuses it"
-        )
+        raise image_refused(f"{width}x{height}", "a side becomes 0")
     return rows, columns

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import image_refused
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.known_kwargs import is_count, is_switch
 from mmroute.geometry.processor_kwargs import check_size, read_kwargs, refused
@@ -91,11 +91,8 @@ class SoftTokens:
         crops = [self.num_crops(image) for image in items]
         shapes = {(image.width, image.height) for image in items}
         if not self.one_shape and (len(shapes) > 1 or any(crops)):
-            raise InexactError(
-                Reason.IMAGE_REFUSED,
-                "the engine refuses images of several shapes that keep them: with a shortest_edge "
-                "in mm_processor_kwargs.size the processor cannot stack them",
-            )
+            why = "with a shortest_edge in mm_processor_kwargs.size the processor cannot stack them"
+            raise image_refused("images of several shapes", why)
         return map(self._replacement, crops)
 
     def num_crops(self, image: ImageSize) -> int:

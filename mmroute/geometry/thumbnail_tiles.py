@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.closest_grid import MOST_TILES, closest_grid
 from mmroute.geometry.processor_kwargs import (
     check_size,
@@ -145,11 +145,10 @@ class ThumbnailTiles:
             padded = max(padded, (self.tile_size // self.patch_size) ** 2)
         patches = self._resized(image) * self.downsample_factor**2
         if patches > padded and (not alone or (cut and self.split)):
-            raise InexactError(
-                Reason.IMAGE_REFUSED,
-                f"the engine refuses {image}: resized it has {patches} patches, and what stands "
-                f"beside it is padded to {padded}",
+            why = (
+                f"resized it has {patches} patches, and what stands beside it is padded to {padded}"
             )
+            raise image_refused(image, why)
 
     def grid(self, image: ImageSize) -> tuple[int, int]:
         """Columns and rows of tiles; (1, 1) if the image is not cut."""

@@ -14,17 +14,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason
-from mmroute.geometry.frame_sampling import Frames, Sampler, item_refused, sampling_of
+from mmroute.errors import InexactError, Reason, item_refused
+from mmroute.geometry.frame_sampling import Frames, Sampler, sampling_of
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
-from mmroute.geometry.smart_resize import (
-    enlarge_to_factor,
-    pixel_limits,
-    smart_resize,
-)
+from mmroute.geometry.smart_resize import enlarge_to_factor, pixel_limits, smart_resize
 from mmroute.items import VideoSize
 
 __all__ = ["TimedPairs"]
@@ -113,9 +109,7 @@ class TimedPairs(SampledVideos):
             names += ["min_pixels", "max_pixels", "fps", "num_frames"]
         given = read_scoped_kwargs(overrides.processor, "videos_kwargs", *names)
         lowest, highest = pixel_limits(
-            given,
-            {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
-            keeps_partial_size=self._samples_again,
+            given, self.min_pixels, self.max_pixels, keeps_partial_size=self._samples_again
         )
         fps, num_frames = self._asked(given)
         return replace(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mmroute.errors import InexactError, Reason
 from mmroute.geometry.filled_images import FilledImages
+from mmroute.geometry.processor_kwargs import check_known
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
@@ -44,12 +44,7 @@ class TokenBudget(FilledImages):
 
     def with_overrides(self, overrides: Overrides) -> TokenBudget:
         """All are refused: none was checked with the engine."""
-        if overrides.processor:
-            raise InexactError(
-                Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-                f"mm_processor_kwargs: found {', '.join(sorted(overrides.processor))}; none was "
-                "checked for this model",
-            )
+        check_known(overrides.processor)
         return self
 
     def count(self, image: ImageSize) -> int:

@@ -58,9 +58,7 @@ class VideoResize(SampledVideos):
         if not is_positive(given.get("fps", 1)):
             raise refused("fps", given["fps"], "a positive number")
         lowest, highest = pixel_limits(
-            given,
-            {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
-            keeps_partial_size=False,
+            given, self.min_pixels, self.max_pixels, keeps_partial_size=False
         )
         return replace(
             self,

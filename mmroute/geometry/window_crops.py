@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import image_refused
 from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
-from mmroute.geometry.processor_kwargs import check_known, positive_count, refused, switch
+from mmroute.geometry.processor_kwargs import check_known, positive_count, switch
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.items import ImageSize
 
@@ -72,8 +72,7 @@ class WindowCrops(OneByOne[ImageSize]):
         given = overrides.processor
         check_known(given, *_KNOWN)
         for name in _SIZES:
-            if positive_count(given, name, 1) > _MOST_PIXELS:
-                raise refused(name, given[name], f"at most {_MOST_PIXELS}")
+            positive_count(given, name, 1, most=_MOST_PIXELS)
         return replace(
             self,
             tokens_per_image=positive_count(given, _IMAGE, self.tokens_per_image),
@@ -112,11 +111,8 @@ def window_grid(image: ImageSize) -> tuple[int, int]:
         width, height = int(width * scale), int(height * scale)
     long, short = max(width, height), min(width, height)
     if short == 0:
-        raise InexactError(
-            Reason.IMAGE_REFUSED,
-            f"the engine refuses {image}: scaled to {_MAX_SIDE} pixels, the short side has no "
-            "pixel left",
-        )
+        why = f"scaled to {_MAX_SIDE} pixels, the short side has no pixel left"
+        raise image_refused(image, why)
     window = _window(long, short)
     if not window:
         return 0, 0

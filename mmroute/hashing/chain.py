@@ -160,16 +160,12 @@ def _agrees_at(algorithm: Algorithm, block_size: int) -> bool:
     middle = _PROBE_BLOCKS * block_size // 2
     ids[middle:] = ids[middle]
     items = [HashedItem("cat", 3, 5), HashedItem("f" * 300, middle + 1, 9 * block_size)]
+    parent = METHODS[algorithm].digest(pickle_encoding.encode_text("probe"))
     for lora in (None, Lora("sql", "/adapters/sql")):
         keys = extra_keys(
             items, num_blocks=_PROBE_BLOCKS, block_size=block_size, lora=lora, cache_salt="salt"
         )
-        probe = (
-            algorithm,
-            ids,
-            keys,
-            METHODS[algorithm].digest(pickle_encoding.encode_text("probe")),
-        )
+        probe = algorithm, ids, keys, parent
         if _by_extension(*probe) != _by_python(*probe):
             return False
     return True

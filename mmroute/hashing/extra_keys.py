@@ -112,13 +112,7 @@ class ExtraKeys(Sequence[BlockKeys]):
     @overload
     def __getitem__(self, index: slice) -> tuple[BlockKeys, ...]: ...
     def __getitem__(self, index: int | slice) -> BlockKeys | tuple[BlockKeys, ...]:
-        if isinstance(index, slice):
-            return tuple(self)[index]
-        block = range(self.num_blocks)[index]
-        for run in self.runs:
-            if run.first <= block < run.stop:
-                return (("mm", run.identity, run.offset - (block - run.first) * self.block_size),)
-        return self.others.get(block)
+        return tuple(self)[index]
 
     def __iter__(self) -> Iterator[BlockKeys]:
         keys: list[BlockKeys] = [None] * self.num_blocks

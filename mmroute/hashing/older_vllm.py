@@ -7,16 +7,14 @@ Source: vLLM 0.30.0, 0.23.0 and 0.18.0 ``v1/core/kv_cache_utils.py``
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from mmroute.geometry import TokenIds
-from mmroute.hashing.chain import link_blocks
 from mmroute.hashing.extra_keys import EventKeys, ExtraKeys, HashedItem, event_extra_keys
 from mmroute.request import Lora
 
-__all__ = ["KeyForm", "chained_hashes", "untagged_keys"]
+__all__ = ["KeyForm", "encode_block", "untagged_keys"]
 
 _PROTOCOL: Final = 5
 
@@ -64,21 +62,8 @@ def untagged_keys(
     return blocks
 
 
-def chained_hashes(
-    token_ids: TokenIds,
-    keys: Sequence[EventKeys],
-    *,
-    block_size: int,
-    root: bytes,
-    digest: Callable[[bytes], bytes],
-) -> tuple[bytes, ...]:
-    """The hash of each block, pickled as the engine does."""
-    return link_blocks(
-        token_ids, keys, root, block_size=block_size, encode=_encode_block, digest=digest
-    )
-
-
-def _encode_block(parent: bytes, token_ids: tuple[int, ...], keys: EventKeys) -> bytes:
+def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: EventKeys) -> bytes:
+    """What is hashed for one block, behind the hash of its parent."""
     # Each text is an object of its own in the engine; pickle refers back to a shared one.
     own = keys and tuple([
         (key[0].encode().decode(), key[1]) if isinstance(key, tuple) else key.encode().decode()

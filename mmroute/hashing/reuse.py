@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from mmroute.fast_paths import ReuseStats
 from mmroute.geometry import TokenIds
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 from mmroute.hashing.vllm import BlockHashes, hash_blocks
@@ -20,50 +19,34 @@ _BYTES_PER_HASH: Final = 96  # a Python object of its own
 _BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary
 
 
-class HashReuse:
-    """A prefix cache of block hashes. Safe to share between threads.
+class HashReuse(PrefixCache[BlockHashes]):
+    """A prefix cache of block hashes. Safe to share between threads. It counts bytes of token IDs.
 
     Args:
         max_bytes: of all that is kept.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self._cache: PrefixCache[BlockHashes] = PrefixCache(max_bytes)
-
     def hash_blocks(
-        self,
-        token_ids: TokenIds,
-        extra_keys: Sequence[BlockKeys],
-        *,
-        algorithm: str,
-        block_size: int,
-        seed: str | None,
+        self, token_ids: TokenIds, extra_keys: Sequence[BlockKeys], **settings: Any
     ) -> BlockHashes:
-        """What `mmroute.hashing.hash_blocks` gives; `previous` is found in the cache."""
+        """What `mmroute.hashing.hash_blocks` gives; `previous` is found in the cache.
+
+        Args:
+            token_ids: the expanded prompt, shape (n,).
+            extra_keys: of its full blocks.
+            **settings: `algorithm`, `block_size` and `seed`.
+        """
         if len(token_ids) < _WORTH_KEEPING:
-            return hash_blocks(
-                token_ids, extra_keys, algorithm=algorithm, block_size=block_size, seed=seed
-            )
+            return hash_blocks(token_ids, extra_keys, **settings)
+        block_size = settings["block_size"]
         keys = ExtraKeys.of_blocks(extra_keys, block_size)
         whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
-        settings = hash(repr((algorithm, block_size, seed)))
-        previous, prefix_hashes = self._cache.find(whole, salt=settings)
-        hashes = hash_blocks(
-            token_ids,
-            keys,
-            algorithm=algorithm,
-            block_size=block_size,
-            seed=seed,
-            previous=previous,
-        )
+        previous, prefix_hashes = self.find(whole, salt=hash(repr(settings)))
+        hashes = hash_blocks(token_ids, keys, **settings, previous=previous)
         if prefix_hashes:
-            self._cache.count(hashes.reused * block_size * token_ids.itemsize)
+            self.count(hashes.reused * block_size * token_ids.itemsize)
             if hashes.reused < len(hashes):
                 of_keys = _BYTES_PER_KEY * (len(keys.others) + len(keys.runs))
                 size = len(whole) + _BYTES_PER_HASH * len(hashes) + of_keys
-                self._cache.put(hashes, prefix_hashes, whole, size=size)
+                self.put(hashes, prefix_hashes, whole, size=size)
         return hashes
-
-    def stats(self) -> ReuseStats:
-        """What it has done, in bytes of token IDs."""
-        return self._cache.stats()

@@ -18,7 +18,7 @@ import numpy as np
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing.algorithms import METHODS, Algorithm
-from mmroute.hashing.chain import hash_chain
+from mmroute.hashing.chain import hash_chain, link_blocks
 from mmroute.hashing.digests import Digests
 from mmroute.hashing.extra_keys import (
     BlockKeys,
@@ -28,7 +28,7 @@ from mmroute.hashing.extra_keys import (
     check_token_ids,
 )
 from mmroute.hashing.extra_keys import extra_keys as keys_of
-from mmroute.hashing.older_vllm import KeyForm, chained_hashes, untagged_keys
+from mmroute.hashing.older_vllm import KeyForm, encode_block, untagged_keys
 from mmroute.request import Lora
 
 __all__ = [
@@ -207,11 +207,12 @@ def hash_older_blocks(
         items, num_blocks=len(token_ids) // block_size, block_size=block_size, lora=lora,
         cache_salt=cache_salt,
     )  # fmt: skip
-    hashes = chained_hashes(
+    hashes = link_blocks(
         token_ids,
         untagged_keys(keys, items, hashing.keys, lora=lora, cache_salt=cache_salt),
+        none_hash(chosen, seed),
         block_size=block_size,
-        root=none_hash(chosen, seed),
+        encode=encode_block,
         digest=METHODS[chosen].digest,
     )
     return BlockHashes(hashes, chosen, block_size, seed, 0, token_ids, keys)

@@ -86,25 +86,27 @@ def decode_data_url(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> bytes
         raise _not_base64(error, reason) from error
 
 
-def read_source(source: MediaSource) -> bytes:
-    """The bytes of a video or a recording, wherever they are.
+def read_source(source: MediaSource, reason: Reason) -> bytes:
+    """The bytes of an image, a video or a recording, wherever they are.
+
+    Args:
+        source: what a caller or a client gave.
+        reason: of the error for a malformed data URL.
 
     Raises:
-        InexactError: `item_unreadable` for a malformed data URL; `invalid_request` if it is
-            neither bytes, data URL nor path.
+        InexactError: for a malformed data URL; `invalid_request` if it is neither bytes, data URL
+            nor path.
         OSError: the path cannot be opened.
     """
-    if isinstance(source, bytes):
-        return source
-    if isinstance(source, bytearray | memoryview):
+    if isinstance(source, str):
+        if is_data_url(source):
+            return decode_data_url(source, reason)
+    elif isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
-    if isinstance(source, str) and is_data_url(source):
-        return decode_data_url(source, Reason.ITEM_UNREADABLE)
-    if isinstance(source, os.PathLike) and not isinstance(source, str):
+    elif isinstance(source, os.PathLike):
         return Path(source).read_bytes()
     raise invalid(
-        f"media are bytes, a data URL, or the path of a file as a pathlib.Path; found "
-        f"{quoted(source)}"
+        f"media are bytes, a data URL or a path, as a pathlib.Path; found {quoted(source)}"
     )
 
 

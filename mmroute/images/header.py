@@ -96,7 +96,10 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     if plain is not None:
         return plain
     image = _open(file, size)
-    chunks = _png_chunks(file, image, size) if image.format == "PNG" else None
+    chunks = None
+    if image.format == "PNG":
+        animated = getattr(image, "n_frames", 1) > 1
+        chunks = read_chunks(file, _picture_start(image), size, animated=animated)
     described = image if chunks is None else _with_late_chunks(file, image, chunks)
     transparent = image.mode in _ALPHA_MODES or "transparency" in described.info
     turned = _is_turned(described)
@@ -192,11 +195,6 @@ def _is_turned(image: Image.Image) -> bool:
             exif.tobytes()  # EXIF data that cannot be written again stops it
         return True
     return False
-
-
-def _png_chunks(file: BinaryIO, image: Image.Image, size: int) -> PngChunks:
-    animated = getattr(image, "n_frames", 1) > 1
-    return read_chunks(file, _picture_start(image), size, animated=animated)
 
 
 def _with_late_chunks(file: BinaryIO, image: Image.Image, chunks: PngChunks) -> Image.Image:

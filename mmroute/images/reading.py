@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from mmroute.errors import InexactError, invalid, quoted
+from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import (
     DecodedUrl,
     MediaSource,
-    decode_data_url,
     is_data_url,
     jpeg_beginnings,
+    read_source,
 )
 from mmroute.items import Identity, ImageFile, ImageSize, checked_uuid
 
@@ -50,12 +50,7 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
     known = source.images if isinstance(source, DecodedUrl) else None
     if known and upright in known:
         return _named(known[upright], uuid)
-    if isinstance(source, bytes | bytearray | memoryview):
-        data = bytes(source)
-    elif not isinstance(source, str) and isinstance(source, os.PathLike):
-        data = Path(source).read_bytes()
-    else:
-        data = decode_data_url(_checked_url(source))
+    data = read_source(source, Reason.IMAGE_UNREADABLE)
     header = _header(io.BytesIO(data), complete=True)
     stored = unturned = ImageSize(*header.stored)
     if header.unturned != header.stored:
@@ -90,30 +85,17 @@ def _named(image: ImageFile, uuid: str | None) -> ImageFile:
 
 
 def _header_alone(source: MediaSource) -> ImageHeader:
-    if isinstance(source, bytes | bytearray | memoryview):
-        return _header(io.BytesIO(source), complete=False)
-    if not isinstance(source, str) and isinstance(source, os.PathLike):
+    if isinstance(source, os.PathLike):
         with Path(source).open("rb") as file:
             return _header(file, complete=False)
-    url = _checked_url(source)
-    for beginning in jpeg_beginnings(url):
-        with contextlib.suppress(InexactError):  # the header may be longer than that
-            return _header(io.BytesIO(beginning), complete=False)
-    return _header(io.BytesIO(decode_data_url(url)), complete=False)
+    if isinstance(source, str) and is_data_url(source):
+        for beginning in jpeg_beginnings(source):
+            with contextlib.suppress(InexactError):  # the header may be longer than that
+                return _header(io.BytesIO(beginning), complete=False)
+    return _header(io.BytesIO(read_source(source, Reason.IMAGE_UNREADABLE)), complete=False)
 
 
 def _header(file: BinaryIO, *, complete: bool) -> ImageHeader:
     from mmroute.images.header import read_header  # Pillow is loaded when needed
 
     return read_header(file, complete=complete)
-
-
-def _checked_url(source: object) -> str:
-    if not isinstance(source, str):
-        raise invalid(f"an image is bytes, a data URL or a path, found {type(source).__name__}")
-    if not is_data_url(source):
-        raise invalid(
-            f"an image given as text must be a data URL, found {quoted(source)}; give a file as a "
-            "pathlib.Path"
-        )
-    return source

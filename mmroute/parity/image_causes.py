@@ -20,7 +20,7 @@ from mmroute.parity.alternatives import alternatives
 from mmroute.parity.cases import Range
 from mmroute.parity.causes import Cause, Diagnosis, Difference
 from mmroute.pipeline import Prepared, expand, geometry_of, prepare
-from mmroute.placement.rendered import RenderedByTokenizer
+from mmroute.placement.targets import RenderedByTokenizer
 
 __all__ = ["orientation", "placement_order", "unexplained_count", "wrong_count"]
 

@@ -13,8 +13,7 @@ from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.placement.exact_targets import ExactRule
 from mmroute.placement.expansion import Placement
 from mmroute.placement.numbered_tags import NumberedTags
-from mmroute.placement.rendered import RenderedByTokenizer
-from mmroute.placement.targets import AudioBesideVideo, Targets
+from mmroute.placement.targets import AudioBesideVideo, RenderedByTokenizer, Targets
 from mmroute.plugins import installed, load
 from mmroute.tokenizers import Tokenizer
 

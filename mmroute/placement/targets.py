@@ -1,4 +1,4 @@
-"""The general rule: an item takes the next placeholder of its target, typed or rendered."""
+"""The general rule: an item takes the next placeholder of its target; and two near to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mmroute.placement.expansion import (
 )
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["AudioBesideVideo", "Targets"]
+__all__ = ["AudioBesideVideo", "RenderedByTokenizer", "Targets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +77,20 @@ class AudioBesideVideo:
                 "placeholders in texts.",
             )
         return self.targets.expand(ids, insertions)
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedByTokenizer:
+    """Placement for prompts into which the renderer has put the replacements (mistral-common).
+
+    Source: vLLM 0.33.0 ``model_executor/models/pixtral.py``: a prompt without them is refused.
+    """
+
+    keeps_prefix: ClassVar = False
+
+    @classmethod
+    def build(cls, _tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> RenderedByTokenizer:
+        return cls()
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        return Expansion(ids, find_replacements(ids, insertions))

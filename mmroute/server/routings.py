@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
-from mmroute.engines.vllm.refused_chat import RefusedChat
+from mmroute.engines.vllm.chats import RefusedChat
 from mmroute.errors import Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.items import Modality

@@ -23,7 +23,7 @@ from mmroute.model.families import known_families, match_family
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.spec import FamilySpec, Lookup, media_problems
-from mmroute.model_directory import MODEL_FILES, FieldRef, ModelFiles, find_model
+from mmroute.model_directory import MODEL_FILES, ModelFiles, find_model
 
 __all__ = ["SpecProblem", "SpecReport", "check_spec"]
 
@@ -212,7 +212,10 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     refs |= {"vocab_size.from": spec.vocab_size.sources, "match": tuple(spec.match)}
     for place, sources in refs.items():
         for ref in sources:
-            yield from _file_problems(place, ref)
+            if ref.file not in MODEL_FILES:
+                near = did_you_mean(ref.file, MODEL_FILES)
+                message = f"{ref.file} is no file of a model that is read{near}"
+                yield SpecProblem(place, str(ref), message)
 
 
 def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecProblem]:
@@ -222,12 +225,6 @@ def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecPr
     except (ValidationError, TypeError) as error:
         wrong = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         yield SpecProblem(place, quoted(default), _in_words(wrong))
-
-
-def _file_problems(place: str, ref: FieldRef) -> Iterator[SpecProblem]:
-    if ref.file not in MODEL_FILES:
-        near = did_you_mean(ref.file, MODEL_FILES)
-        yield SpecProblem(place, str(ref), f"{ref.file} is no file of a model that is read{near}")
 
 
 def _format_problems(spec: FamilySpec) -> Iterator[SpecProblem]:

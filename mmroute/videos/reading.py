@@ -47,7 +47,7 @@ def read_video(
 
         size, data = read_frame_list(source[len(_FRAME_LIST) :], max_frames)
     else:
-        data = read_source(source)
+        data = read_source(source, Reason.ITEM_UNREADABLE)
         if len(data) < _HEAD:
             raise InexactError(Reason.ITEM_UNREADABLE, f"{len(data)} bytes are too few for a video")
         size = read_video_header(io.BytesIO(data))

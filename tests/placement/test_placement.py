@@ -10,7 +10,7 @@ import pytest
 from mmroute.geometry import Replacement
 from mmroute.items import Modality
 from mmroute.placement.expansion import Insertion, find_sequence, splice
-from mmroute.placement.rendered import RenderedByTokenizer
+from mmroute.placement.targets import RenderedByTokenizer
 
 
 def image(number: int, ids: list[int]) -> Insertion:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mmroute.chat import Chat
+from mmroute.chat import Chat, ParsedChat
 from mmroute.chat.template_files import chat_templates
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
-from mmroute.engines.vllm.refused_chat import RefusedChat
-from mmroute.errors import ModelError, Reason, SpecError, did_you_mean
-from mmroute.geometry import ModelContext
-from mmroute.items import AudioLength, ImageSize, Modality
+from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean
+from mmroute.geometry import ModelContext, TokenIds
+from mmroute.items import AudioLength, ImageSize, Items, Modality
+from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -22,12 +23,29 @@ if TYPE_CHECKING:
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
 
-__all__ = ["load_chat"]
-
+__all__ = ["RefusedChat", "load_chat"]
 
 _NAMES: Final = (
     "harmony", "kimi_k3", "mistral", "mistral_text", "refused", "template", "tokenizer_template",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedChat(Chat):
+    """Refuses every chat: the engine renders them in a way that is not covered.
+
+    Attributes:
+        why: the message of the refusal.
+    """
+
+    why: str
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        return {"chat": f"refused: {self.why}"}
+
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
+        raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, self.why)
 
 
 def load_chat(

@@ -92,17 +92,10 @@ class HfChat(Chat):
             request.messages,
         )
 
-    def render(
-        self,
-        chat: ParsedChat,
-        items: Items,
-        request: Request,
-    ) -> str:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         template, variables = self._asked(request)
         conversation = to_conversation(
-            chat,
-            content_format=template.content_format,
-            placeholders=self.placeholders,
+            chat, content_format=template.content_format, placeholders=self.placeholders
         )
         given = conversation
         if not template.knows_developer:

@@ -62,12 +62,7 @@ class KimiK3Chat(Chat):
     def with_template(self, template: ChatTemplate) -> KimiK3Chat:
         return replace(self, template=template)
 
-    def render(
-        self,
-        chat: ParsedChat,
-        items: Items,
-        request: Request,
-    ) -> str:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         kwargs = template_kwargs(request)
         for name in sorted(_REFUSED & kwargs.keys()):
             raise invalid(f"chat_template_kwargs must not set {name} for this model")

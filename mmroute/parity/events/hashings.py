@@ -19,7 +19,8 @@ from mmroute.hashing import (
     none_hash,
 )
 from mmroute.hashing.algorithms import METHODS
-from mmroute.hashing.older_vllm import chained_hashes
+from mmroute.hashing.chain import link_blocks
+from mmroute.hashing.older_vllm import encode_block
 from mmroute.hashing.vllm import event_int
 from mmroute.parity.events.chains import Chain
 
@@ -94,11 +95,11 @@ def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
             return found.event_ints()
     except ValueError:  # the algorithm draws its seed at random
         return None
-    method = METHODS[Algorithm(how.algorithm)]
-    chained = chained_hashes(
-        ids, keys, block_size=chain.block_size, root=root, digest=method.digest
+    digest = METHODS[Algorithm(how.algorithm)].digest
+    linked = link_blocks(
+        ids, keys, root, block_size=chain.block_size, encode=encode_block, digest=digest
     )
-    return list(map(event_int, chained))
+    return list(map(event_int, linked))
 
 
 def _tagged(keys: EventKeys, chain: Chain, how: HashedWith, at: int) -> BlockKeys:
