@@ -32,25 +32,6 @@ EMBEDDED_MODEL = "pixtral-12b-2409"
 
 _EMBEDDED_TEKKEN = "tekken_240911.json"
 
-MODEL_FILES: Final = (
-    "config.json",
-    "params.json",
-    "tekken.json",
-    "tokenizer.model.v*",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "processor_config.json",
-    "chat_template.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "generation_config.json",
-    "additional_chat_templates/*.jinja",
-)
-"""Configuration, tokenizer and template files, some by pattern; none matches weights."""
-
 TOKENIZER_CONFIGURATION: Final = (
     "config.json",
     "params.json",
@@ -64,6 +45,17 @@ TOKENIZER_CONFIGURATION: Final = (
 )
 """What decides over text and token IDs beside a vocabulary: which class reads it, which tokens
 are added, the chat templates."""
+
+MODEL_FILES: Final = (
+    *TOKENIZER_CONFIGURATION,
+    "tekken.json",
+    "tokenizer.model.v*",
+    "tokenizer.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "generation_config.json",
+)
+"""Configuration, tokenizer and template files, some by pattern; none matches weights."""
 
 TOKENIZER_FILES: Final = (
     *TOKENIZER_CONFIGURATION,

@@ -129,9 +129,7 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 def environment() -> jinja2.Environment:
     """Where chat templates are compiled. Shared, and never changed."""
     made = _Environment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[_GenerationTag, jinja2.ext.loopcontrols],
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, jinja2.ext.loopcontrols]
     )
     made.filters["tojson"] = _tojson
     made.globals["raise_exception"] = _raise_exception

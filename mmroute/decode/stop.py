@@ -12,13 +12,7 @@ from mmroute.geometry import TokenIds
 if TYPE_CHECKING:
     from mmroute.decode.builder import StopSequenceDecoderBuilder
 
-__all__ = [
-    "StopConditions",
-    "StopOutput",
-    "StopSequenceDecoder",
-    "StopString",
-    "StopToken",
-]
+__all__ = ["StopConditions", "StopOutput", "StopSequenceDecoder", "StopString", "StopToken"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mmroute.hashing import Hashing
 from mmroute.items import Identity, IdentityForm, Item, Modality
@@ -54,26 +54,6 @@ class Identify(Protocol):
         """
 
 
-LoadChat: TypeAlias = (
-    "Callable[[ModelFiles, FamilySpec, Tokenizer, Mapping[Modality, MediaRules], EngineSettings],"
-    " Chat]"
-)
-"""Makes the chat renderer of a model. Raises `ModelError`: its chat template cannot be loaded."""
-
-AddsSpecialTokens: TypeAlias = "Callable[[Tokenizer, Request, bool], bool]"
-"""Whether special tokens are put around the text of a prompt, which may have items beside it."""
-
-ParseChat: TypeAlias = "Callable[[Request, Beginning | None], ParsedChat]"
-"""Checks the messages of a request as the engine's API does, and takes those apart that are not
-known. Raises `InexactError`: the engine would not accept it."""
-
-WithDefaults: TypeAlias = "Callable[[Request, EngineSettings], Request]"
-"""Puts what the engine was started with into a request that does not say otherwise."""
-
-ProcessorKwargs: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
-"""What reaches the processor of the ``mm_processor_kwargs`` of the engine, and of a request."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
     """What one engine does whatever the model. Another version is a `replace` of its neighbour.
@@ -94,15 +74,18 @@ class EngineProfile:
             if no item of the model needs as many by its own configuration.
         applies_exif_orientation: whether an image is counted as it is shown, or as it is
             stored in its file.
-        parse_chat: checks messages and takes them apart.
-        load_chat: makes a model's chat renderer.
+        parse_chat: checks the messages of a request as its API does, and takes those apart that
+            are not known. Raises `InexactError`: it would not accept them.
+        load_chat: makes a model's chat renderer. Raises `ModelError`: its chat template cannot be
+            loaded.
         identify: names items.
         longest_context: of a model; see `mmroute.engines.vllm.context`.
         hashing: the defaults of its block hashes.
-        adds_special_tokens: to the text of a prompt.
+        adds_special_tokens: whether to the text of a prompt, which may have items beside it.
         check_cache_salt: refuses what its API does.
-        with_defaults: puts the engine's settings into a request.
-        processor_kwargs: what reaches the processor.
+        with_defaults: puts its settings into a request that does not say otherwise.
+        processor_kwargs: what reaches the processor of its own ``mm_processor_kwargs``, and of
+            a request's.
         why_refused: why models of some architectures are not covered, and what to do instead;
             empty where nothing is known of them.
         only_checked_families: whether families are refused that were not checked on it.
@@ -127,15 +110,17 @@ class EngineProfile:
     max_audio_bytes: int
     min_encoder_cache: int
     applies_exif_orientation: bool
-    parse_chat: ParseChat
-    load_chat: LoadChat
+    parse_chat: Callable[[Request, Beginning | None], ParsedChat]
+    load_chat: Callable[
+        [ModelFiles, FamilySpec, Tokenizer, Mapping[Modality, MediaRules], EngineSettings], Chat
+    ]
     identify: Identify
     longest_context: Callable[..., int]
     hashing: Hashing
-    adds_special_tokens: AddsSpecialTokens
+    adds_special_tokens: Callable[[Tokenizer, Request, bool], bool]
     check_cache_salt: Callable[[object], None]
-    with_defaults: WithDefaults
-    processor_kwargs: ProcessorKwargs
+    with_defaults: Callable[[Request, EngineSettings], Request]
+    processor_kwargs: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
     why_refused: Callable[[Sequence[object]], str]
     only_checked_families: bool = False
     renders: bool = True

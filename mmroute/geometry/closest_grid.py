@@ -93,10 +93,7 @@ class ClosestGrid(FramedImages):
         tiles = 1
         if self.cropped:
             columns, rows = closest_grid(
-                image,
-                tile_size=self.tile_size,
-                min_tiles=self.min_tiles,
-                max_tiles=self.max_tiles,
+                image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
             )
             tiles = columns * rows
         if self.thumbnail and tiles != 1:

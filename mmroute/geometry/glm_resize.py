@@ -17,12 +17,7 @@ from mmroute.geometry.processor_kwargs import (
     size_limits,
 )
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.geometry.smart_resize import (
-    ResizedImages,
-    enlarge_to_factor,
-    smart_resize,
-    unresized,
-)
+from mmroute.geometry.smart_resize import ResizedImages, enlarge_to_factor, smart_resize, unresized
 from mmroute.items import ImageSize
 
 __all__ = ["GlmResize"]

@@ -158,10 +158,7 @@ class ThumbnailTiles:
         if height * width <= limit or self.min_tiles == self.max_tiles == 1:
             return 1, 1
         return closest_grid(
-            image,
-            tile_size=self.tile_size,
-            min_tiles=self.min_tiles,
-            max_tiles=self.max_tiles,
+            image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
         )
 
     def _counts(self, image: ImageSize) -> list[int]:

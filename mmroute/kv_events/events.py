@@ -14,13 +14,7 @@ import msgspec
 
 from mmroute.errors import EventsError, Reason
 
-__all__ = [
-    "AllBlocksCleared",
-    "BlockRemoved",
-    "BlockStored",
-    "EventBatch",
-    "decode_events",
-]
+__all__ = ["AllBlocksCleared", "BlockRemoved", "BlockStored", "EventBatch", "decode_events"]
 
 BlockHash: TypeAlias = bytes | Annotated[int, msgspec.Meta(ge=0)]
 """In full, if VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES is 0, else its low 64 bits (vllm/envs.py)."""

@@ -34,7 +34,6 @@ from mmroute.model.spec import FamilySpec, MediaSpec
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
 from mmroute.model_directory import EMBEDDED_MODEL, FieldRef, ModelFiles, find_model
-from mmroute.placement import Placement
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
@@ -130,26 +129,21 @@ def resolve_files(
     settings = settings or EngineSettings()
     check_covered(family, engine, settings)
     engine = engine.under(settings)
-    return _Resolver(files, family, engine, fast_paths or FastPaths(), settings).resolve(model_id)
+    values = Values(files, family.family)
+    resolver = _Resolver(files, family, engine, fast_paths or FastPaths(), settings, values)
+    return resolver.resolve(model_id)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Resolver:
     """Works through one spec."""
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        family: FamilySpec,
-        engine: EngineProfile,
-        fast_paths: FastPaths,
-        settings: EngineSettings,
-    ) -> None:
-        self.files = files
-        self.settings = settings
-        self.engine = engine
-        self.family = family
-        self.fast_paths = fast_paths
-        self.values = Values(files, family.family)
+    files: ModelFiles
+    family: FamilySpec
+    engine: EngineProfile
+    fast_paths: FastPaths
+    settings: EngineSettings
+    values: Values
 
     def resolve(self, model_id: str | None) -> ResolvedModel:
         engine = self.engine
@@ -160,7 +154,9 @@ class _Resolver:
         tokens = resolve_tokens(self.family.tokens, tokenizer, self.values)
         max_model_len = self._max_model_len()
         media = self._media(tokenizer, tokens, max_model_len)
-        placement = self._placement(tokenizer, tokens)
+        if self.family.media:
+            self.values.note("placement", self.family.placement, "family spec")
+        placement = placement_rules()[self.family.placement].build(tokenizer, tokens)
         chat = engine.load_chat(self.files, self.family, tokenizer, media, self.settings)
         chat = configured_chat(chat, self.settings, self.files.name)
         for name, origin in chat.origins.items():
@@ -360,11 +356,6 @@ class _Resolver:
                 ) from error
             name = str(first["loc"][0])
             raise self.values.invalid(name, values.get(name), wanted) from error
-
-    def _placement(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:
-        if self.family.media:
-            self.values.note("placement", self.family.placement, "family spec")
-        return placement_rules()[self.family.placement].build(tokenizer, tokens)
 
 
 @functools.cache

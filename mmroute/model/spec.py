@@ -89,8 +89,7 @@ class Lookup(_Strict):
 
 
 _Value = Annotated[
-    Lookup,
-    BeforeValidator(lambda v: v if isinstance(v, dict | Lookup) else {"default": v}),
+    Lookup, BeforeValidator(lambda v: v if isinstance(v, dict | Lookup) else {"default": v})
 ]
 """A lookup, or a constant written as it is."""
 
@@ -301,11 +300,7 @@ class FamilySpec(FamilyHead):
     @property
     def media(self) -> Mapping[Modality, MediaSpec]:
         """The modalities that the engine takes for this family."""
-        given = {
-            Modality.IMAGE: self.image,
-            Modality.VIDEO: self.video,
-            Modality.AUDIO: self.audio,
-        }
+        given = {Modality.IMAGE: self.image, Modality.VIDEO: self.video, Modality.AUDIO: self.audio}
         return {modality: spec for modality, spec in given.items() if spec is not None}
 
     @model_validator(mode="after")

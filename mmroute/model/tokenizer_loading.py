@@ -14,12 +14,7 @@ from typing import Any, Final
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, needs_extra
 from mmroute.model.families import match_family
 from mmroute.model.spec import FamilySpec
-from mmroute.model_directory import (
-    TOKENIZER_CONFIGURATION,
-    TOKENIZER_FILES,
-    ModelFiles,
-    find_model,
-)
+from mmroute.model_directory import TOKENIZER_CONFIGURATION, TOKENIZER_FILES, ModelFiles, find_model
 from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
 from mmroute.tokenizers.detection import FileKind, kind_of_file
 from mmroute.tokenizers.facade import LoadedTokenizer
@@ -172,11 +167,7 @@ def _version(name: str) -> tuple[int, str]:
 
 
 def _load(
-    files: ModelFiles,
-    kind: FileKind,
-    name: str,
-    family: FamilySpec | None,
-    doubts: tuple[str, ...],
+    files: ModelFiles, kind: FileKind, name: str, family: FamilySpec | None, doubts: tuple[str, ...]
 ) -> LoadedTokenizer:
     loaded = _by_format(files, kind, name, family)
     loaded = replace(loaded, notes=(*doubts, *loaded.notes))

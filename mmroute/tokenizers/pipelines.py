@@ -108,10 +108,7 @@ def _gpt_neox(config: _Config) -> _Parts:
 def _cohere(config: _Config) -> _Parts:
     digits = {"type": "Digits", "individual_digits": True}
     steps = [digits, _byte_level(config, use_regex=True)]
-    return {
-        **_gpt_neox(config),
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-    }
+    return {**_gpt_neox(config), "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
 _PIECE_DECODERS: Final = (

@@ -68,12 +68,7 @@ class PrefixReuse:
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        boundaries: Mapping[int, str],
-        *,
-        max_bytes: int,
-        shortest: int,
+        self, encoder: Encoder, boundaries: Mapping[int, str], *, max_bytes: int, shortest: int
     ) -> None:
         self._encoder = encoder
         self._boundaries = dict(boundaries)

@@ -76,7 +76,7 @@ def load_chat(
             # Source: vLLM 0.33.0 ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
             return RefusedChat(
                 f"the engine renders chats of the family {family.family} by Python code of its "
-                "own, not by a template; send the rendered `prompt`, or `prompt_token_ids`",
+                "own, not by a template; send the rendered `prompt`, or `prompt_token_ids`"
             )
     hint = did_you_mean(family.chat, _NAMES)
     raise SpecError(f"{family.family}: chat is {family.chat!r}, none of {', '.join(_NAMES)}{hint}")
@@ -99,13 +99,13 @@ def _harmony(settings: EngineSettings) -> Chat:
         return RefusedChat(
             "the engine writes its date into chats of this model. Start it with "
             "VLLM_SYSTEM_START_DATE=YYYY-MM-DD in its environment, and give that here too "
-            '(--engine-args "VLLM_SYSTEM_START_DATE=YYYY-MM-DD"); or send `prompt_token_ids`',
+            '(--engine-args "VLLM_SYSTEM_START_DATE=YYYY-MM-DD"); or send `prompt_token_ids`'
         )
     try:
         importlib.metadata.version("oss-harmony")
     except importlib.metadata.PackageNotFoundError:
         return RefusedChat(
-            "the engine renders chats of this model by Harmony: pip install 'mmroute[gpt-oss]'",
+            "the engine renders chats of this model by Harmony: pip install 'mmroute[gpt-oss]'"
         )
     from mmroute.engines.vllm.harmony_chat import HarmonyChat
 

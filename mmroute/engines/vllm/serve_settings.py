@@ -59,6 +59,7 @@ _REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "VLLM_VIDEO_LOADER_BACKEND": ("opencv",),
 }
 _TRUE: Final = ("1", "true", "yes", "on")
+_OF_TEXT: Final = ("ngram", "suffix")  # methods of speculative decoding
 
 
 def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
@@ -90,7 +91,8 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
         for name, harmless in _HASHES_REFUSED.items()
         if (value := given.get(name)) is not None
         and value not in harmless
-        and not (name == "speculative-config" and _drafts_from_text(name, value))
+        # Drafts come from the text alone: then a hash covers its own block only.
+        and not (name == "speculative-config" and _mapping(name, value).get("method") in _OF_TEXT)
     ]
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
     if (limits := given.get("limit-mm-per-prompt")) is not None:
@@ -107,11 +109,6 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     others = given.keys() - _REFUSED.keys() - set(hashes_refused)
     found["without_effect"] = (*sorted(f"--{name}" for name in others), *sorted(environment))
     return found
-
-
-def _drafts_from_text(name: str, value: Value) -> bool:
-    """Whether drafts come from the text alone: then a hash covers its own block only."""
-    return _mapping(name, value).get("method") in ("ngram", "suffix")
 
 
 def _unsupported(setting: str, why: str) -> ModelError:
@@ -195,10 +192,6 @@ def _words(name: str, value: Value) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _domains(name: str, value: Value) -> frozenset[str]:
-    return frozenset(_words(name, value))
-
-
 def _loras(name: str, value: Value) -> Mapping[str, str]:
     found = {}
     for text in _words(name, value):
@@ -231,7 +224,7 @@ def _content_format(name: str, value: Value) -> str | None:
 
 
 _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
-    "allowed-media-domains": ("media_domains", _domains),
+    "allowed-media-domains": ("media_domains", lambda name, value: frozenset(_words(name, value))),
     "block-size": ("block_size", _integer),
     "chat-template": ("chat_template", _string),
     "chat-template-content-format": ("content_format", _content_format),

@@ -227,11 +227,7 @@ def _bpe(vocabulary: _Vocabulary, path: Path) -> HfTokenizer:
     merges = list(_pairs(vocabulary.merges, path))
     try:
         backend = tokenizers.Tokenizer(
-            models.BPE(
-                vocab=ids,
-                merges=merges,
-                ignore_merges=split.ignore_merges,
-            )
+            models.BPE(vocab=ids, merges=merges, ignore_merges=split.ignore_merges)
         )
     except Exception as error:  # `tokenizers` raises bare Exception
         raise malformed(f"{path}: its tokens and merges are no BPE: {error}") from error

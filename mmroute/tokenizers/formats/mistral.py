@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from mistral_common.tokens.tokenizers.base import (
-    SpecialTokenPolicy,
-    SpecialTokens,
-    Tokenizer,
-)
+from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, SpecialTokens, Tokenizer
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 

@@ -353,11 +353,7 @@ def _check_none_begins_another(specials: Collection[str], path: Path) -> None:
 
 
 def _specials(
-    files: ModelFiles,
-    special: SpecialTokens,
-    ranks: Mapping[bytes, int],
-    rule: _Rule,
-    first: int,
+    files: ModelFiles, special: SpecialTokens, ranks: Mapping[bytes, int], rule: _Rule, first: int
 ) -> dict[str, int]:
     """Text -> ID: what the rule appends, replaced where the configuration names an ID."""
     by_id = {first + i: text.format(id=first + i) for i, text in enumerate(rule.specials)}
