@@ -40,6 +40,7 @@ __all__ = ["Cost", "check_body", "cost_of"]
 _BYTES_PER_CHARACTER: Final = 64
 _CHARACTERS_PER_FILE: Final = 512
 _CHARACTERS_PER_PROMPT: Final = 256
+_BYTES_PER_ID: Final = 9  # at most, with a comma and a space
 _CHARACTERS_PER_DECODED_TOKEN: Final = 16  # one step in Python each, and not in the tokenizer
 _SLICE: Final = 1 << 20
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
@@ -52,7 +53,7 @@ class Cost(NamedTuple):
     """What a request costs.
 
     Attributes:
-        text: bytes of a body beside its files, characters of a prompt, or token IDs.
+        text: bytes of a body beside its files and token IDs; a token ID counts as one.
         files: characters of data URLs and base64.
         items: files, prompts and tokens to decode, in characters of text.
         links: how many links it has.
@@ -114,9 +115,9 @@ def cost_of(request: BaseModel, size: int, settings: ServerSettings) -> Cost:
         case ResponsesRequest():
             cost = _beside_files(size, _urls_of_responses(request))
         case CompletionRequest():
-            cost = _of_prompts(request.prompt)
+            cost = _of_prompts(size, request.prompt)
         case TokenizeCompletionRequest():
-            cost = Cost(text=len(request.prompt))
+            cost = Cost(size)
         case DetokenizeRequest():
             cost = Cost(text=len(request.tokens))
         case DerenderChatStreamRequest() | DerenderCompletionStreamRequest():
@@ -184,12 +185,13 @@ def _typed(parts: object, kind: str) -> Iterator[dict[str, Any]]:
             yield part
 
 
-def _of_prompts(prompt: str | list[Any] | None) -> Cost:
-    if prompt is None or isinstance(prompt, str):
-        return Cost(text=len(prompt or ""))
-    several = not prompt or not isinstance(prompt[0], int)
-    text = sum(map(len, prompt)) if several else len(prompt)
-    return Cost(text=text, items=_CHARACTERS_PER_PROMPT * len(prompt) if several else 0)
+def _of_prompts(size: int, prompt: str | list[Any] | None) -> Cost:
+    prompts = prompt if isinstance(prompt, list) else []
+    ids = len(prompts)
+    if several := not prompts or not isinstance(prompts[0], int):
+        ids = sum([len(one) for one in prompts if isinstance(one, list)])
+    text = ids + max(0, size - _BYTES_PER_ID * ids)
+    return Cost(text, items=_CHARACTERS_PER_PROMPT * len(prompts) if several else 0)
 
 
 def _of_answers(

@@ -64,9 +64,9 @@ class ServerSettings:
         max_concurrency: requests that are being answered; more get a 503.
         request_timeout: seconds for one request, from the end of its head.
         worker_bytes: a request of more is answered in a thread, so that the others need not
-            wait: bytes of a chat beside its pictures, or characters of a prompt, or token IDs; a
-            64th of data URLs, 512 for each picture, 256 for each of several prompts, 16 for each
-            token that is decoded.
+            wait: bytes of the body beside its pictures and token IDs, one for each token ID, a 64th
+            of data URLs, 512 for each picture, 256 for each of several prompts, 16 for each token
+            that is decoded.
         workers: such threads.
         link_workers: threads for requests whose links are followed; more of them get a 503.
         access_log: which requests get a log line.
