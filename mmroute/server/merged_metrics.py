@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-from prometheus_client import generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 __all__ = ["SharedPages"]
 
@@ -46,33 +39,31 @@ class SharedPages:
             path.replace(path.with_suffix(_ENDED))
 
     def merged(self) -> bytes:
-        """One page for all."""
-        pages = [p for p in self._directory.iterdir() if p.suffix in ("", _ENDED)]
-        return generate_latest(_Merged([(p.read_text(encoding="utf-8"), p.suffix) for p in pages]))
+        """One page for all.
 
-
-class _Merged(Collector):
-    def __init__(self, pages: list[tuple[str, str]]) -> None:
-        self._pages = pages
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
-        values: dict[str, dict[tuple[str, frozenset[tuple[str, str]]], Sample]] = {}
-        for page, suffix in self._pages:
-            for family in text_string_to_metric_families(page):
-                if suffix == _ENDED and family.type == "gauge":
-                    continue
-                families.setdefault(family.name, family)
-                known = values.setdefault(family.name, {})
-                for sample in family.samples:
-                    key = sample.name, frozenset(sample.labels.items())
-                    value = sample.value
-                    if key in known:
-                        both = (known[key].value, value)
-                        value = max(both) if sample.name.endswith(_SAME) else sum(both)
-                    known[key] = Sample(sample.name, sample.labels, value)
-        for name, family in families.items():
-            family.samples = list(values[name].values())
-            yield family
-        living = sum(suffix == "" for _, suffix in self._pages)
-        yield GaugeMetricFamily("mmroute_processes", "Processes that answer", living)
+        Lines are added up as they stand. The parser of prometheus_client takes ten times as long,
+        and requests would wait for it.
+        """
+        families: dict[str, dict[str, float]] = {}  # by the lines that describe them
+        paths = [path for path in self._directory.iterdir() if path.suffix in ("", _ENDED)]
+        for path in paths:
+            about, samples = "", dict[str, float]()
+            for line in path.read_text(encoding="utf-8").rstrip("\n").split("\n"):
+                if line.startswith("# HELP"):
+                    about = f"{line}\n"
+                elif line.startswith("# TYPE"):
+                    samples = families.setdefault(f"{about}{line}", {})
+                    if path.suffix == _ENDED and line.endswith(" gauge"):
+                        samples = {}
+                    about = ""
+                else:
+                    name, _, text = line.rpartition(" ")
+                    known, value = samples.get(name, 0.0), float(text)
+                    same = name.partition("{")[0].endswith(_SAME)
+                    samples[name] = max(known, value) if same else known + value
+        about = "# HELP mmroute_processes Processes that answer\n# TYPE mmroute_processes gauge"
+        families[about] = {"mmroute_processes": float(sum(path.suffix == "" for path in paths))}
+        lines = list[str]()
+        for about, samples in families.items():
+            lines += about, *(f"{name} {value}" for name, value in samples.items())
+        return "\n".join([*lines, ""]).encode()
