@@ -62,7 +62,10 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         ("--text-cache-mib", "memory for the beginnings of prompts, of each model; 0: none"),
         ("--hash-cache-mib", "the same for block hashes"),
         ("--chat-cache-mib", "the same for the messages of long chats"),
-        ("--image-cache-mib", "memory for images that come again as data URLs, of all models"),
+        (
+            "--image-cache-mib",
+            "memory for images that come again as data URLs, of all models; 0: none",
+        ),
     ):
         parser.add_argument(
             option, metavar="N", type=int, default=64, help=f"{text} (default: %(default)s)"
@@ -149,7 +152,7 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
         ("--max-connections", int, 768, "at a time; more get a 503"),
         ("--head-timeout", float, 10.0, "seconds from a connection to the end of a head"),
         ("--write-timeout", float, 30.0, "seconds in which a client takes an answer"),
-        ("--worker-bytes", int, 16 << 10, "larger requests (a picture is 512) take a thread"),
+        ("--worker-bytes", int, 16 << 10, "larger requests get a thread; a picture counts as 512"),
         ("--workers", int, 4, "such threads"),
         ("--link-workers", int, 32, "threads that follow links; more such requests get a 503"),
     ):

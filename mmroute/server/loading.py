@@ -160,11 +160,7 @@ def load(
         fast_paths=fast_paths,
         engine_settings=source.engine_settings,
     )
-    report = check_model(normalizer.model)
-    for warning in report.warnings:
-        _LOG.warning("self-check", extra={"fields": {"model": source.model, "text": warning}})
-    if not report.healthy:
-        raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
+    _check_health(normalizer.model, source)
     encoder = normalizer.stats().encoder  # waits until it is chosen
     model = normalizer.model
     # By its commit these are the same files, and the hub is not asked again.
@@ -172,13 +168,8 @@ def load(
     generation_config = directory.object("generation_config.json")
     tokenizer_config = directory.object("tokenizer_config.json")
     unseen = source.engine_settings.without_effect
-    outputs = output_rules(
-        model.tokenizer,
-        tokenizer_config,
-        directory.object("config.json"),
-        generation_config,
-        unseen,
-    )
+    config = directory.object("config.json")
+    outputs = output_rules(model.tokenizer, tokenizer_config, config, generation_config, unseen)
     messages = cache(partial(messages_rules, normalizer, unseen))
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
@@ -202,6 +193,14 @@ def load(
         source.engine_settings.loras,
         tokenizer_info(tokenizer_config),
     )
+
+
+def _check_health(model: ResolvedModel, source: ModelSource) -> None:
+    report = check_model(model)
+    for warning in report.warnings:
+        _LOG.warning("self-check", extra={"fields": {"model": source.model, "text": warning}})
+    if not report.healthy:
+        raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
 
 
 def _load_from_workers(
