@@ -105,7 +105,8 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", ModelIdWarning)
-            warnings.showwarning = _show_warning  # type: ignore[assignment]  # the rest is ignored
+            # Without a line of code, as the commands say things.
+            warnings.showwarning = lambda message, *_: say(f"warning: {message}")
             if isinstance(getattr(arguments, "engine", None), str):  # serve has one for each model
                 adopt_engine(arguments)
             status: int = arguments.run(arguments)
@@ -122,11 +123,6 @@ def _run(arguments: argparse.Namespace) -> int:
             raise
         return failed(arguments, error, EXIT_FAILURE)
     return status
-
-
-def _show_warning(message: Warning | str, *_: object) -> None:
-    """A warning as the commands say things, without a line of code."""
-    say(f"warning: {message}")
 
 
 def _parser() -> argparse.ArgumentParser:

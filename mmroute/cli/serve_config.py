@@ -41,9 +41,9 @@ def configured(
             values[name] = environment[variable]
     more = []
     for name, value in values.items():
-        action = actions[name]
-        if not _is_given(action, given, arguments):
-            more += _arguments(action, value)
+        options = actions[name].option_strings
+        if not any(text.partition("=")[0] in options for text in given):
+            more += _arguments(actions[name], value)
     models = _several(values[_MODELS]) if _MODELS in values and not arguments.models else []
     return parser.parse_args([*models, *given, *more])
 
@@ -65,12 +65,6 @@ def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, 
             raise ValueError(f"{path}: there is no option {key}{did_you_mean(str(key), known)}")
         values[name] = value
     return values
-
-
-def _is_given(action: argparse.Action, given: Sequence[str], arguments: argparse.Namespace) -> bool:
-    if not action.option_strings:
-        return bool(getattr(arguments, action.dest))
-    return any(text.partition("=")[0] in action.option_strings for text in given)
 
 
 def _arguments(action: argparse.Action, value: object) -> list[str]:

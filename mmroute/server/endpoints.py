@@ -20,7 +20,14 @@ from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.bodies import Body, parse_body, validated
 from mmroute.server.capacity import Capacity
 from mmroute.server.cost import Cost, check_body, cost_of
-from mmroute.server.errors import USUALLY_REFUSED, ApiError, bad_request, query_parameters, require
+from mmroute.server.errors import (
+    USUALLY_REFUSED,
+    ApiError,
+    bad_request,
+    invalid_body,
+    query_parameters,
+    require,
+)
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
 from mmroute.server.handling import HandlerContext, HandlerResult
@@ -262,10 +269,8 @@ class Endpoints:
 def _check_content_type(head: Head) -> None:
     media_type = head.headers.get(b"content-type", b"")
     if media_type != _JSON and media_type.lower().partition(b";")[0] != _JSON:
-        raise ApiError(
-            HTTPStatus.BAD_REQUEST,
-            HTTPStatus.BAD_REQUEST.phrase,
-            "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed",
+        raise invalid_body(
+            "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
         )
 
 
@@ -284,9 +289,10 @@ def _block_form(given: str, seed: str | None) -> BlockForm | None:
         values = [value.value for value in known]
         one_of = f"{name} must be one of {', '.join(values)}, found {quoted(query.get(name))}"
         require(query.get(name, values[0]) in values, one_of, name)
-    try:
-        _ = algorithm and none_hash(algorithm, seed)
-    except ValueError as error:
-        raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
+    if algorithm is not None:
+        try:
+            none_hash(algorithm, seed)
+        except ValueError as error:
+            raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
     form = HashForm(query.get("hashes", HashForm.HEX))
     return BlockForm(algorithm, None if size is None else int(size), seed, form)

@@ -71,7 +71,9 @@ def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
             "previous_response_id",
         )
     given, reasoning = request.input, request.reasoning
-    unfinished = not isinstance(given, str) and bool(given) and _is_unfinished(given[-1])
+    last: Mapping[str, Any] = given[-1] if given and not isinstance(given, str) else {}
+    of_model = last.get("type", "message") in ("message", "reasoning")
+    unfinished = of_model and last.get("status") in _UNFINISHED
     shared = {name: getattr(request, name) for name in _SHARED}
     return ChatCompletionRequest.model_construct(**shared | {
         "messages": [],
@@ -87,11 +89,6 @@ def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
         "stop": request.stop or None,
         "vllm_xargs": request.vllm_xargs or {},
     })  # fmt: skip
-
-
-def _is_unfinished(item: Mapping[str, Any]) -> bool:
-    of_model = item.get("type", "message") in ("message", "reasoning")
-    return of_model and item.get("status") in _UNFINISHED
 
 
 def _messages(
