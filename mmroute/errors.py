@@ -75,7 +75,6 @@ class Reason(StrEnum):
     """The request is not of the documented form, or the engine's API would not accept it."""
     UNSUPPORTED_FIELD = "unsupported_field"
     """The request has a field by which the engine changes the prompt, and mmroute does not."""
-    """The engine has this route, and mmroute does not answer its requests."""
     UNSUPPORTED_MODALITY = "unsupported_modality"
     """The request has an item (video, audio, an image for a text-only model) not covered."""
     IMAGE_COUNT_MISMATCH = "image_count_mismatch"

@@ -26,7 +26,6 @@ from mmroute.prefix_cache import PrefixCache, PrefixHashes, num_shared
 
 if TYPE_CHECKING:
     from mmroute.chat.template import ChatTemplate
-    from mmroute.fast_paths import ReuseStats
     from mmroute.geometry import TokenIds
     from mmroute.items import Modality
 
@@ -90,18 +89,19 @@ _Entry: TypeAlias = _Known | PrefixHashes
 """A chat; or, of one that was there once, the hashes of its beginnings."""
 
 
-class ChatReuse:
+class ChatReuse(PrefixCache[_Entry]):
     """A prefix cache of the chats of one model. Safe to share between threads.
 
     A chat is kept when it comes for the second time, with more messages or without: to keep one
-    takes nearly as long as to answer it, and many are never asked again.
+    takes nearly as long as to answer it, and many are never asked again. It counts bytes of
+    messages.
 
     Args:
         max_bytes: of all that is kept.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._cache: PrefixCache[_Entry] = PrefixCache(max_bytes)
+        super().__init__(max_bytes)
         self._templates: dict[str, ResumableTemplate | None] = {}
 
     @staticmethod
@@ -128,24 +128,20 @@ class ChatReuse:
             return None
         salt = hash((id(resumable), settings))
         body = memoryview(dumped)[_HEADER:]
-        found, hashes = self._cache.find(body, salt=salt)
+        found, hashes = self.find(body, salt=salt)
         if not hashes:
             return None
         known = _Known(resumable, b"", body[:0], (), (), (), (None,), np.empty(0, np.uint32))
         if isinstance(found, _Known) and found.template is resumable:
             known = found if found.variables == settings else known
         count = num_shared(known.ends, known.messages, dumped, _HEADER)
-        self._cache.count(known.ends[count - 1] if count else 0)
+        self.count(known.ends[count - 1] if count else 0)
         # Whether the chat was there before: the beginning of all messages, or most of them.
         seen = hashes[: len(found)] == found if isinstance(found, tuple) else False
         if not (seen or count / len(messages) >= _MOST):
-            self._cache.put(hashes, hashes, body, size=0)
+            self.put(hashes, hashes, body, size=0)
             return None
-        return Beginning(count, self._cache, known, hashes, variables, settings, messages, dumped)
-
-    def stats(self) -> ReuseStats:
-        """What it has done, in bytes of messages."""
-        return self._cache.stats()
+        return Beginning(count, self, known, hashes, variables, settings, messages, dumped)
 
     def _resumable(self, template: ChatTemplate) -> ResumableTemplate | None:
         if template.source not in self._templates:

@@ -226,7 +226,7 @@ class ChatTemplate:
         """The prompt text.
 
         Args:
-            conversation: messages as `parse_conversation` gives them.
+            conversation: messages as the template gets them.
             variables: everything else the template may read.
             add_generation_prompt: as in the request.
             continue_final_message: cut the text where the last message's content ends.
