@@ -194,7 +194,7 @@ def _asked(loaded: LoadedModel, request: ChatRequest) -> Request:
 
 
 def _api_fields(request: ChatCompletionRequest) -> Mapping[str, Any]:
-    if request.response_format is None and request.tool_choice is None:
+    if request.response_format is None and not request.tools:  # nor is there a choice of them
         return NO_KWARGS
     fields = {"response_format": request.response_format, "tool_choice": request.tool_choice}
     return {name: value for name, value in fields.items() if value is not None}
