@@ -2,7 +2,7 @@
 
 The first process loads the models and answers nothing. The others share its memory. All of them
 accept from the same sockets; one that has more connections than another leaves the next one to it.
-A model that comes later is loaded by the first process, too: then new processes take the places of
+When a model is loaded, the first ones and those that come later, new processes take the places of
 those that answer, which never stand still for it.
 """
 
@@ -20,7 +20,6 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -75,7 +74,7 @@ def heard(control: socket.socket) -> Change | int | None:
 def supervise(
     models: Models, sockets: list[socket.socket], count: int, serve: Callable[[Member], int]
 ) -> str | None:
-    """Load the models, and keep as many processes until a signal says to stop.
+    """Keep as many processes until a signal says to stop; load the models beside them.
 
     Args:
         models: to serve.
@@ -87,12 +86,6 @@ def supervise(
         Why it could not serve; None if it was told to stop.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
-    entries = models.load()
-    wait([entry.loading for entry in entries])
-    failure = next((entry.error for entry in entries if entry.error), "")
-    del entries  # nothing here keeps one that is replaced later
-    if failure:
-        return failure
     with tempfile.TemporaryDirectory(prefix="mmroute-", ignore_cleanup_errors=True) as directory:
         return _Supervisor(models, sockets, count, serve, Path(directory)).run()
 
@@ -131,7 +124,8 @@ class _Supervisor:
         self._in_place: dict[int, int] = {}  # by slot: those that have no successor
         self._retired: set[int] = set()
         self._waiting: list[Change] = []
-        self._loading: Entry | None = None
+        self._loading: list[Entry] = []
+        self._without_models: set[int] | None = None  # known when the first models are loaded
         self._woken, self._wakes = socket.socketpair()
         self._stopping = False
         self._failure: str | None = None
@@ -145,7 +139,8 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._fill()
+        self._fill()  # they say that the models are being loaded
+        self._wait_for(self._models.load())
         while self._children:
             for key, _ in self._selector.select():
                 if key.fileobj is self._woken:
@@ -166,7 +161,7 @@ class _Supervisor:
         A thread loads it, and threads do not survive a fork.
         """
         missing = set(range(len(self._connections))) - self._in_place.keys()
-        if self._loading is not None or self._stopping or not missing:
+        if self._loading or self._stopping or not missing:
             return
         self._models.close(wait=True)
         self._models.renew()
@@ -226,16 +221,20 @@ class _Supervisor:
             self._waiting.append(told)
 
     def _retire_before(self, pid: int) -> None:
-        """Those before it in its slot: until it listens, they answer what arrives."""
-        slot = self._children[pid].slot
+        """Those before it in its slot: until it listens, they answer what arrives.
+
+        Those without any model leave all that arrives to the first one that has them.
+        """
+        slot, without_models = self._children[pid].slot, self._without_models or ()
         for earlier in takewhile(lambda other: other != pid, tuple(self._children)):
-            if self._children[earlier].slot == slot and earlier not in self._retired:
+            replaced = self._children[earlier].slot == slot or earlier in without_models
+            if replaced and earlier not in self._retired:
                 self._retired.add(earlier)
                 self._tell(RETIRE, [earlier])
 
     def _make_changes(self) -> None:
         """One after the other: the next one when the model of the one before is loaded."""
-        while self._waiting and self._loading is None:
+        while self._waiting and not self._loading:
             change, before = self._waiting.pop(0), self._models.entries()
             try:
                 entry = self._models.apply(change)
@@ -244,21 +243,30 @@ class _Supervisor:
             self._tell(change, self._children)
             new = entry.replacement if change.kind == "replace" else entry
             if change.source is not None and new is not None and new not in before:
-                self._loading = new
-                new.loading.add_done_callback(lambda _: self._wakes.send(b"\0"))
+                self._wait_for([new])
+
+    def _wait_for(self, entries: Iterable[Entry]) -> None:
+        self._loading = [*entries]
+        for entry in self._loading:
+            entry.loading.add_done_callback(lambda _: self._wakes.send(b"\0"))
 
     def _settle(self) -> None:
         """What has been loaded is had by all processes that start from now on."""
-        entry = self._loading
-        if entry is None or not entry.loading.done():
+        if not self._loading or not all(entry.loading.done() for entry in self._loading):
             return
-        self._loading = None
-        self._models.close(wait=True)  # what else a thread does with it
+        entries, self._loading = self._loading, []
+        self._models.close(wait=True)  # what else a thread does with them
         self._models.renew()
-        if entry.error:
-            self._tell(Change("failed", entry.error, entry.source), self._children)
-        else:
+        failed = next((entry for entry in entries if entry.error), None)
+        if failed is None:
+            if self._without_models is None:
+                self._without_models = set(self._children)
             self._in_place.clear()
+        elif self._without_models is not None:
+            self._tell(Change("failed", failed.error, failed.source), self._children)
+        else:
+            self._failure = failed.error
+            self._stop(signal.SIGINT)
 
     def _tell(self, told: Change | int, pids: Iterable[int]) -> None:
         for pid in pids:

@@ -153,6 +153,8 @@ class Server:
         await self._service.start(load=self._member is None)
         if self._member is not None:
             self._member.tell(RETIRE)
+            if self._models.ready:
+                _LOG.info("ready")
         await self._stopping.wait()
         leaving = self._service.drain.leaving
         if file is not None and not leaving:

@@ -257,9 +257,13 @@ def test_the_official_client(directory: str, tmp_path: Path) -> None:
             client.with_options(api_key="other").models.list()
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["one", "two"])
+def test_a_model_that_cannot_be_loaded_ends_the_server(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     (tmp_path / "empty").mkdir()
     command = [sys.executable, "-m", "mmroute", "serve", str(tmp_path / "empty"), "--port", "0"]
+    command += options
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
     assert "mmroute: unknown_family" in result.stderr or "missing_file" in result.stderr
