@@ -92,6 +92,9 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
     installed = deciding_versions(model)
     versions = ", ".join(f"{name} {version}" for name, version in installed.items())
     probed = run_probes(model)
+    encoded = model.tokenizer.encode(_TEXT, add_special_tokens=False)
+    back = model.tokenizer.decode(encoded.tolist())
+    lost = [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
     checks = [
         files,
         Check("versions", ok=True, detail=versions),
@@ -99,7 +102,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         Check("block_hashes", ok=True, detail=_hasher()),
         Check("model_id", ok=True, detail=_model_id(model)),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
-        _check("text", _lost_text(model), "a text is the same after encoding and decoding"),
+        _check("text", lost, "a text is the same after encoding and decoding"),
         _check("requests", probed.problems, f"as they must be: {', '.join(probed.exact)}"),
     ]
     return HealthReport(
@@ -218,8 +221,3 @@ def _split_tokens(model: ResolvedModel) -> list[str]:
         if token_id is None or alone != [token_id] or amid.count(token_id) != _REPEATS:
             problems.append(f"{text!r} must be the one ID {token_id}, and is encoded as {alone}")
     return problems
-
-
-def _lost_text(model: ResolvedModel) -> list[str]:
-    back = model.tokenizer.decode(model.tokenizer.encode(_TEXT, add_special_tokens=False).tolist())
-    return [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
 import numpy as np
 
-from mmroute.chat import Chat
-from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import NOT_DECODED
 from mmroute.parity.cases import Range
-from mmroute.pipeline import answer
 from mmroute.request import Request
 from mmroute.tokenizers import Tokenizer
 
@@ -146,13 +143,6 @@ class Difference:
     ) -> Diagnosis:
         """The diagnosis of this difference."""
         return Diagnosis(cause, self.at, explanation, alternatives)
-
-    def rendered_with(self, chat: Chat) -> TokenIds | None:
-        """Our token IDs with another renderer of chats; None if there are none then."""
-        try:
-            return answer(replace(self.model, chat=chat), self.request).token_ids
-        except InexactError:
-            return None
 
 
 def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import ModelFiles, find_model
 from mmroute.parity.causes import Cause, Diagnosis, Difference
+from mmroute.pipeline import answer
 
 __all__ = [
     "bos",
@@ -140,8 +142,9 @@ def template(difference: Difference) -> Diagnosis | None:
         if other.source in seen:
             continue
         seen.add(other.source)
-        answer = difference.rendered_with(chat.with_template(other))
-        if answer is not None and np.array_equal(answer, difference.theirs):
+        model = replace(difference.model, chat=chat.with_template(other))
+        routing = answer(model, difference.request)
+        if routing.exact and np.array_equal(routing.token_ids, difference.theirs):
             origin = "none" if used is None else used.origin
             return difference.found(
                 Cause.TEMPLATE,

@@ -29,10 +29,13 @@ _MOST_TOKENIZERS: Final = 8  # which may have 100 MB each
 
 def tokenizer_class(difference: Difference) -> Diagnosis | None:
     """The same tokenizer.json, built by other rules, gives the oracle's answer."""
-    ways = _ways(difference.model)
-    if not ways or not _gives(difference, ways[0], difference.ours):
-        return None  # or what is wrong with it is nothing that a class does
-    for how in ways[1:]:
+    files = _files(difference.model)
+    if files is None:
+        return None
+    ours, *others = builds(files, difference.model.family.tokenizer.pipelines)
+    if not _gives(difference, ours[0], difference.ours):
+        return None  # what is wrong with it is nothing that a class does
+    for how, _ in others:
         if _gives(difference, how, difference.theirs):
             return difference.found(
                 Cause.TOKENIZER_CLASS,
@@ -84,13 +87,6 @@ def _files(model: ResolvedModel) -> ModelFiles | None:
         return None
     files = find_model(model.name)
     return files if files.has("tokenizer.json") else None
-
-
-def _ways(model: ResolvedModel) -> list[str]:
-    files = _files(model)
-    if files is None:
-        return []
-    return [how for how, _ in builds(files, model.family.tokenizer.pipelines)]
 
 
 @lru_cache(_MOST_TOKENIZERS)
