@@ -157,9 +157,13 @@ def _report(
         chunks = files.read_all(chunks_of(numbered_lines(path)), block_size, processes)
     reading = read_trace(path, chunks, show_progress)
     if not reading.requests:
+        if not reading.refused:
+            raise InexactError(Reason.INVALID_REQUEST, f"{path} has no line")
         refused = ", ".join(f"{reason} {each.count}" for reason, each in reading.refused.items())
-        reason = Reason(next(iter(reading.refused), Reason.INVALID_REQUEST))
-        raise InexactError(reason, f"no line has an exact answer ({refused or 'no line'})")
+        reason, first = next(iter(reading.refused.items()))
+        shown = first.message if arguments.show_text else "--show-text says why"
+        shown = f"line {first.lines[0]}: {shown}"
+        raise InexactError(Reason(reason), f"no line has an exact answer ({refused}); {shown}")
     share = min(_MOST_BLOCKS, reading.curve.different // (2 * arguments.workers))
     fleet = FleetSize(
         workers=arguments.workers,

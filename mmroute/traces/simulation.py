@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import count, islice
+from itertools import count, cycle, islice
 from typing import Final
 
 from mmroute.traces.block_cache import BlockCache
@@ -54,7 +54,7 @@ class FleetSize:
     encoder_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """What a policy made of a trace.
 
@@ -71,14 +71,14 @@ class Outcome:
     """
 
     policy: Policy
-    hit_rate: float
-    computed: int
-    imbalance: float
-    items_in_blocks: int
-    items_in_encoder: int
-    items_encoded: int
-    too_large: int
-    over_time: list[Bin]
+    hit_rate: float = 0.0
+    computed: int = 0
+    imbalance: float = 1.0
+    items_in_blocks: int = 0
+    items_in_encoder: int = 0
+    items_encoded: int = 0
+    too_large: int = 0
+    over_time: list[Bin] = field(default_factory=list)
 
 
 class EncoderCache:
@@ -117,19 +117,19 @@ class Fleet:
     """
 
     def __init__(self, policy: Policy, size: FleetSize) -> None:
-        self._policy = policy
         self._size = size
+        self._outcome = Outcome(policy)
         workers = range(size.workers)
         self._caches = [BlockCache(size.blocks) for _ in workers]
         self._id_caches = [BlockCache(size.blocks) for _ in workers]
         self._encoders = [EncoderCache(size.encoder_tokens) for _ in workers]
         self._texts: OrderedDict[int, int] = OrderedDict()  # by chunk, the worker it was sent last
         self._computed = [0 for _ in workers]
-        self._requests = self._in_blocks = self._in_encoder = self._encoded = self._too_large = 0
         self._timeline = Timeline()
+        self._turns = cycle(workers)
         self._answers = count(-1, -1)  # blocks that no prompt has
         self._pick: Callable[[TracedRequest], int] = {
-            Policy.ROUND_ROBIN: lambda _: self._requests % size.workers,
+            Policy.ROUND_ROBIN: lambda _: next(self._turns),
             Policy.LEAST_LOAD: lambda _: self._least_loaded(),
             Policy.SESSION: lambda request: request.session % size.workers,
             Policy.TEXT_PREFIX: self._by_text,
@@ -153,38 +153,32 @@ class Fleet:
             return cache.serve(hashes + of_answer, lookup=lookup, ends_in_block=rest)
 
         hits = serve(self._caches[worker], request.hashes)
-        if self._policy is Policy.TOKEN_IDS:
+        if self._outcome.policy is Policy.TOKEN_IDS:
             serve(self._id_caches[worker], request.id_hashes or request.hashes)
-        if self._policy is Policy.TEXT_PREFIX:
+        if self._outcome.policy is Policy.TEXT_PREFIX:
             self._remember(request.text, worker)
-        self._requests += 1
-        self._too_large += -(-tokens // block_size) > self._size.blocks
+        outcome = self._outcome
+        outcome.too_large += -(-tokens // block_size) > self._size.blocks
         cached = hits * block_size
         self._computed[worker] += request.num_tokens - cached
         self._timeline.add(request, cached)
         for item in request.items:
             if item.end <= cached:
-                self._in_blocks += 1
+                outcome.items_in_blocks += 1
             elif self._encoders[worker].use(item):
-                self._in_encoder += 1
+                outcome.items_in_encoder += 1
             else:
-                self._encoded += 1
+                outcome.items_encoded += 1
 
     def outcome(self) -> Outcome:
         """What came of the requests so far."""
-        computed = sum(self._computed)
-        tokens = sum(each.tokens for each in self._timeline.bins)
-        return Outcome(
-            policy=self._policy,
-            hit_rate=1 - computed / tokens if tokens else 0.0,
-            computed=computed,
-            imbalance=max(self._computed) * len(self._computed) / computed if computed else 1.0,
-            items_in_blocks=self._in_blocks,
-            items_in_encoder=self._in_encoder,
-            items_encoded=self._encoded,
-            too_large=self._too_large,
-            over_time=self._timeline.bins,
-        )
+        outcome = self._outcome
+        outcome.over_time = self._timeline.bins
+        outcome.computed = computed = sum(self._computed)
+        if computed:
+            outcome.hit_rate = 1 - computed / sum(each.tokens for each in outcome.over_time)
+            outcome.imbalance = max(self._computed) * len(self._computed) / computed
+        return outcome
 
     def _least_loaded(self) -> int:
         return min(range(len(self._computed)), key=self._computed.__getitem__)
