@@ -23,8 +23,9 @@ from mmroute.normalizer import Normalizer
 __all__ = [
     "DEFAULT_BACKEND", "EXIT_FAILURE", "EXIT_USAGE", "MODEL_HELP", "Commands", "add_command",
     "adopt_engine", "ask_running", "encoder_argument", "engine_arguments", "engine_settings",
-    "failed", "image_links", "link_arguments", "load_normalizer", "model_arguments", "port",
-    "positive", "print_table", "require_extra", "say", "show_progress", "with_progress",
+    "failed", "image_links", "link_arguments", "load_normalizer", "model_arguments",
+    "output_file", "port", "positive", "print_table", "require_extra", "say", "show_progress",
+    "with_progress",
 ]  # fmt: skip
 
 DEFAULT_BACKEND: Final = "vllm"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mmroute.server.loading import ModelSource
 
@@ -14,11 +15,11 @@ class Change:
     """A change of the models of a server.
 
     Attributes:
-        kind: `add`, `replace`, `remove`; or `failed`, of a model that another process loads.
+        kind: what happens; `failed` is said of a model that another process loads.
         name: that is replaced or removed; or why it failed.
         source: of the new model, as an operator names it.
     """
 
-    kind: str
+    kind: Literal["add", "replace", "remove", "failed"]
     name: str = ""
     source: ModelSource | None = None
