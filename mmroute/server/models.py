@@ -226,6 +226,18 @@ class Models:
         loading.add_done_callback(self._reclaim)
         return current
 
+    def _put(self, new: Entry) -> None:
+        """Let a loaded model take its place in one step, unless that was decided otherwise."""
+        with self._lock:
+            current = next((e for e in self.entries() if e.replacement is new), None)
+            if new.loaded is None or current is None:
+                return
+            self._first = [new if entry is current else entry for entry in self._first]
+            kept = {name: e for name, e in self._by_name.items() if e is not current}
+            self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
+            self._drop_files(current.source)
+            self._loads[_files(new.source)] = new.loading
+
     def _fail(self, source: ModelSource, why: str) -> Entry:
         """Another process could not load a model."""
         everyone = [e for entry in self.entries() for e in (entry, entry.replacement) if e]
@@ -299,7 +311,7 @@ class Models:
             headers={} if failed else {"retry-after": "1"},
         )
 
-    # These three are called under the lock, or before anyone else knows of this.
+    # All below are called under the lock, or before another thread knows of this object.
 
     def _enter(self, source: ModelSource) -> Entry:
         if not source.names:
@@ -313,18 +325,6 @@ class Models:
         for name in source.served:
             if self._by_name.get(name, owner) is not owner:
                 raise NameTakenError(f"two models are served by the name {name!r}")
-
-    def _put(self, new: Entry) -> None:
-        """Let a loaded model take its place in one step, unless that was decided otherwise."""
-        with self._lock:
-            current = next((e for e in self.entries() if e.replacement is new), None)
-            if new.loaded is None or current is None:
-                return
-            self._first = [new if entry is current else entry for entry in self._first]
-            kept = {name: e for name, e in self._by_name.items() if e is not current}
-            self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
-            self._drop_files(current.source)
-            self._loads[_files(new.source)] = new.loading
 
     def _forget(self, entry: Entry) -> None:
         self._by_name = {name: e for name, e in self._by_name.items() if e is not entry}
