@@ -337,6 +337,16 @@ def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[...,
     assert places["min_pixels"][1].startswith("default")
 
 
+def test_extra_special_tokens_win_over_a_field_of_their_name(
+    changed_model: Callable[..., Path],
+) -> None:
+    """As transformers merges them; another token that the vocabulary has would go unnoticed."""
+    path = changed_model("small-gemma-3", edit("tokenizer_config.json", boi_token="<bos>"))
+    names = {origin.name: origin for origin in resolve_model(str(path)).origins}
+    start = names["start_token_text"]
+    assert start.source == "tokenizer_config.json:extra_special_tokens.boi_token"
+
+
 @pytest.mark.parametrize(
     ("fields", "length"),
     [
