@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, TypedDict, Unpack
 
 import numpy as np
 
@@ -19,6 +19,12 @@ _BYTES_PER_HASH: Final = 96  # a Python object of its own
 _BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary
 
 
+class _Settings(TypedDict):
+    algorithm: str
+    block_size: int
+    seed: str | None
+
+
 class HashReuse(PrefixCache[BlockHashes]):
     """A prefix cache of block hashes. Safe to share between threads. It counts bytes of token IDs.
 
@@ -27,15 +33,9 @@ class HashReuse(PrefixCache[BlockHashes]):
     """
 
     def hash_blocks(
-        self, token_ids: TokenIds, extra_keys: Sequence[BlockKeys], **settings: Any
+        self, token_ids: TokenIds, extra_keys: Sequence[BlockKeys], **settings: Unpack[_Settings]
     ) -> BlockHashes:
-        """What `mmroute.hashing.hash_blocks` gives; `previous` is found in the cache.
-
-        Args:
-            token_ids: the expanded prompt, shape (n,).
-            extra_keys: of its full blocks.
-            **settings: `algorithm`, `block_size` and `seed`.
-        """
+        """What `mmroute.hashing.hash_blocks` gives; `previous` is found in the cache."""
         if len(token_ids) < _WORTH_KEEPING:
             return hash_blocks(token_ids, extra_keys, **settings)
         block_size = settings["block_size"]

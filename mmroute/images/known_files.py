@@ -85,7 +85,7 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
         if text.stop - text.start < _WORTH_KEEPING:
             return None
         sample = _sample(raw, text)
-        try:
+        try:  # one look into a dictionary needs no lock
             known = self._recent[sample]
         except KeyError:
             with self._lock:
