@@ -9,25 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 __all__ = [
-    "EngineVersionWarning",
-    "EventsError",
-    "InexactError",
-    "MmrouteError",
-    "ModelError",
-    "ModelIdWarning",
-    "NoTokenIdsError",
-    "Reason",
-    "SpecError",
-    "did_you_mean",
-    "image_refused",
-    "invalid",
-    "item_refused",
-    "malformed",
-    "nearest",
-    "needs_extra",
-    "problem",
-    "quoted",
-]
+    "EngineVersionWarning", "EventsError", "InexactError", "MmrouteError", "ModelError",
+    "ModelIdWarning", "NoTokenIdsError", "Reason", "SpecError", "did_you_mean", "image_refused",
+    "invalid", "item_refused", "malformed", "nearest", "needs_extra", "problem", "quoted",
+]  # fmt: skip
 
 
 class Reason(StrEnum):

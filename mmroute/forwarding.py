@@ -26,15 +26,9 @@ from mmroute.request import Request
 from mmroute.routing import Routing
 
 __all__ = [
-    "OUTPUT_MODES",
-    "OutputMode",
-    "sglang_chat",
-    "sglang_generate",
-    "vllm_chat",
-    "vllm_generate",
-    "vllm_generate_cached",
-    "with_uuids",
-]
+    "OUTPUT_MODES", "OutputMode", "sglang_chat", "sglang_generate", "vllm_chat", "vllm_generate",
+    "vllm_generate_cached", "with_uuids",
+]  # fmt: skip
 
 OutputMode = Literal["tokens", "text", "derender"]
 """How much vLLM's generate route answers: token IDs, their text too, or the parsed message."""

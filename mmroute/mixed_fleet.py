@@ -20,11 +20,7 @@ __all__ = ["answer_again"]
 
 
 def answer_again(
-    routing: Routing,
-    model: ResolvedModel,
-    *,
-    links: ImageLinks | None = None,
-    caches: Caches,
+    routing: Routing, model: ResolvedModel, *, links: ImageLinks | None = None, caches: Caches
 ) -> Routing:
     """The answer to the request of a routing, as other workers hold it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -14,16 +14,9 @@ import msgspec
 from mmroute.errors import ModelError, Reason, malformed, nearest, needs_extra, quoted
 
 __all__ = [
-    "EMBEDDED_MODEL",
-    "MODEL_FILES",
-    "TOKENIZER_CONFIGURATION",
-    "TOKENIZER_FILES",
-    "FieldRef",
-    "JsonValue",
-    "ModelFiles",
-    "find_model",
-    "what_stands_instead",
-]
+    "EMBEDDED_MODEL", "MODEL_FILES", "TOKENIZER_CONFIGURATION", "TOKENIZER_FILES", "FieldRef",
+    "JsonValue", "ModelFiles", "find_model", "what_stands_instead",
+]  # fmt: skip
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -33,41 +26,23 @@ EMBEDDED_MODEL = "pixtral-12b-2409"
 _EMBEDDED_TEKKEN = "tekken_240911.json"
 
 TOKENIZER_CONFIGURATION: Final = (
-    "config.json",
-    "params.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "processor_config.json",
-    "chat_template.json",
-    "chat_template.jinja",
+    "config.json", "params.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "processor_config.json", "chat_template.json", "chat_template.jinja",
     "additional_chat_templates/*.jinja",
-)
+)  # fmt: skip
 """What decides over text and token IDs beside a vocabulary: which class reads it, which tokens
 are added, the chat templates."""
 
 MODEL_FILES: Final = (
-    *TOKENIZER_CONFIGURATION,
-    "tekken.json",
-    "tokenizer.model.v*",
-    "tokenizer.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "generation_config.json",
-)
+    *TOKENIZER_CONFIGURATION, "tekken.json", "tokenizer.model.v*", "tokenizer.json",
+    "preprocessor_config.json", "video_preprocessor_config.json", "generation_config.json",
+)  # fmt: skip
 """Configuration, tokenizer and template files, some by pattern; none matches weights."""
 
 TOKENIZER_FILES: Final = (
-    *TOKENIZER_CONFIGURATION,
-    "tekken.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer.model.v*",
-    "tiktoken.model",
-    "*.tiktoken",
-    "vocab.json",
-    "merges.txt",
-)
+    *TOKENIZER_CONFIGURATION, "tekken.json", "tokenizer.json", "tokenizer.model",
+    "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "merges.txt",
+)  # fmt: skip
 """The same with the vocabularies of all formats, but for GGUF files, which hold weights."""
 
 # A path with a directory in it, which is no JSON, and no template that says anything.
@@ -343,10 +318,6 @@ def _from_hub(
 
 
 def _near(path: Path) -> str:
-    close = nearest(path.name, (sibling.name for sibling in _directories(path.parent)))
+    siblings = path.parent.iterdir() if path.parent.is_dir() else ()
+    close = nearest(path.name, (sibling.name for sibling in siblings if sibling.is_dir()))
     return f" (did you mean {path.parent / close}?)" if close else ""
-
-
-def _directories(parent: Path) -> Iterator[Path]:
-    if parent.is_dir():
-        yield from (p for p in parent.iterdir() if p.is_dir())

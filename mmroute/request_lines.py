@@ -17,23 +17,12 @@ if TYPE_CHECKING:
     from mmroute.normalizer import Normalizer
 
 __all__ = [
-    "Answer",
-    "answer_line",
-    "answer_line_for_each",
-    "blocks_answer",
-    "json_object",
-    "numbered",
-    "request_of",
-    "tokens_answer",
-]
+    "Answer", "answer_line", "answer_line_for_each", "blocks_answer", "json_object", "numbered",
+    "request_of", "tokens_answer",
+]  # fmt: skip
 
 # Fields of the engine's API that change the prompt, and are not covered.
-_UNSUPPORTED = (
-    "chat_template",
-    "mm_payload",
-    "prompt_embeds",
-    "suffix",
-)
+_UNSUPPORTED = ("chat_template", "mm_payload", "prompt_embeds", "suffix")
 # Those that only the prompts of a few models depend on.
 _OF_SOME_MODELS = ("response_format", "thinking", "tool_choice")
 _LORA_KEYS = frozenset({"lora_name", "lora_path"})

@@ -4,11 +4,5 @@ from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, Too
 from mmroute.chat.renderer import Chat, check_api_fields
 
 __all__ = [
-    "Chat",
-    "MediaPart",
-    "ParsedChat",
-    "Part",
-    "TextPart",
-    "ToolReference",
-    "check_api_fields",
-]
+    "Chat", "MediaPart", "ParsedChat", "Part", "TextPart", "ToolReference", "check_api_fields",
+]  # fmt: skip

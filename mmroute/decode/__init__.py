@@ -12,13 +12,6 @@ from mmroute.decode.stop import (
 from mmroute.decode.stream import DecodeStream, TokenDecoder
 
 __all__ = [
-    "DecodeStream",
-    "Sequence",
-    "StopConditions",
-    "StopOutput",
-    "StopSequenceDecoder",
-    "StopSequenceDecoderBuilder",
-    "StopString",
-    "StopToken",
-    "TokenDecoder",
-]
+    "DecodeStream", "Sequence", "StopConditions", "StopOutput", "StopSequenceDecoder",
+    "StopSequenceDecoderBuilder", "StopString", "StopToken", "TokenDecoder",
+]  # fmt: skip

@@ -12,12 +12,6 @@ from mmroute.geometry.replacement import (
 )
 
 __all__ = [
-    "AnyGeometry",
-    "CachePlan",
-    "EmbedRuns",
-    "Geometry",
-    "ModelContext",
-    "Overrides",
-    "Replacement",
+    "AnyGeometry", "CachePlan", "EmbedRuns", "Geometry", "ModelContext", "Overrides", "Replacement",
     "TokenIds",
-]
+]  # fmt: skip

@@ -9,17 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeGuard
 
 __all__ = [
-    "COMMON_NAMES",
-    "HARMFUL",
-    "HARMLESS",
-    "HARMLESS_OF_VIDEOS",
-    "HARMLESS_WHEN_FLAT",
-    "SIZE_EDGES",
-    "is_count",
-    "is_empty",
-    "is_positive",
-    "is_switch",
-]
+    "COMMON_NAMES", "HARMFUL", "HARMLESS", "HARMLESS_OF_VIDEOS", "HARMLESS_WHEN_FLAT", "SIZE_EDGES",
+    "is_count", "is_empty", "is_positive", "is_switch",
+]  # fmt: skip
 
 _INT64: Final = 1 << 63
 SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})

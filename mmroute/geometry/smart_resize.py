@@ -28,16 +28,9 @@ from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.items import ImageSize
 
 __all__ = [
-    "ResizedImages",
-    "SmartResize",
-    "check_aspect",
-    "enlarge_to_factor",
-    "pixel_limits",
-    "resizes",
-    "smart_resize",
-    "unresized",
-    "with_pixel_limits",
-]
+    "ResizedImages", "SmartResize", "check_aspect", "enlarge_to_factor", "pixel_limits", "resizes",
+    "smart_resize", "unresized", "with_pixel_limits",
+]  # fmt: skip
 
 _MAX_ASPECT: Final = 200
 _ALIASES: Final = (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels"))

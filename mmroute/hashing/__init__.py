@@ -22,27 +22,8 @@ from mmroute.hashing.sglang import PageHashes, hash_pages
 from mmroute.hashing.vllm import Algorithm, BlockHashes, Hashing, hash_blocks, none_hash
 
 __all__ = [
-    "Algorithm",
-    "BlockHashes",
-    "BlockKeys",
-    "DynamoHashes",
-    "EventKeys",
-    "ExtraKey",
-    "ExtraKeys",
-    "HashedItem",
-    "Hashing",
-    "KeyForm",
-    "PageHashes",
-    "event_extra_keys",
-    "extra_keys",
-    "hash_blocks",
-    "hash_pages",
-    "image_hash",
-    "local_block_hashes",
-    "none_hash",
-    "pad_value",
-    "pad_value_ids",
-    "sequence_hashes",
-    "wide_pad_value_ids",
-    "wide_pad_values",
-]
+    "Algorithm", "BlockHashes", "BlockKeys", "DynamoHashes", "EventKeys", "ExtraKey", "ExtraKeys",
+    "HashedItem", "Hashing", "KeyForm", "PageHashes", "event_extra_keys", "extra_keys",
+    "hash_blocks", "hash_pages", "image_hash", "local_block_hashes", "none_hash", "pad_value",
+    "pad_value_ids", "sequence_hashes", "wide_pad_value_ids", "wide_pad_values",
+]  # fmt: skip

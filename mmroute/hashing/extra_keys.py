@@ -17,17 +17,9 @@ from mmroute.errors import quoted
 from mmroute.request import Lora
 
 __all__ = [
-    "BlockKeys",
-    "EventKeys",
-    "ExtraKey",
-    "ExtraKeys",
-    "HashedItem",
-    "Run",
-    "check_block_size",
-    "check_token_ids",
-    "event_extra_keys",
-    "extra_keys",
-]
+    "BlockKeys", "EventKeys", "ExtraKey", "ExtraKeys", "HashedItem", "Run", "check_block_size",
+    "check_token_ids", "event_extra_keys", "extra_keys",
+]  # fmt: skip
 
 ExtraKey: TypeAlias = (
     tuple[Literal["lora"], str, str]

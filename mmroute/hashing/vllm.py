@@ -32,14 +32,9 @@ from mmroute.hashing.older_vllm import KeyForm, encode_block, untagged_keys
 from mmroute.request import Lora
 
 __all__ = [
-    "Algorithm",
-    "BlockHashes",
-    "Hashing",
-    "event_int",
-    "hash_blocks",
-    "hash_older_blocks",
+    "Algorithm", "BlockHashes", "Hashing", "event_int", "hash_blocks", "hash_older_blocks",
     "none_hash",
-]
+]  # fmt: skip
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8

@@ -17,19 +17,9 @@ if TYPE_CHECKING:
     from mmroute.kv_events.subscriber import Subscriber
 
 __all__ = [
-    "AllBlocksCleared",
-    "BlockIndex",
-    "BlockRemoved",
-    "BlockStored",
-    "EventBatch",
-    "Lost",
-    "Received",
-    "Restarted",
-    "Source",
-    "Subscriber",
-    "WorkerRank",
-    "decode_events",
-]
+    "AllBlocksCleared", "BlockIndex", "BlockRemoved", "BlockStored", "EventBatch", "Lost",
+    "Received", "Restarted", "Source", "Subscriber", "WorkerRank", "decode_events",
+]  # fmt: skip
 
 
 __getattr__ = lazily(__name__, {"Subscriber": "mmroute.kv_events.subscriber"})  # pyzmq, an extra

@@ -20,15 +20,9 @@ from mmroute.items import Modality
 from mmroute.model.spec import FamilySpec
 
 __all__ = [
-    "check_covered",
-    "check_template_kwargs",
-    "check_tokenizer_mode",
-    "configured_chat",
-    "configured_context",
-    "configured_geometry",
-    "configured_hashing",
-    "overriding",
-]
+    "check_covered", "check_template_kwargs", "check_tokenizer_mode", "configured_chat",
+    "configured_context", "configured_geometry", "configured_hashing", "overriding",
+]  # fmt: skip
 
 # What a template's defaults must not set: the engine has its own of these, or fails.
 _NOT_DEFAULTS: Final = frozenset({

@@ -19,17 +19,9 @@ if TYPE_CHECKING:
     from mmroute.tokenizers import Tokenizer
 
 __all__ = [
-    "Expansion",
-    "Insertion",
-    "Match",
-    "PlaceholderRange",
-    "Placement",
-    "expand_via_text",
-    "find_replacements",
-    "find_sequence",
-    "match_targets",
-    "splice",
-]
+    "Expansion", "Insertion", "Match", "PlaceholderRange", "Placement", "expand_via_text",
+    "find_replacements", "find_sequence", "match_targets", "splice",
+]  # fmt: skip
 
 
 class PlaceholderRange(NamedTuple):
