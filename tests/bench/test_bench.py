@@ -27,7 +27,7 @@ from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.stages import Stage, Stopwatch
 
-QUICK = ("--repeat", "2", "--processes", "2")
+QUICK = ("--repeat", "2", "--processes", "1")
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -70,7 +70,7 @@ def test_a_report_for_machines(
     model = small_model("small-qwen2.5-vl")
     page = tmp_path / "page.html"
     options = ("--mix", "chat", "--algorithm", "xxhash", "--json", "--html", page)
-    status, out, err = run(model, *QUICK, *options)
+    status, out, err = run(model, *QUICK, "--processes", 2, *options)
     assert status == 0
     assert page.read_text(encoding="utf-8").count("<rect") == len(Stage)
     assert "chat: latency of 2 requests" in err

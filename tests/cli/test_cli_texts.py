@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -154,36 +152,25 @@ def test_a_strip_as_json(source: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["offsets"] == [[0, 4], [4, 5], [5, 6]]
 
 
-def _at_a_terminal(*arguments: str, **environment: str) -> str:
-    """What the command writes to a terminal."""
-    ours, theirs = pty.openpty()
-    variables = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
-    variables |= {"TERM": "xterm-256color", **environment}
-    command = [sys.executable, "-m", "mmroute", *arguments]
-    with subprocess.Popen(
-        command, stdout=theirs, stdin=subprocess.DEVNULL, env=variables
-    ) as process:
-        os.close(theirs)
-        read = b""
-        while True:
-            try:
-                chunk = os.read(ours, 4096)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not chunk:
-                break
-            read += chunk
-    os.close(ours)
-    assert process.returncode == 0
-    return read.decode()
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
-@pytest.mark.process
-def test_colours_are_for_terminals_that_want_them(source: str) -> None:
-    shown = ["tokens", source, "--text", "a\x1b[31mb\nc"]
-    coloured = _at_a_terminal(*shown)
+def test_colours_are_for_terminals_that_want_them(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(**environment: str) -> str:
+        variables = {"TERM": "xterm-256color", "NO_COLOR": "", **environment}
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "stdout", Terminal())
+            assert main(["tokens", source, "--text", "a\x1b[31mb\nc"]) == 0
+            return sys.stdout.getvalue()  # type: ignore[attr-defined]  # it is a Terminal
+
+    coloured = shown()
     assert "\x1b[38;5;16;48;5;153ma\x1b[0m" in coloured
     assert "\x1b[31m" not in coloured  # what the text itself says to the terminal
-    assert "\x1b" not in _at_a_terminal(*shown, NO_COLOR="1")
-    assert "\x1b" not in _at_a_terminal(*shown, TERM="dumb")
-    assert b"\x1b" not in process(*shown).stdout
+    assert "\x1b" not in shown(NO_COLOR="1")
+    assert "\x1b" not in shown(TERM="dumb")
