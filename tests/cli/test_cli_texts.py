@@ -165,9 +165,10 @@ def test_colours_are_for_terminals_that_want_them(
         with monkeypatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
-            patch.setattr(sys, "stdout", Terminal())
+            terminal = Terminal()
+            patch.setattr(sys, "stdout", terminal)
             assert main(["tokens", source, "--text", "a\x1b[31mb\nc"]) == 0
-            return sys.stdout.getvalue()  # type: ignore[attr-defined]  # it is a Terminal
+            return terminal.getvalue()
 
     coloured = shown()
     assert "\x1b[38;5;16;48;5;153ma\x1b[0m" in coloured
