@@ -12,7 +12,7 @@ from mmroute.bench.latency import Hashing, Latency, Startup, Summary
 from mmroute.bench.mixes import Inexact
 from mmroute.bench.throughput import Throughput
 from mmroute.fast_paths import ReuseStats
-from mmroute.pages.plots import Bar, bars
+from mmroute.pages.plots import bars
 from mmroute.pages.rendering import rendered
 from mmroute.stages import Stage
 
@@ -106,7 +106,7 @@ def as_page(bench: Bench) -> str:
     plots = []
     for found in [mix.latency for mix in bench.mixes if mix.latency is not None]:
         stages = [
-            Bar(stage.value, times.p50, f"{times.p50:,.1f} us")
+            (stage.value, times.p50, f"{times.p50:,.1f} us")
             for stage, times in found.stages_us.items()
         ]
         rows = [(name, each.p50, each.p95, each.p99) for name, each in _rows(found, bench.hashing)]

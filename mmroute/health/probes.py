@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -32,21 +31,6 @@ _LIMITS: Final = frozenset(
         Reason.PROMPT_TOO_LONG,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResults:
-    """The results of all probes.
-
-    Attributes:
-        exact: names of those answered as they must be.
-        problems: what does not hold, in words.
-        limits: what the model cannot answer, and why, in words; no problem.
-    """
-
-    exact: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    limits: list[str] = field(default_factory=list)
 
 
 def _probes(model: ResolvedModel) -> Iterator[tuple[str, Request]]:
@@ -81,23 +65,30 @@ def written_image(model: ResolvedModel, number: int) -> str | None:
     return text if set(rules.target) <= set(model.encode_plain(text).tolist()) else None
 
 
-def run_probes(model: ResolvedModel) -> ProbeResults:
-    """Answer every probe twice, and check what must hold for the answers."""
-    results = ProbeResults()
+def run_probes(model: ResolvedModel) -> tuple[list[str], list[str], list[str]]:
+    """Answer every probe twice, and check what must hold for the answers.
+
+    Returns:
+        The names of those answered as they must be; what does not hold, in words; and what the
+        model cannot answer, in words, which is no problem.
+    """
+    exact: list[str] = []
+    problems: list[str] = []
+    limits: list[str] = []
     for name, request in _probes(model):
         first, second = answer(model, request), answer(model, request)
         if first.reason is not None:
-            listed = results.limits if first.reason in _LIMITS else results.problems
+            listed = limits if first.reason in _LIMITS else problems
             listed.append(f"{name} is inexact: {first.reason}: {first.message}")
         elif not second.exact or not _same(first, second):
-            results.problems.append(f"{name} has two answers")
+            problems.append(f"{name} has two answers")
         elif wrong := _wrong(model, request.images, first):
-            results.problems.append(f"{name}: {wrong}")
+            problems.append(f"{name}: {wrong}")
         else:
-            results.exact.append(name)
-    if not results.exact and not results.problems:
-        results.problems.append("no built-in request has an exact answer")
-    return results
+            exact.append(name)
+    if not exact and not problems:
+        problems.append("no built-in request has an exact answer")
+    return exact, problems, limits
 
 
 def token_ids_of_spec(model: ResolvedModel) -> dict[str, int]:

@@ -91,7 +91,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
     files, fingerprints = _fingerprints(model)
     installed = deciding_versions(model)
     versions = ", ".join(f"{name} {version}" for name, version in installed.items())
-    probed = run_probes(model)
+    exact, problems, limits = run_probes(model)
     encoded = model.tokenizer.encode(_TEXT, add_special_tokens=False)
     back = model.tokenizer.decode(encoded.tolist())
     lost = [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
@@ -103,14 +103,14 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         Check("model_id", ok=True, detail=_model_id(model)),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", lost, "a text is the same after encoding and decoding"),
-        _check("requests", probed.problems, f"as they must be: {', '.join(probed.exact)}"),
+        _check("requests", problems, f"as they must be: {', '.join(exact)}"),
     ]
     return HealthReport(
         model=model.name,
         family=model.family.family,
         backend=f"{model.engine.name} {model.engine.version}",
         checks=(*checks, *(check(model) for check in further)),
-        warnings=(*untested(model, installed), *probed.limits),
+        warnings=(*untested(model, installed), *limits),
         fingerprints=fingerprints,
     )
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
 
-__all__ = ["Bar", "Line", "bars", "lines"]
+__all__ = ["bars", "lines"]
 
 _WIDTH: Final = 480  # units; text of 14 is legible where the page is 400 pixels wide
 _LINES_HEIGHT: Final = 300
@@ -19,50 +18,27 @@ _VALUES: Final = 110
 _TICKS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar of a plot.
+def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> Markup:
+    """Horizontal bars, one below the other, of which the longest fills the plot.
 
-    Attributes:
-        label: in front of it.
-        value: its length, 0 or more.
-        text: behind it.
+    Args:
+        title: for those who do not see the plot.
+        rows: of each bar the label in front of it, its length, and the text behind it.
     """
-
-    label: str
-    value: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a plot.
-
-    Attributes:
-        label: in the legend.
-        points: x and y, each from 0 to 1.
-    """
-
-    label: str
-    points: Sequence[tuple[float, float]]
-
-
-def bars(title: str, rows: Sequence[Bar]) -> Markup:
-    """Horizontal bars, one below the other, of which the longest fills the plot."""
-    longest = max((row.value for row in rows), default=0) or 1
+    longest = max((value for _, value, _ in rows), default=0) or 1
     room = _WIDTH - _LABELS - _VALUES
     parts = []
-    for number, row in enumerate(rows):
-        top, length = number * _BAR, room * row.value / longest
+    for number, (label, value, text) in enumerate(rows):
+        top, length = number * _BAR, room * value / longest
         parts.append(
             Markup(
                 '<text x="{}" y="{}" text-anchor="end">{}</text>'
                 '<rect class="bar" x="{}" y="{}" width="{:.1f}" height="{}"/>'
                 '<text x="{:.1f}" y="{}">{}</text>'
             ).format(
-                _LABELS - 8, top + 20, row.label,
+                _LABELS - 8, top + 20, label,
                 _LABELS, top + 5, length, _BAR - 10,
-                _LABELS + length + 6, top + 20, row.text,
+                _LABELS + length + 6, top + 20, text,
             )
         )  # fmt: skip
     return _svg(title, _BAR * len(rows), parts)
@@ -70,7 +46,7 @@ def bars(title: str, rows: Sequence[Bar]) -> Markup:
 
 def lines(
     title: str,
-    series: Sequence[Line],
+    series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
     x_ticks: Sequence[tuple[float, str]],
     x_label: str,
     y_label: str,
@@ -79,7 +55,8 @@ def lines(
 
     Args:
         title: for those who do not see the plot.
-        series: at most three lines.
+        series: at most three lines: the label of each in the legend, and its points, x and y from
+            0 to 1.
         x_ticks: places from 0 to 1, with their labels.
         x_label: what x is.
         y_label: what y is.
@@ -101,8 +78,8 @@ def lines(
                 _LEFT + at * width, base + 19, label
             )
         )
-    for number, line in enumerate(series, 1):
-        path = " ".join(f"{_LEFT + x * width:.1f},{base - y * height:.1f}" for x, y in line.points)
+    for number, (_, points) in enumerate(series, 1):
+        path = " ".join(f"{_LEFT + x * width:.1f},{base - y * height:.1f}" for x, y in points)
         parts.append(Markup('<polyline class="line s{}" points="{}"/>').format(number, path))
     parts.append(
         Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
@@ -110,10 +87,8 @@ def lines(
         )
     )
     legend = [
-        Markup('<span class="named"><span class="key s{}"></span>{}</span> ').format(
-            number, line.label
-        )
-        for number, line in enumerate(series, 1)
+        Markup('<span class="named"><span class="key s{}"></span>{}</span> ').format(number, label)
+        for number, (label, _) in enumerate(series, 1)
     ]
     caption = Markup("<figcaption>{}: {}</figcaption>").format(y_label, Markup("").join(legend))
     return _svg(title, _LINES_HEIGHT, parts) + caption

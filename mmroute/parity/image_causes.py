@@ -181,9 +181,7 @@ def _orders(count: int) -> Iterator[tuple[int, ...]]:
         yield from itertools.islice(itertools.permutations(range(count)), 1, None)
         return
     natural = tuple(range(count))
-    yield natural[::-1]
-    yield (*natural[1:], 0)
-    yield (count - 1, *natural[:-1])
+    yield from (natural[::-1], (*natural[1:], 0), (count - 1, *natural[:-1]))
     for k in range(count - 1):
         yield (*natural[:k], k + 1, k, *natural[k + 2 :])
 

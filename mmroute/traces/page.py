@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from markupsafe import Markup
 
-from mmroute.pages.plots import Bar, Line, bars, lines
+from mmroute.pages.plots import bars, lines
 from mmroute.pages.rendering import rendered
 from mmroute.traces.explain import Explanation
 from mmroute.traces.report import cache_table, facts, loss_table, policy_table
@@ -83,13 +83,13 @@ def _curve(report: dict[str, Any]) -> _Plot:
     return (
         "One cache",
         "One worker gets all requests. The larger its cache, the more it finds again.",
-        lines("hit rate by cache size", [Line("one cache", points)], ticks, "blocks", "Hit rate"),
+        lines("hit rate by cache size", [("one cache", points)], ticks, "blocks", "Hit rate"),
         *cache_table(report),
     )
 
 
 def _policies(report: dict[str, Any]) -> _Plot:
-    shown = [Bar(e["policy"], e["hit_rate"], f"{e['hit_rate']:.1%}") for e in report["policies"]]
+    shown = [(e["policy"], e["hit_rate"], f"{e['hit_rate']:.1%}") for e in report["policies"]]
     fleet = f"{report['workers']} workers of {report['worker_blocks']:,} blocks"
     text = f"Hit rate of {fleet}, by how a router picks one."
     return ("Routing", text, bars("hit rate by routing", shown), *policy_table(report))
@@ -111,7 +111,7 @@ def _over_time(report: dict[str, Any]) -> _Plot:
         count = report["requests"]
         x_label, ticks = "requests", [(n / 4, _short(count * n // 4)) for n in range(5)]
     series = [
-        Line(name, [(at, each["hit_rate"]) for at, each in zip(places, row, strict=True)])
+        (name, [(at, each["hit_rate"]) for at, each in zip(places, row, strict=True)])
         for name, row in named
     ]
     reached = accumulate(each["requests"] for each in bins)
@@ -142,7 +142,7 @@ def _losses(report: dict[str, Any]) -> _Plot:
         text,
         bars(
             "lost tokens by cause",
-            [Bar(e["cause"], e["tokens"], f"{e['tokens']:,}") for e in report["losses"]],
+            [(e["cause"], e["tokens"], f"{e['tokens']:,}") for e in report["losses"]],
         ),
         *loss_table(report),
     )

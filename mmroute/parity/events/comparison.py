@@ -68,9 +68,7 @@ def compare_announced(
         model: with the settings that are to be checked.
         all_announced: the requests in their order, with the events of each.
     """
-    comparison = _Comparison(model)
-    for one in all_announced:
-        yield comparison.finding(one)
+    yield from map(_Comparison(model).finding, all_announced)
 
 
 def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from mmroute.parity.alternatives import alternatives
 from mmroute.parity.causes import Cause, text_of
 from mmroute.parity.events.chains import Chain
 from mmroute.parity.identity_causes import named_otherwise, spellings_of
+from mmroute.parity.oracles.pictures import parts_of
 from mmroute.parity.text_causes import templates_of
 from mmroute.pipeline import answer, geometry_of, prepare
 from mmroute.request import Request
@@ -210,8 +211,9 @@ def _unexplained(model: ResolvedModel, request: Request, routing: Routing, chain
             "gives. Has the engine --mm-processor-kwargs, or other preprocessor files?",
         )
     text = text_of(model.tokenizer, theirs) or ""
-    said = [t for t in _texts(request) if t.strip()]
-    if request.messages is not None and said and said[0].strip()[:_SHOWN] in text:
+    texts = (str(part.get("text", "")).strip() for part in parts_of(request.messages))
+    said = next(filter(None, texts), None)
+    if said is not None and said[:_SHOWN] in text:
         return Remedy(
             Cause.TEMPLATE,
             "The engine renders the same messages by another chat template, which is none of the "
@@ -222,17 +224,6 @@ def _unexplained(model: ResolvedModel, request: Request, routing: Routing, chain
         f"The engine has other token IDs, for which no cause was found; {length} of them were "
         "compared. Does it serve other files of the model, or was this another request?",
     )
-
-
-def _texts(request: Request) -> Iterator[str]:
-    for message in request.messages or ():
-        content = message.get("content") if isinstance(message, Mapping) else None
-        if isinstance(content, str):
-            yield content
-        for part in content if isinstance(content, list) else ():
-            text = part.get("text") if isinstance(part, Mapping) else None
-            if isinstance(text, str):
-                yield text
 
 
 def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:

@@ -51,29 +51,22 @@ def find_oracle(
         return HttpOracle(against, checked=checked, served_model=served_model, api_key=api_key)
     if against in ORACLES:
         files = find_model(model, revision=revision)
-        return _in_process(against, files, trust_remote_code=trust_remote_code)
+        checked = _checked(files, against)
+        if against == "vllm":
+            from mmroute.parity.oracles.vllm import VllmOracle
+
+            return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+        from mmroute.parity.oracles.transformers import MistralCommonOracle, TransformersOracle
+
+        if files.has("tekken.json") and not files.has("config.json"):
+            return MistralCommonOracle(files)
+        return TransformersOracle(files, checked=checked, trust_remote_code=trust_remote_code)
     path = Path(against).expanduser()
     if path.is_file():
         from mmroute.parity.oracles.vectors import VectorsOracle
 
         return VectorsOracle(path)
     raise _unknown(against, path)
-
-
-def _in_process(name: str, files: ModelFiles, *, trust_remote_code: bool) -> Oracle:
-    checked = _checked(files, name)
-    if name == "vllm":
-        from mmroute.parity.oracles.vllm import VllmOracle
-
-        return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
-    from mmroute.parity.oracles.transformers import (
-        MistralCommonOracle,
-        TransformersOracle,
-    )
-
-    if files.has("tekken.json") and not files.has("config.json"):
-        return MistralCommonOracle(files)
-    return TransformersOracle(files, checked=checked, trust_remote_code=trust_remote_code)
 
 
 def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:

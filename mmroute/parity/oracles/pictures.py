@@ -14,7 +14,7 @@ from mmroute.errors import quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.parity.cases import UndecidedError
 
-__all__ = ["data_url", "has_media", "pictures", "split_pictures", "with_pictures"]
+__all__ = ["data_url", "has_media", "parts_of", "pictures", "split_pictures", "with_pictures"]
 
 _COLOUR: Final = (120, 90, 160)
 # From here on Pillow itself warns of a picture's size; each pixel takes three bytes.
@@ -92,11 +92,17 @@ def split_pictures(messages: Sequence[Any]) -> tuple[list[Any], list[str]]:
 
 def has_media(messages: object) -> bool:
     """Whether any part of the messages looks like an image, a video or audio."""
-    if not isinstance(messages, Sequence):
-        return False
-    contents = [m.get("content") for m in messages if isinstance(m, Mapping)]
-    parts = [part for c in contents if isinstance(c, list) for part in c]
-    return any(_is_image(p) or (isinstance(p, Mapping) and p.get("type") in _OTHERS) for p in parts)
+    return any(_is_image(part) or part.get("type") in _OTHERS for part in parts_of(messages))
+
+
+def parts_of(messages: object) -> Iterator[Mapping[str, Any]]:
+    """All parts of the messages that are objects; a content that is a text is one of them."""
+    for message in messages if isinstance(messages, Sequence) else ():
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, str):
+            yield {"type": "text", "text": content}
+        elif isinstance(content, list):
+            yield from (part for part in content if isinstance(part, Mapping))
 
 
 def _with_parts(message: Any, change: Callable[[Any], Any]) -> Any:
