@@ -12,7 +12,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.items import AudioLength, checked_uuid
 
-__all__ = ["audio_in", "read_audio", "read_audio_header"]
+__all__ = ["audio_in", "read_audio"]
 
 _MAX_BYTES: Final = 25 << 20  # of a file, by the engine's default
 
@@ -36,7 +36,12 @@ def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
 
 
 def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
-    """The audio in an open file.
+    """The audio in an open file, by its header; nothing is decoded.
+
+    Args:
+        file: seekable, at any position. Its beginning and its end are read, of Ogg the head of
+            every page. Each format's reader gets its size in bytes, too.
+        uuid: the client's own name for the audio.
 
     Raises:
         InexactError: `audio_not_predictable`, `item_refused`; what reading the file raises.
@@ -47,28 +52,16 @@ def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
             Reason.ITEM_REFUSED,
             f"the engine takes audio files of at most {_MAX_BYTES} bytes, found {size}",
         )
-    return replace(read_audio_header(file), uuid=uuid)
-
-
-def read_audio_header(file: BinaryIO) -> AudioLength:
-    """What an audio file's header says, without decoding anything.
-
-    Args:
-        file: seekable, at any position. Its beginning and its end are read, of Ogg the head of
-            every page. Each format's reader gets its size in bytes, too.
-
-    Raises:
-        InexactError: `audio_not_predictable`.
-    """
-    size = file.seek(0, io.SEEK_END)
     file.seek(0)
     head = file.read(4)
     if head == wav.SIGNATURE:
-        return wav.read_wav(file, size)
-    if head == flac.SIGNATURE:
-        return flac.read_flac(file, size)
-    if head == ogg.SIGNATURE:
-        return ogg.read_ogg(file, size)
-    if head[:3] == mp3.ID3 or head[:2] in mp3.SYNC:
-        return mp3.read_mp3(file, size)
-    raise not_predictable(f"it is none of WAV, FLAC, MP3 and Ogg, but begins with {head!r}")
+        audio = wav.read_wav(file, size)
+    elif head == flac.SIGNATURE:
+        audio = flac.read_flac(file, size)
+    elif head == ogg.SIGNATURE:
+        audio = ogg.read_ogg(file, size)
+    elif head[:3] == mp3.ID3 or head[:2] in mp3.SYNC:
+        audio = mp3.read_mp3(file, size)
+    else:
+        raise not_predictable(f"it is none of WAV, FLAC, MP3 and Ogg, but begins with {head!r}")
+    return replace(audio, uuid=uuid)

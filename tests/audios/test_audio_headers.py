@@ -9,7 +9,7 @@ from media_files import media_files
 
 from mmroute import InexactError, Reason
 from mmroute.audios.header import resampled_length
-from mmroute.audios.reading import read_audio_header
+from mmroute.audios.reading import audio_in
 from mmroute.items import AudioLength
 
 FILES = media_files("audios")
@@ -31,7 +31,7 @@ REFUSED = {
 
 
 def header(data: bytes) -> AudioLength:
-    return read_audio_header(io.BytesIO(data))
+    return audio_in(io.BytesIO(data), None)
 
 
 @pytest.mark.parametrize("name", FILES.keys() - REFUSED - {"opus-16k"})

@@ -67,13 +67,9 @@ def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
         "description": function.get("description"),
         "parameters": function.get("parameters"),
     }
-    if function.get("strict") is not None:
-        normalized["strict"] = function["strict"]
-    inner_deferred = function.get("defer_loading")
-    if inner_deferred is None:
-        inner_deferred = deferred
-    if inner_deferred is not None:
-        normalized["defer_loading"] = inner_deferred
+    own = function.get("defer_loading")
+    more = {"strict": function.get("strict"), "defer_loading": deferred if own is None else own}
+    normalized |= {name: value for name, value in more.items() if value is not None}
     outer: dict[str, Any] = {"type": "function", "function": normalized}
     return outer if deferred is None else outer | {"defer_loading": deferred}
 
