@@ -79,6 +79,7 @@ class FieldRef:
 
 _PREPROCESSOR = "preprocessor_config.json"
 _NESTED_PREPROCESSOR = FieldRef("processor_config.json", ("image_processor",))
+_EXTRA_TOKENS = FieldRef("tokenizer_config.json", ("extra_special_tokens",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +169,15 @@ class ModelFiles:
         """The place where a field is really read.
 
         An image processor that stands in processor_config.json replaces the whole of
-        preprocessor_config.json. Source: transformers 5.20.2 ``image_processing_base.py``.
+        preprocessor_config.json. Tokens that stand in extra_special_tokens of
+        tokenizer_config.json replace its fields of the same names. Source: transformers 5.20.2
+        ``image_processing_base.py``, ``tokenization_utils_base.py`` (`_from_pretrained`).
         """
         if ref.file == _PREPROCESSOR and isinstance(self.lookup(_NESTED_PREPROCESSOR)[1], dict):
             return FieldRef(_NESTED_PREPROCESSOR.file, (*_NESTED_PREPROCESSOR.path, *ref.path))
+        if ref.file == _EXTRA_TOKENS.file:
+            extra = FieldRef(ref.file, (*_EXTRA_TOKENS.path, *ref.path))
+            return extra if self.lookup(extra)[0] else ref
         return ref
 
     def lookup(self, ref: FieldRef) -> tuple[bool, JsonValue]:
