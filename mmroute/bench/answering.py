@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,15 +29,17 @@ def main(import_seconds: float) -> None:
     """Read how to load the model, then commands; write what each of them returns.
 
     The first line has ``loading``, the arguments of `Normalizer.from_pretrained`; ``fast_paths``,
-    those of `FastPaths`; ``engine``, those of `EngineSettings.from_args`, where there are any; and
-    ``hashing``, those of `Routing.block_hashes`.
+    those of `FastPaths`; ``engine``, those of `EngineSettings.from_args`, where there are any;
+    ``hashing``, those of `Routing.block_hashes`; and ``core``, where the process stays on one.
 
     Args:
         import_seconds: what ``import mmroute`` took.
     """
     imported = rss_bytes()
-    started = time.perf_counter()
     setup = json.loads(sys.stdin.readline())
+    if "core" in setup and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {setup["core"]})  # with all threads that are started from now on
+    started = time.perf_counter()
     answering = Answering(partial(_load, setup), setup["hashing"])
     found = {
         "import_seconds": import_seconds,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,14 +70,14 @@ def measure_throughput(
     if not mixes:
         return []
     with contextlib.ExitStack() as stack:
-        pairs = []
-        for number in range(processes):
-            with _bound_to_core(number):
-                pair = Child(timed, setup), Child(reference, setup)
-            pairs.append((stack.enter_context(pair[0]), stack.enter_context(pair[1])))
-        for pair in pairs:
-            for child in pair:
-                child.receive()
+        allowed = cores()
+        bound = [{**setup, "core": allowed[n % len(allowed)]} for n in range(processes)]
+        pairs = [
+            (stack.enter_context(Child(timed, each)), stack.enter_context(Child(reference, each)))
+            for each in bound
+        ]
+        for child in itertools.chain(*pairs):
+            child.receive()
         return [throughput_of(pairs, mix, requests) for mix in mixes]
 
 
@@ -117,17 +118,3 @@ def throughput_of(pairs: Sequence[tuple[Child, Child]], mix: Mix, requests: int)
         per_second=total / seconds,
         distinct=mix.distinct is None or mix.distinct >= total,
     )
-
-
-@contextlib.contextmanager
-def _bound_to_core(number: int) -> Iterator[None]:
-    """What is started meanwhile stays on one core, with all the threads of its libraries."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = cores()
-    os.sched_setaffinity(0, {allowed[number % len(allowed)]})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)

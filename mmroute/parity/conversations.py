@@ -268,28 +268,26 @@ def _options() -> dict[str, _Request]:
 def _rendered(model: ResolvedModel) -> Iterator[Case]:
     """Completion prompts and token IDs, made of a chat of this model as it is rendered."""
     takes_images = Modality.IMAGE in model.media
-    asked = user(IMAGE, part("What is this?")) if takes_images else user(part("What is this?"))
-    images = _sizes(1 if takes_images else 0)
+    asked = user(*[IMAGE] * takes_images, part("What is this?"))
+    images = _sizes(int(takes_images))
     text, ids = _prompt(model, [asked], images)
-    for name, prompt in (("plain", "The cat sat on the mat."), ("chat", text)):
-        for special in (True, False):
-            request: _Request = {"prompt": prompt, "add_special_tokens": special}
-            yield Case(
-                f"bos-{name}-{'added' if special else 'not-added'}",
-                "bos",
-                {**request, "images": images} if name == "chat" else request,
-            )
+    chat: _Request = {"prompt": text, "images": images}
+    prompts: dict[str, _Request] = {"plain": {"prompt": "The cat sat on the mat."}, "chat": chat}
+    requests: dict[str, _Request] = {
+        f"{name}-{'added' if special else 'not-added'}": {**prompt, "add_special_tokens": special}
+        for name, prompt in prompts.items()
+        for special in (True, False)
+    }
     bos = model.tokenizer.bos_token_id
     if bos is not None:
-        typed = model.tokenizer.decode([bos])
-        request = {"prompt": f"{typed}{text}", "images": images, "add_special_tokens": True}
-        yield Case("bos-typed", "bos", request)
-    outside = model.max_token_id + 1
-    requests: dict[str, _Request] = {
+        typed = f"{model.tokenizer.decode([bos])}{text}"
+        requests["typed"] = {**chat, "prompt": typed, "add_special_tokens": True}
+    yield from _numbered("bos", requests)
+    requests = {
         "plain": {"prompt_token_ids": [5, 6, 7]},
         "chat": {"prompt_token_ids": ids, "images": images},
         "no-image": {"prompt_token_ids": ids},
-        "outside": {"prompt_token_ids": [5, outside]},
+        "outside": {"prompt_token_ids": [5, model.max_token_id + 1]},
         "empty": {"prompt_token_ids": []},
     }
     yield from _numbered("token-ids", requests)

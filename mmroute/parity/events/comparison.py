@@ -113,7 +113,10 @@ class _Comparison:
         if not routing.exact:
             note, theirs = _outcome(routing), Outcome(chain.token_ids)
             return Finding(one.case, note, theirs, Verdict.UNNEEDED, note=note.refusal or "")
-        return self._compared(one.case, request, routing, chain)
+        try:
+            return self._compared(one.case, request, routing, chain)
+        except InexactError as error:  # there are no block hashes
+            return _undecided(one.case, _outcome(routing), str(error))
 
     def watched(self, case: Case, chain: Chain) -> Finding:
         """Of a prompt, all but token IDs and what images are called."""
@@ -136,30 +139,23 @@ class _Comparison:
 
     def _compared(self, case: Case, request: Request, routing: Routing, chain: Chain) -> Finding:
         size = chain.block_size
-        length = min(len(routing.token_ids) // size * size, len(chain.token_ids))
+        full = len(routing.token_ids) // size * size
+        length = min(full, len(chain.token_ids))
         ids = routing.token_ids[:length]
         ours, theirs = Outcome(ids), Outcome(chain.token_ids)
         remedies: list[Remedy] = []
         if size != routing.hashing.block_size:
             remedies.append(_block_size(size, routing.hashing))
-        differ = not np.array_equal(ids, chain.token_ids[:length])
-        whole = length == len(routing.token_ids) // size * size
-        if differ or not whole:
+        if length < full or not np.array_equal(ids, chain.token_ids[:length]):
             remedies += token_remedies(self._model, request, routing, chain, self._arguments)
         if chain.keys is not None:
             remedies += key_remedies(self._model, request, routing, chain)
             remedies += self._hash_remedies(routing.hashing, routing.lora, chain)
         elif not remedies:
-            try:
-                predicted = _with_predicted_keys(chain, routing)
-            except InexactError as error:
-                return _undecided(case, ours, str(error))
+            predicted = _with_predicted_keys(chain, routing)
             remedies += self._hash_remedies(routing.hashing, routing.lora, predicted, _UNTOLD)
         if not remedies:
-            try:
-                hashes = tuple(routing.block_hashes().event_ints())
-            except InexactError as error:
-                return _undecided(case, ours, str(error))
+            hashes = tuple(routing.block_hashes().event_ints())
             if hashes == chain.hashes[: len(hashes)]:
                 return Finding(case, ours, theirs, Verdict.EQUAL)
             why = "The same token IDs and names of images: do images stand elsewhere in them?"

@@ -115,7 +115,7 @@ class VectorsOracle:
             vector = _validated(_Vector, value, where)
             if vector.id in self._cases:
                 raise _malformed(where, f"id: {vector.id!r} was there before")
-            request = {name: value[name] for name in value.keys() & _REQUEST_FIELDS}
+            request = {name: each for name, each in value.items() if name in _REQUEST_FIELDS}
             kind = vector.tags[0] if vector.tags else "untagged"
             self._cases[vector.id] = Case(vector.id, kind, request)
             self._answers[vector.id] = vector.expect.answer()
