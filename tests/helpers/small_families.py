@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files, byte_level, special_ids
+from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files
 from small_native_families import NATIVE_FAMILIES
 from small_remote_families import REMOTE_FAMILIES
 from small_text_families import TEXT_FAMILIES
 from small_tile_families import TILE_FAMILIES
+from small_tokenizers import byte_level, special_ids
 
 _NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
 _CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -10,7 +10,8 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files, byte_level, piece_level, special_ids
+from small_models import CHAT_OPENAI, LLAMA, Files
+from small_tokenizers import byte_level, piece_level, special_ids
 
 _CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _TEXT: Final = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16384}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files, byte_level, special_ids
+from small_models import CHAT_OPENAI, LLAMA, Files
+from small_tokenizers import byte_level, special_ids
 
 _CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files, byte_level, piece_level
+from small_models import CHAT_OPENAI, LLAMA, Files
+from small_tokenizers import byte_level, piece_level
 
 _BYTES: Final = {
     "bos_token": None,

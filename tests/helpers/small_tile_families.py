@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import (
-    CHAT_OPENAI,
-    SIGLIP,
-    Files,
-    byte_level,
-    piece_level,
-    special_ids,
-)
+from small_models import CHAT_OPENAI, SIGLIP, Files
+from small_tokenizers import byte_level, piece_level, special_ids
 
 _TEXT: Final = {
     "hidden_size": 64,

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gguf
-
-_PRINTABLE: Final = [*range(33, 127), *range(161, 173), *range(174, 256)]
-ALPHABET: Final = {
-    **{byte: chr(byte) for byte in _PRINTABLE},
-    **{b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in _PRINTABLE)},
-}
-"""Byte -> how byte-level vocabularies write it."""
+from small_tokenizers import ALPHABET
 
 SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _WORDS: Final = (
