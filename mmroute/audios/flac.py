@@ -45,9 +45,8 @@ def read_flac(file: BinaryIO, size: int) -> AudioLength:
         raise not_predictable(f"{total} samples at a rate of {rate}, in blocks of {block} or more")
     tail = min(largest_frame or _MAX_TAIL, _MAX_TAIL, size)
     file.seek(size - tail)
-    if not _ends_with_frame(
-        file.read(tail), (total - 1) // block, total - (total - 1) // block * block
-    ):
+    last = (total - 1) // block
+    if not _ends_with_frame(file.read(tail), last, total - last * block):
         raise not_predictable(f"it does not end with the last of {total} samples")
     return AudioLength(total, rate, channels=channels)
 

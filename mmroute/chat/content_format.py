@@ -30,7 +30,12 @@ class _UnpackingLoopError(Exception):
 
 
 def _loops_over_content(root: nodes.Template) -> bool:
-    message_names = [_target_name(loop) for loop in _message_loops(root)]
+    aliases = _aliases(root, "messages")
+    message_names = [
+        _target_name(loop)
+        for loop in root.find_all(nodes.For)
+        if any(_is_access(loop.iter, alias) for alias in aliases)
+    ]
     in_macro: set[int] = set()
     parameters_for: dict[int, set[str]] = {}
     for macro in root.find_all(nodes.Macro):
@@ -48,13 +53,6 @@ def _loops_over_content(root: nodes.Template) -> bool:
             _target_name(loop)
             return True
     return False
-
-
-def _message_loops(root: nodes.Template) -> Iterator[nodes.For]:
-    aliases = _aliases(root, "messages")
-    for loop in root.find_all(nodes.For):
-        if any(_is_access(loop.iter, alias) for alias in aliases):
-            yield loop
 
 
 def _content_parameters(

@@ -17,14 +17,6 @@ from mmroute.geometry.known_kwargs import is_count, is_switch
 __all__ = ["CONFIG_FIELDS", "OF_LOADERS"]
 
 
-def _is_float(value: object) -> bool:
-    return type(value) is float
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 CONFIG_FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     **dict.fromkeys(
         (
@@ -51,13 +43,13 @@ CONFIG_FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
             "downsample_ratio", "initializer_range", "projection_layer_norm_eps",
             "projector_dropout",
         ),
-        _is_float,
+        lambda value: type(value) is float,
     ),
     **dict.fromkeys(
         (
             "downsample_mode", "projector_hidden_act", "spatial_pool_mode", "vision_aspect_ratio",
         ),
-        _is_text,
+        lambda value: isinstance(value, str),
     ),
 }  # fmt: skip
 """Typed fields of the models' configurations. A value of the right type changes no prompt."""

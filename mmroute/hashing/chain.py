@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from hashlib import sha256
+from itertools import accumulate
 from typing import Final, TypeVar
 
 import numpy as np
@@ -145,14 +146,11 @@ def _words_by_python(data: bytes, size: int, seed: int) -> list[int]:
 
 
 def _links_by_python(words: Iterable[int], seed: int) -> list[int]:
-    linked: list[int] = []
-    for word in words:
-        if linked:
-            parent = linked[-1].to_bytes(_WORD, "little")
-            linked.append(xxh3_64_intdigest(parent + word.to_bytes(_WORD, "little"), seed))
-        else:
-            linked.append(word)
-    return linked
+    def link(parent: int, word: int) -> int:
+        both = parent.to_bytes(_WORD, "little") + word.to_bytes(_WORD, "little")
+        return xxh3_64_intdigest(both, seed)
+
+    return list(accumulate(words, link))
 
 
 def _agrees_at(algorithm: Algorithm, block_size: int) -> bool:

@@ -65,16 +65,13 @@ class MergedBlankLines:
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)
         if len(matches) == len(insertions):
-            expanded = self._merge(splice(ids, matches, insertions).token_ids)
+            expanded = splice(ids, matches, insertions).token_ids
+            one, two, three, four = self.newlines
+            for merging in ((one, two, three), (two, one, three), (two, two, four)):
+                expanded = _merge_pairs(expanded, *merging)
         else:
             expanded = expand_via_text(self.tokenizer, ids, insertions)
         return Expansion(expanded, self._find(expanded, insertions))
-
-    def _merge(self, ids: TokenIds) -> TokenIds:
-        one, two, three, four = self.newlines
-        for first, second, merged in ((one, two, three), (two, one, three), (two, two, four)):
-            ids = _merge_pairs(ids, first, second, merged)
-        return ids
 
     def _find(self, ids: TokenIds, insertions: Sequence[Insertion]) -> tuple[PlaceholderRange, ...]:
         """Find replacements in the prompt with its merged line breaks taken apart again."""

@@ -175,7 +175,8 @@ def _fields_at(path: Collection[Any]) -> list[str]:
 
 def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
     """What the tables of the modalities lack, or give and their geometry does not know."""
-    tokens = _table(raw, "tokens")
+    given = raw.get("tokens")
+    tokens = given if isinstance(given, dict) else {}
     rendered = raw.get("placement") == "rendered"
     for modality in Modality:
         media = raw.get(modality)
@@ -184,11 +185,6 @@ def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
                 whole = place if place.startswith("tokens.") else f"{modality}.{place}"
                 found = media.get(place)
                 yield SpecProblem(whole, "" if found is None else quoted(found), message)
-
-
-def _table(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = raw.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:

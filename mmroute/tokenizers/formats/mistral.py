@@ -66,7 +66,10 @@ class MistralTokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The tokens that frame calls and reasoning are never left out."""
         if isinstance(self.backend, Tekkenizer):
-            return _decode_tekken(self.backend, ids, skip_special_tokens=skip_special_tokens)
+            if skip_special_tokens:  # what vLLM 0.33.0 does (`convert_ids_to_tokens`)
+                first, entry = self.backend.num_special_tokens, self.backend.id_to_piece
+                ids = [i for i in ids if i >= first or entry(i) in _FRAMING]
+            return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
         if skip_special_tokens:
             return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.IGNORE)
         # The other kind would keep the text as pieces as well (``▁Hello``), not only the tokens.
@@ -95,14 +98,6 @@ class MistralTokenizer:
 
     def encoder_stats(self) -> None:
         """See `Tokenizer.encoder_stats`."""
-
-
-def _decode_tekken(tekken: Tekkenizer, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-    """Leaves out what vLLM 0.33.0's detokenizer does (`convert_ids_to_tokens`)."""
-    if skip_special_tokens:
-        first = tekken.num_special_tokens
-        ids = [i for i in ids if i >= first or tekken.id_to_piece(i) in _FRAMING]
-    return tekken.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
 
 
 def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
