@@ -8,7 +8,7 @@ that is wanted.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -119,13 +119,13 @@ def _number(geometry: AnyGeometry, name: str, fits: _Fits) -> Alternative | None
     samples = (max(round(value * 2 ** (step / _STEPS)), 1) for step in steps)
     near = (n for n in (value - 1, value + 1, value // 2, value * 2) if n > 0)
     at = next((n for n in (*near, *_KNOWN, *samples) if does(n)), None)
-    if at is None:
+    other = None if at is None else _with(geometry, name, at)
+    if at is None or other is None:
         return None
     low, high = _reach(does, at, -1), _reach(does, at, 1)
     upper = f"to {high}" if 2 * high < _LARGEST else "up"
     note = f"any from {low} {upper} would do" if low != high else ""
-    other = _with(geometry, name, at)
-    return Alternative(f"{name}={at}", other, note=note) if other is not None else None
+    return Alternative(f"{name}={at}", other, note=note)
 
 
 def _reach(does: Callable[[int], bool], at: int, sign: int) -> int:
@@ -145,12 +145,8 @@ def _nudged(
     images: tuple[ImageSize, ...],
     fits: Callable[[AnyGeometry, Sequence[ImageSize]], bool],
 ) -> Iterator[Alternative]:
-    moves: Mapping[str, tuple[int, int]] = {
-        f"{width:+d} pixels of width, {height:+d} of height": (width, height)
-        for width, height in itertools.product((0, 1, -1), repeat=2)
-        if (width, height) != (0, 0)
-    }
-    for name, (width, height) in moves.items():
+    for width, height in itertools.islice(itertools.product((0, 1, -1), repeat=2), 1, None):
         sizes = tuple(ImageSize(max(i.width + width, 1), max(i.height + height, 1)) for i in images)
         if fits(geometry, sizes):
+            name = f"{width:+d} pixels of width, {height:+d} of height"
             yield Alternative(name, geometry, sizes, "a side is rounded another way")

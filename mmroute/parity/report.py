@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.parity.cases import Outcome
+from mmroute.geometry import TokenIds
 from mmroute.parity.causes import text_of
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.tokenizers import Tokenizer
@@ -189,29 +189,22 @@ def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
         if answer.token_ids is None:
             yield f"  {name:8} refuses: {answer.refusal}"
         else:
-            yield f"  {name:8} {_strip(answer, at)}  {_text(answer, at, tokenizer)}"
+            yield f"  {name:8} {_strip(answer.token_ids, at, tokenizer)}"
 
 
-def _strip(answer: Outcome, at: int) -> str:
-    """The IDs around the first difference, which stands in brackets."""
-    ids = [] if answer.token_ids is None else answer.token_ids.tolist()
-    start = max(0, at - _AROUND)
-    shown = [str(token_id) for token_id in ids[start : at + _AROUND + 1]]
+def _strip(ids: TokenIds, at: int, tokenizer: Tokenizer) -> str:
+    """The IDs around the first difference, which stands in brackets; and their text."""
+    start, end = max(0, at - _AROUND), at + _AROUND + 1
+    shown = list(map(str, ids[start:end].tolist()))
     if at < len(ids):
         shown[at - start] = f"[{shown[at - start]}]"
     else:
         shown.append("[end]")
-    return f"at {at} of {len(ids)}: " + ("... " if start else "") + " ".join(shown)
-
-
-def _text(answer: Outcome, at: int, tokenizer: Tokenizer) -> str:
-    if answer.token_ids is None:
-        return ""
-    around = answer.token_ids[max(0, at - _AROUND) : at + _AROUND + 1]
-    text = text_of(tokenizer, around)
-    if text is None:
-        return ""
-    return repr(text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}...")
+    strip = f"at {at} of {len(ids)}: {'... ' if start else ''}{' '.join(shown)}"
+    text = text_of(tokenizer, ids[start:end])
+    if text is not None and len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}..."
+    return f"{strip}  {'' if text is None else repr(text)}"
 
 
 def _finding_as_json(finding: Finding) -> dict[str, Any]:

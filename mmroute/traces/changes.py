@@ -17,7 +17,7 @@ import pybase64
 from PIL import Image
 
 from mmroute.errors import quoted
-from mmroute.items import Item, Modality
+from mmroute.items import Modality
 from mmroute.request import Request
 
 __all__ = ["Cause", "Change", "changes"]
@@ -130,10 +130,9 @@ def _written(value: object) -> str:
 
 
 def _is_reordered(old: object, new: object) -> bool:
-    both = [old, new]
-    if not all(isinstance(tools, Sequence) for tools in both):
+    if not isinstance(old, Sequence) or not isinstance(new, Sequence):
         return False
-    return sorted(map(_written, old)) == sorted(map(_written, new))  # type: ignore[call-overload]  # checked above
+    return sorted(map(_written, old)) == sorted(map(_written, new))
 
 
 def _item_changes(
@@ -144,16 +143,14 @@ def _item_changes(
         if before == after:
             continue
         mended = _with(second, name, [*new[:at], before, *new[at + 1 :]])
-        yield _of_items(before, after, f"{modality} {at + 1} of `{name}`", mended)
-
-
-def _of_items(before: Item, after: Item, where: str, mended: Request) -> Change:
-    one, other = before.size, after.size
-    if str(one) != str(other):
-        return Change(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.", mended)
-    files = [getattr(item, "data", b"") for item in (before, after)]
-    replaced = f"is another file of the same size ({one})."
-    return _of_files(where, (one.uuid, other.uuid), files, replaced, mended)
+        where = f"{modality} {at + 1} of `{name}`"
+        one, other = before.size, after.size
+        if str(one) != str(other):
+            yield Change(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.", mended)
+            continue
+        files = [getattr(item, "data", b"") for item in (before, after)]
+        replaced = f"is another file of the same size ({one})."
+        yield _of_files(where, (one.uuid, other.uuid), files, replaced, mended)
 
 
 def _of_files(

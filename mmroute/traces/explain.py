@@ -238,7 +238,6 @@ def _ranges(answer: _Answer) -> Ranges:
 
 def _side(answer: _Answer, at: int, tokenizer: Tokenizer) -> Side:
     ids = answer.ids
-    before = ids[max(0, at - _CONTEXT) : at].tolist()
-    after = ids[at : at + _CONTEXT].tolist()
-    decode = tokenizer.decode
-    return Side(len(ids), len(answer.hashes), decode(before), decode(after))
+    before, after = ids[max(0, at - _CONTEXT) : at], ids[at : at + _CONTEXT]
+    texts = (tokenizer.decode(part.tolist()) for part in (before, after))
+    return Side(len(ids), len(answer.hashes), *texts)
