@@ -99,36 +99,31 @@ class TransformersOracle:
         found = unchecked(version("transformers"), checked)
         self.name = "transformers"
         self.version = f"{found}, tokenizers {version('tokenizers')}"
-        self._processor: Any = None
         self._unloaded = ""
-        self._takes_options = False
-        self._renderer: Any = None
-        self._template: ChatTemplate | None = None
         try:
-            self._processor = AutoProcessor.from_pretrained(
+            self._processor: Any = AutoProcessor.from_pretrained(
                 str(files.root) if files.commit is None else files.name,
                 revision=files.commit,
                 trust_remote_code=trust_remote_code,
             )
         except Exception as error:  # noqa: BLE001 - remote code, torch, or files may be missing
             self._unloaded = _why_unloaded(files.name, error)
-        else:
-            if not isinstance(self._processor, ProcessorMixin):  # remote code that may not run
-                found = type(self._processor).__name__
-                self._unloaded = f"the processor of {files.name} cannot be loaded, only a {found}"
-                self._processor = None
-                return
-            for owner in (self._processor, getattr(self._processor, "tokenizer", None)):
-                text = getattr(owner, "chat_template", None)
-                if isinstance(text, str):
-                    template = ChatTemplate.compile(text, "the processor")
-                    self._renderer, self._template = owner, template
-                    break
-            parameters = inspect.signature(self._processor.__call__).parameters.values()
-            self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
+            return
+        if not isinstance(self._processor, ProcessorMixin):  # remote code that may not run
+            found = type(self._processor).__name__
+            self._unloaded = f"the processor of {files.name} cannot be loaded, only a {found}"
+            return
+        self._template: ChatTemplate | None = None
+        for owner in (self._processor, getattr(self._processor, "tokenizer", None)):
+            text = getattr(owner, "chat_template", None)
+            if self._template is None and isinstance(text, str):
+                self._renderer: Any = owner
+                self._template = ChatTemplate.compile(text, "the processor")
+        parameters = inspect.signature(self._processor.__call__).parameters.values()
+        self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def answer(self, case: Case) -> Outcome:
-        if self._processor is None:
+        if self._unloaded:
             raise UndecidedError(self._unloaded)
         # Remote code may not take the arguments that the library's own processors take.
         return ask(lambda: self._answer(case.request), TypeError)
