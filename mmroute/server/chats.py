@@ -129,6 +129,9 @@ def _named_otherwise(
     """The error where vLLM has another status or `param` than is usual for a reason; else None."""
     if reason is Reason.UNSUPPORTED_MODALITY:
         found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}
+        if found and not loaded.model.media:
+            text = f"{loaded.name} is not a multimodal model"
+            return bad_request(text, reason=reason, model=loaded.name)
         for refused in sorted(found - loaded.model.media.keys()):
             text = f"At most 0 {refused}(s) may be provided in one prompt."
             return bad_request(text, refused, reason=reason, model=loaded.name)

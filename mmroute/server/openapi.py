@@ -31,6 +31,7 @@ _READ: Final = {
     "/metrics": "Prometheus metrics",
     "/openapi.json": "This document",
 }
+_READINESS: Final = ("/health", "/ping", "/readyz")
 _INEXACT: Final = (
     "vLLM may answer this request, but there is no exact answer (mmroute docs reasons)"
 )
@@ -72,13 +73,15 @@ def openapi(settings: ServerSettings) -> _Schema:
         ref_template="#/components/schemas/{model}",
     )
     found = {name: schema for (name, _), schema in schemas.items()}
+    errors = {
+        status: {"description": text, "content": _json(found["error"])}
+        for status, text in _ERRORS.items()
+    }
     paths: _Schema = {path: {"get": _operation(summary)} for path, summary in _READ.items()}
+    for path in _READINESS:
+        paths[path]["get"]["responses"]["503"] = {"description": "a model is not ready"}
     for path, posted in POSTED.items():
         operation = _operation(posted.summary, found[f"{path} request"], found[f"{path} answer"])
-        errors = {
-            status: {"description": text, "content": _json(found["error"])}
-            for status, text in _ERRORS.items()
-        }
         operation["responses"] |= errors
         if path.endswith("/render"):
             operation["parameters"] = _BLOCKS
@@ -86,7 +89,7 @@ def openapi(settings: ServerSettings) -> _Schema:
     if settings.tokenizer_info:
         paths["/tokenizer_info"] = {"get": _operation("The tokenizer's configuration")}
     if settings.admin_key is not None:
-        paths |= _admin_paths(found["add"])
+        paths |= _admin_paths(found["add"], errors)
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -102,21 +105,24 @@ def openapi(settings: ServerSettings) -> _Schema:
     return document
 
 
-def _admin_paths(add: _Schema) -> _Schema:
+def _admin_paths(add: _Schema, errors: _Schema) -> _Schema:
     added = _operation("Add a model", add)
-    added["responses"] |= {
-        "202": {"description": "it is being loaded"},
-        "409": {"description": "another model has one of the names"},
-    }
+    replaced = _operation("Put another model in its place, once that is loaded", add)
+    for operation in (added, replaced):
+        operation["responses"] |= {
+            **errors,
+            "202": {"description": "it is being loaded"},
+            "409": {"description": "another model has one of the names"},
+        }
+    asked, removed = _operation("How far a model is"), _operation("Remove a model")
+    for operation in (asked, removed):
+        operation["responses"]["404"] = errors["404"]
     return {
         "/admin/models": {"get": _operation("Every model, and how far it is"), "post": added},
         "/admin/models/{name}": {
-            "parameters": [_NAME],
-            "get": _operation("How far a model is"),
-            "put": _operation("Put another model in its place, once that is loaded", add),
-            "delete": _operation("Remove a model"),
+            "parameters": [_NAME], "get": asked, "put": replaced, "delete": removed,
         },
-    }
+    }  # fmt: skip
 
 
 def _operation(

@@ -23,6 +23,8 @@ from server_helpers import (
     serving,
     user,
 )
+from small_models import write_model
+from small_text_families import TEXT_FAMILIES
 from starlette.testclient import TestClient
 
 from mmroute import ImageSize, Lora, Normalizer, Reason
@@ -355,6 +357,15 @@ def test_what_the_page_says_of_each_reason() -> None:
     page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
     for reason in REFUSED_BY_ENGINE | USUALLY_REFUSED:
         assert f"`{reason.value}`" in page
+
+
+def test_a_text_model_says_that_it_takes_no_items(tmp_path: Path) -> None:
+    """As vLLM does, which says of other models how many they take."""
+    model = write_model(TEXT_FAMILIES["small-llama"](), tmp_path / "model")
+    with serving([ModelSource(str(model), ("text",))]) as client:
+        answer = client.post(CHAT, json={"messages": user(picture(64, 48))})
+    assert error_of(answer) == (400, "BadRequestError", None)
+    assert answer.json()["error"]["message"] == "text is not a multimodal model"
 
 
 def test_headers_tell_the_outcome(models: Models) -> None:

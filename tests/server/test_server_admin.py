@@ -266,7 +266,11 @@ def test_who_names_no_model_never_gets_another_one(
 def test_the_document_has_these_routes_where_they_are(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/admin/models", "/admin/models/{name}"} <= set(paths)
-    assert "401" in paths["/admin/models"]["post"]["responses"]
+    added = paths["/admin/models"]["post"]["responses"].keys()
+    assert {"202", "400", "401", "409"} <= added
+    of_one = paths["/admin/models/{name}"]
+    assert all("404" in of_one[method]["responses"] for method in ("get", "put", "delete"))
+    assert of_one["put"]["responses"].keys() == added
     assert "401" not in paths["/v1/models"]["get"]["responses"]
 
 
