@@ -30,8 +30,10 @@ from mmroute.tokenizers.prefix_reuse import may_be_cut
 
 collect_ignore_glob: Final = ["*conftest.py"]  # no doctests, and all of one name
 
-# How long one example takes depends on what else the machine does.
-hypothesis.settings.register_profile("mmroute", deadline=None, max_examples=20)
+# How long one example takes depends on what else the machine does. CI draws other ones each time.
+hypothesis.settings.register_profile(
+    "mmroute", hypothesis.settings.get_profile("default"), deadline=None, max_examples=20
+)
 hypothesis.settings.load_profile("mmroute")
 
 
