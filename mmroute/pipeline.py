@@ -6,8 +6,8 @@ looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from mmroute.routing import Routing
 from mmroute.stages import Stage, Stopwatch
 
 if TYPE_CHECKING:
+    from mmroute.chat.reuse import Beginning
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
     from mmroute.model.resolved import MediaRules, ResolvedModel
@@ -42,7 +43,6 @@ __all__ = [
 
 _Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 _IMAGES: Final = frozenset({Modality.IMAGE})
-_Encoded = TypeVar("_Encoded")
 
 
 class Prepared(NamedTuple):
@@ -232,8 +232,7 @@ def _chat_ids(
     if not isinstance(rendered, str):
         return items, rendered
     if beginning is not None and beginning.rendered:
-        encode = model.tokenizer.encode_cut
-        ids = beginning.whole(rendered, *_encoded(model, rendered, encode, beginning.characters))
+        ids = _encode_rest(model, beginning, rendered)
     else:
         ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
     if watch is not None:
@@ -268,35 +267,36 @@ def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool)
     Raises:
         InexactError: `invalid_request`; `prompt_too_long`.
     """
-    encode = model.tokenizer.encode
-    return _encoded(model, text, encode, add_special_tokens=add_special_tokens)
-
-
-def _encoded(
-    model: ResolvedModel,
-    text: object,
-    encode: Callable[..., _Encoded],
-    before: int = 0,
-    **options: bool,
-) -> _Encoded:
-    """A text, encoded if it can be, with so many characters `before` it in the prompt."""
     if not isinstance(text, str):
         raise invalid(
             f"prompt must be a string, found {type(text).__name__}; token IDs go into "
             "prompt_token_ids"
         )
+    _check_characters(model, len(text))
+    try:
+        return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except ValueError as error:
+        raise invalid(f"the prompt cannot be encoded: {error}") from error
+
+
+def _encode_rest(model: ResolvedModel, beginning: Beginning, rest: str) -> TokenIds:
+    """The token IDs of a chat whose beginning is known."""
+    _check_characters(model, beginning.characters + len(rest))
+    try:
+        ids, cuts = model.tokenizer.encode_cut(rest)
+    except ValueError as error:
+        raise invalid(f"the prompt cannot be encoded: {error}") from error
+    return beginning.whole(rest, ids, cuts)
+
+
+def _check_characters(model: ResolvedModel, length: int) -> None:
     limit = model.max_model_len * model.tokenizer.max_chars_per_token
-    length = before + len(text)
     if length > limit:
         raise InexactError(
             Reason.PROMPT_TOO_LONG,
             f"the prompt has {length} characters; more than {limit} cannot fit the context "
             f"of {model.max_model_len} tokens",
         )
-    try:
-        return encode(text, **options)
-    except ValueError as error:
-        raise invalid(f"the prompt cannot be encoded: {error}") from error
 
 
 def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:

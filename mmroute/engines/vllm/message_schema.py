@@ -106,11 +106,13 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     role = checked.get("role")
     if not isinstance(role, str):
         raise invalid(f"{where}.role must be a string, found {quoted(role)}")
-    if checked.keys() != _ROLE_AND_CONTENT:
-        reasoning = checked.pop("reasoning_content", None)
-        if reasoning is not None and checked.get("reasoning") is None:
-            checked["reasoning"] = reasoning
-        _check_fields(checked, where)
+    if checked.keys() == _ROLE_AND_CONTENT:
+        _check_content(checked, role, where)
+        return checked
+    reasoning = checked.pop("reasoning_content", None)
+    if reasoning is not None and checked.get("reasoning") is None:
+        checked["reasoning"] = reasoning
+    _check_fields(checked, where)
     _check_content(checked, role, where)
     if checked.get("tools") is not None:
         checked["tools"] = ordered_tools(checked["tools"], f"{where}.tools")
@@ -166,10 +168,8 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
 
 
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
-    strict = role in _STRICT_ROLES and not (
-        _ASSISTANT_FIELDS.isdisjoint(message)
-        and any(message[name] != [] for name in _OWN_FIELDS.intersection(message))
-    )
+    own = [name for name in _OWN_FIELDS.intersection(message) if message[name] != []]
+    strict = role in _STRICT_ROLES and not (own and _ASSISTANT_FIELDS.isdisjoint(message))
     of_a_call = role == "tool" and isinstance(message.get("tool_call_id"), str)
     if (strict or of_a_call) and parts and not any(map(_is_well_formed, parts)):
         raise invalid(
