@@ -67,9 +67,6 @@ MODEL_TYPES: Final = tuple(sorted({*_REGISTERED, *_KEPT_BY_VLLM}))
 _FORCED: Final = frozenset(
     ["hyperclovax_vision_v2", "qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"]
 )
-_GENERAL: Final = frozenset(
-    ["BloomTokenizer", "PreTrainedTokenizer", "PythonBackend", "TokenizersBackend"]
-)
 _ALIASES: Final = {"Phi3Tokenizer": "LlamaTokenizer"}
 # Classes of transformers that are not rebuilt here; what it does not know it takes for general.
 _OTHERS: Final = """
@@ -95,7 +92,7 @@ def engine_class(model_type: str | None, declared: str | None) -> str | None:
 
     >>> engine_class("llama", "LlamaTokenizerFast"), engine_class("qwen2", "LlamaTokenizerFast")
     ('LlamaTokenizer', 'Qwen2Tokenizer')
-    >>> engine_class("phi3", "LlamaTokenizer"), engine_class("llama", "NoSuchTokenizer")
+    >>> engine_class("phi3", "LlamaTokenizer"), engine_class("llama", "GPTTokenizer")
     ('file', 'file')
     """
     registered = _REGISTERED.get(model_type or "")
@@ -108,10 +105,5 @@ def engine_class(model_type: str | None, declared: str | None) -> str | None:
     name = _ALIASES.get(name, name)
     if name in PIPELINES:
         return name
-    if name in _GENERAL:
-        return FILE
-    return (
-        None
-        if name.removesuffix("Tokenizer") in _OTHERS or name == "MistralCommonBackend"
-        else FILE
-    )
+    others = {f"{other}Tokenizer" for other in _OTHERS.split()} | {"MistralCommonBackend"}
+    return None if name in others else FILE
