@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from mmroute import (
-    AudioLength,
-    ImageSize,
-    Normalizer,
-    Reason,
-    VideoSize,
-)
+from mmroute import AudioLength, ImageSize, Normalizer, Reason, VideoSize
 
 ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
 

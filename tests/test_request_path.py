@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 from image_cases import data_url, image_files
 from small_models import SMALL_MODELS
 
-from mmroute import (
-    ImageSize,
-    InexactError,
-    Normalizer,
-    Reason,
-    Request,
-    Routing,
-)
+from mmroute import ImageSize, InexactError, Normalizer, Reason, Request, Routing
 from mmroute.hash_forms import BlockForm
 from mmroute.hashing import Algorithm
 from mmroute.items import Modality

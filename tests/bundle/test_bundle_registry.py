@@ -11,24 +11,11 @@ from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
-from bundle_helpers import (
-    VLLM,
-    Answer,
-    hub,
-    metadata,
-    piece,
-    serving,
-    worker,
-    zip_messages,
-)
+from bundle_helpers import VLLM, Answer, hub, metadata, piece, serving, worker, zip_messages
 from registry_helpers import ARCHIVE, NEW, OLD, Loader
 
 from mmroute import ImageSize, ModelError, Normalizer, Reason
-from mmroute.bundle import (
-    Bundle,
-    TokenizerRegistry,
-    fetch_bundle,
-)
+from mmroute.bundle import Bundle, TokenizerRegistry, fetch_bundle
 from mmroute.bundle.files import BUNDLE_FILES, BUNDLE_PATTERNS
 from mmroute.bundle.services import FILES_SERVICE
 from mmroute.model_directory import MODEL_FILES, TOKENIZER_FILES

@@ -8,25 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from bundle_helpers import (
-    VLLM,
-    Entry,
-    serving,
-    worker,
-    zip_messages,
-    zip_of,
-)
+from bundle_helpers import VLLM, Entry, serving, worker, zip_messages, zip_of
 from registry_helpers import ARCHIVE, NEW, OLD, Loader, fleet
 
 from mmroute import ModelError, Reason
-from mmroute.bundle import (
-    Bundle,
-    BundleError,
-    Fault,
-    FleetError,
-    TokenizerRegistry,
-    fetch_bundle,
-)
+from mmroute.bundle import Bundle, BundleError, Fault, FleetError, TokenizerRegistry, fetch_bundle
 
 
 @pytest.mark.process

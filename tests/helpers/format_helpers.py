@@ -14,9 +14,7 @@ from typing import Any
 import mistral_common
 import numpy as np
 from hostile_corpus import hostile_texts
-from small_vocabularies import (
-    write_ranks,
-)
+from small_vocabularies import write_ranks
 
 from mmroute import load_tokenizer
 from mmroute.tokenizers.facade import LoadedTokenizer
@@ -30,7 +28,10 @@ Encode = Callable[[str], Iterable[int]]
 def same_ids(
     ours: LoadedTokenizer, reference: Encode, *, special: bool = False, every: int = 1
 ) -> None:
-    """Of all texts, or of every tenth; of these too with what is put around each alike."""
+    """Compare the IDs of one text in so many of the corpus.
+
+    With special tokens one in ten will do: what is put around a text is the same around each.
+    """
     texts = hostile_texts(list(ours.special_tokens))
     for text in itertools.islice(texts, None, None, 10 if special else every):
         shown = text[:LONGEST]

@@ -6,11 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from bundle_helpers import (
-    Entry,
-    serving,
-    zip_of,
-)
+from bundle_helpers import Entry, serving, zip_of
 
 OLD = {"config.json": b"{}", "tokenizer.json": b"old"}
 NEW = {"config.json": b"{}", "tokenizer.json": b"new"}

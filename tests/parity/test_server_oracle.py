@@ -12,10 +12,7 @@ from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.parity.oracles import OracleError
 from mmroute.parity.oracles.http import HttpOracle
-from mmroute.parity.oracles.pictures import (
-    has_media,
-    with_pictures,
-)
+from mmroute.parity.oracles.pictures import has_media, with_pictures
 
 
 @pytest.mark.process

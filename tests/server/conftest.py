@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from server_helpers import (
-    DIRECTORIES,
-)
+from server_helpers import DIRECTORIES
 
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server import ModelSource

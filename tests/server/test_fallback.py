@@ -7,16 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from server_helpers import (
-    CHAT,
-    EMBEDDINGS,
-    HI,
-    FakeRender,
-    error_of,
-    metric,
-    serving,
-    user,
-)
+from server_helpers import CHAT, EMBEDDINGS, HI, FakeRender, error_of, metric, serving, user
 
 from mmroute.server import InexactPolicy, ServerSettings, create_app
 from mmroute.server.fallback import Fallback

@@ -13,16 +13,7 @@ from api_requests import api_requests
 from harmony_cases import harmony_model
 from media_files import png_url
 from pydantic import TypeAdapter
-from server_helpers import (
-    CHAT,
-    HI,
-    MESSAGES,
-    RESPONSES,
-    answers_to,
-    error_of,
-    posted,
-    serving,
-)
+from server_helpers import CHAT, HI, MESSAGES, RESPONSES, answers_to, error_of, posted, serving
 from small_models import write_model
 from starlette.testclient import TestClient
 

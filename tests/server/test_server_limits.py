@@ -9,15 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from server_helpers import (
-    CHAT,
-    COMPLETION,
-    HI,
-    TOKENIZE,
-    error_of,
-    metric,
-    serving,
-)
+from server_helpers import CHAT, COMPLETION, HI, TOKENIZE, error_of, metric, serving
 
 from mmroute import MmrouteError, Reason
 from mmroute.pipeline import prepare

@@ -12,18 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
-from format_helpers import (
-    MISTRAL,
-    SPM,
-    rank_directory,
-    spm_directory,
-    tekken,
-)
+from format_helpers import MISTRAL, SPM, rank_directory, spm_directory, tekken
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_vocabularies import (
-    write_ranks,
-)
+from small_vocabularies import write_ranks
 
 import mmroute
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer

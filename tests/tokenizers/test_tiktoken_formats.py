@@ -10,14 +10,8 @@ from pathlib import Path
 
 import pytest
 import tiktoken
-from format_helpers import (
-    rank_directory,
-    same_ids,
-)
-from small_vocabularies import (
-    byte_pairs,
-    write_ranks,
-)
+from format_helpers import rank_directory, same_ids
+from small_vocabularies import byte_pairs, write_ranks
 from tiktoken.load import load_tiktoken_bpe
 
 from mmroute import ModelError, Reason, load_tokenizer

@@ -14,23 +14,10 @@ import pytest
 import sentencepiece
 import tokenizers
 import transformers
-from format_helpers import (
-    MISTRAL,
-    SPM,
-    same_ids,
-    same_texts,
-    spm_directory,
-    tekken,
-)
+from format_helpers import MISTRAL, SPM, same_ids, same_texts, spm_directory, tekken
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from paths import real_models
-from small_vocabularies import (
-    SPECIALS,
-    byte_pairs,
-    write_ranks,
-    write_vocab_and_merges,
-    written,
-)
+from small_vocabularies import SPECIALS, byte_pairs, write_ranks, write_vocab_and_merges, written
 
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
 
