@@ -97,9 +97,10 @@ class Child:
         self.name = build.name
         # What is installed there, and not what this process was told to import.
         path = [build.tree, os.environ.get("PYTHONPATH", "")] if build.tree else []
-        # -P: the working directory must not come before what is compared.
+        # -P: the working directory must not come before what is compared. Warnings, as of a
+        # guessed model string, say nothing of times.
         self._process = subprocess.Popen(  # noqa: S603 - an interpreter that the user names, a script of ours
-            [build.python, "-P", "-c", _SCRIPT, answering.__file__],
+            [build.python, "-P", "-W", "ignore", "-c", _SCRIPT, answering.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
