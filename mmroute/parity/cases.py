@@ -99,7 +99,8 @@ def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise MmrouteError(Reason.MISSING_FILE, f"{path} cannot be read: {error}") from error
+        message = f"{path} cannot be read: {error.strerror}"
+        raise MmrouteError(Reason.MISSING_FILE, message) from error
     if not content.strip():
         raise MmrouteError(Reason.MALFORMED_FILE, f"{path} holds no request")
     # Only a line feed ends a line: strings may hold other separators.
