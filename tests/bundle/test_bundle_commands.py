@@ -185,17 +185,6 @@ def test_nothing_to_serve(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_importing_mmroute_does_not_import_grpc() -> None:
-    check = (
-        "import sys, mmroute, mmroute.cli; print({'grpc', 'google.protobuf'} & set(sys.modules))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", check], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "set()"
-
-
-@pytest.mark.process
 def test_a_worker_that_is_killed_while_it_streams(tmp_path: Path, private: Path) -> None:
     """The process itself, not its stream: nothing says goodbye."""
     large = tmp_path / "model"

@@ -466,16 +466,6 @@ def test_without_the_extra(directory: str) -> None:
     assert "pip install 'mmroute[serve]'" in result.stderr
 
 
-def test_importing_mmroute_does_not_import_the_server() -> None:
-    code = (
-        "import sys, mmroute, mmroute.cli\n"
-        "found = {'httptools', 'orjson', 'prometheus_client', 'mmroute.server'} & set(sys.modules)"
-        "\nassert not found, found"
-    )
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

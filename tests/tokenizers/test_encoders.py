@@ -298,4 +298,4 @@ def test_a_long_text_has_the_same_ids_and_lets_other_threads_run(
     stop.set()
     stepping.join()
     assert ids == backend.encode(text, add_special_tokens=True).ids
-    assert taken > 30  # a few, where the lock is held
+    assert taken > 10  # one or two, where the lock is held
