@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reuse_helpers import (
     ALPHABET,
-    NAMES,
     backend_of,
     boundaries_of,
     encoded,
@@ -188,12 +187,6 @@ def test_boundaries_hold_for_any_added_tokens(
 
 
 # The last check, on the encoder that will be used
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_small_models_may_be_cut(name: str, small_model: Callable[[str], Path]) -> None:
-    tokenizer = backend_of(small_model(name))
-    assert may_be_cut(ReferenceEncoder(tokenizer, ""), boundaries_of(tokenizer))
 
 
 def test_an_encoder_that_asks_for_the_place_may_not_be_cut() -> None:
