@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import sys
@@ -332,6 +333,22 @@ def test_extra_special_tokens_win_over_a_field_of_their_name(
     names = {origin.name: origin for origin in resolve_model(str(path)).origins}
     start = names["start_token_text"]
     assert start.source == "tokenizer_config.json:extra_special_tokens.boi_token"
+
+
+@pytest.mark.parametrize(
+    "place", ["processor_config.json", "preprocessor_config.json", "tokenizer_config.json"]
+)
+def test_a_processor_is_named_in_any_of_three_files(place: str, tmp_path: Path) -> None:
+    """By the first of them that names one: GLM's two write the time of a frame differently."""
+    files = copy.deepcopy(FAMILY_MODELS["small-glm-4.1v"]())
+    files["processor_config.json"] = {}
+    for name in ("preprocessor_config.json", "tokenizer_config.json"):
+        files[name].pop("processor_class", None)
+    files[place]["processor_class"] = "Glm46VProcessor"
+    files["video_preprocessor_config.json"] = {"size": {"longest_edge": 90000}}
+    origins = resolve_model(str(write_model(files, tmp_path / "model"))).origins
+    (time,) = [origin for origin in origins if origin.name == "video.time"]
+    assert time.source == f"{place}:processor_class"
 
 
 @pytest.mark.parametrize(
