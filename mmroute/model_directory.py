@@ -14,8 +14,8 @@ import msgspec
 from mmroute.errors import ModelError, Reason, malformed, nearest, needs_extra, quoted
 
 __all__ = [
-    "EMBEDDED_MODEL", "MODEL_FILES", "TOKENIZER_CONFIGURATION", "TOKENIZER_FILES", "FieldRef",
-    "JsonValue", "ModelFiles", "find_model", "what_stands_instead",
+    "EMBEDDED_MODEL", "MODEL_FILES", "PREPROCESSOR", "TOKENIZER_CONFIGURATION", "TOKENIZER_FILES",
+    "FieldRef", "JsonValue", "ModelFiles", "find_model", "what_stands_instead",
 ]  # fmt: skip
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
@@ -77,7 +77,7 @@ class FieldRef:
         return f"{self.file}:{'.'.join(self.path)}"
 
 
-_PREPROCESSOR = "preprocessor_config.json"
+PREPROCESSOR = "preprocessor_config.json"
 _NESTED_PREPROCESSOR = FieldRef("processor_config.json", ("image_processor",))
 _EXTRA_TOKENS = FieldRef("tokenizer_config.json", ("extra_special_tokens",))
 
@@ -173,7 +173,7 @@ class ModelFiles:
         tokenizer_config.json replace its fields of the same names. Source: transformers 5.20.2
         ``image_processing_base.py``, ``tokenization_utils_base.py`` (`_from_pretrained`).
         """
-        if ref.file == _PREPROCESSOR and isinstance(self.lookup(_NESTED_PREPROCESSOR)[1], dict):
+        if ref.file == PREPROCESSOR and isinstance(self.lookup(_NESTED_PREPROCESSOR)[1], dict):
             return FieldRef(_NESTED_PREPROCESSOR.file, (*_NESTED_PREPROCESSOR.path, *ref.path))
         if ref.file == _EXTRA_TOKENS.file:
             extra = FieldRef(ref.file, (*_EXTRA_TOKENS.path, *ref.path))

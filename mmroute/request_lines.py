@@ -28,6 +28,7 @@ _OF_SOME_MODELS = ("response_format", "thinking", "tool_choice")
 _LORA_KEYS = frozenset({"lora_name", "lora_path"})
 # How like a known field's name an unknown one is that must be a mistake.
 _MISTYPED = 0.85
+_MISTYPED_IN_ITEMS = 0.8  # of which there are few
 # How items are made, and of which of their fields.
 _ITEMS: Final[Mapping[str, tuple[Callable[..., Item], tuple[str, ...]]]] = {
     "images": (image_size, ("width", "height", "uuid")),
@@ -39,10 +40,13 @@ _ITEMS: Final[Mapping[str, tuple[Callable[..., Item], tuple[str, ...]]]] = {
 def _items(name: str, values: object) -> list[Item]:
     if not isinstance(values, list):
         raise invalid(f"{name} must be a list of objects, found {quoted(values)}")
+    make, fields = _ITEMS[name]
     for index, value in enumerate(values):
         if not isinstance(value, Mapping):
             raise invalid(f"{name}[{index}] must be an object, found {quoted(value)}")
-    make, fields = _ITEMS[name]
+        for unknown in value.keys() - set(fields):
+            if hint := did_you_mean(unknown, fields, cutoff=_MISTYPED_IN_ITEMS):
+                raise invalid(f"{name}[{index}] has no field {quoted(unknown)}{hint}")
     return [make(*map(value.get, fields)) for value in values]
 
 

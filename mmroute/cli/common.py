@@ -40,7 +40,7 @@ MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
     "pixtral-12b-2409, which needs no download"
 )
-_JSON_HELP = "machine-readable output, nothing cut (the answers to requests always are)"
+_JSON_HELP = "machine-readable output, nothing cut; answers to requests are JSON in any case"
 
 
 class Commands(Protocol):

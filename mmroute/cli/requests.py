@@ -69,8 +69,8 @@ one request per input line:
   "add_special_tokens": false unless given (the completions API has true)
   "lora": {"lora_name": "...", "lora_path": "..."}: a server tells it from the request's "model"
 
-Other fields are ignored. `mmroute docs requests` has more about each, `mmroute docs reasons` what
-to do about a line without an exact answer.
+Other fields are ignored, unless they look like a mistyped one. `mmroute docs requests` has more
+about each, `mmroute docs reasons` what to do about a line without an exact answer.
 """
 _TOKENS_ANSWERS = """
 one answer per output line, in order:
@@ -194,7 +194,7 @@ def add_blocks(commands: Commands) -> None:
         "--hash-seed",
         metavar="SEED",
         help="the engine's PYTHONHASHSEED, which all algorithms cover (default: that of "
-        "--engine-args, else none, which the xxhash algorithms answer with a random seed)",
+        "--engine-args, else none; the xxhash algorithms need one)",
     )
 
 

@@ -33,7 +33,7 @@ from mmroute.model.resolved import MediaRules, ResolvedModel
 from mmroute.model.spec import FamilySpec, MediaSpec
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
-from mmroute.model_directory import EMBEDDED_MODEL, FieldRef, ModelFiles, find_model
+from mmroute.model_directory import FieldRef, ModelFiles, find_model
 from mmroute.placement.rules import placement_rules
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
@@ -169,8 +169,6 @@ class _Resolver:
         planned = [rules.max_embeds for rules in media.values() if rules.max_items]
         if self.settings.planned_sizes:  # the geometries tell of their largest items alone
             planned = []
-        # Found by a name, which the engine may have, too.
-        named = self.files.commit is not None or self.files.name == EMBEDDED_MODEL
         return ResolvedModel(
             name=self.files.name,
             model_id=model_id or self.files.name,
@@ -182,7 +180,8 @@ class _Resolver:
                 self.settings,
                 hybrid=self.family.hybrid,
                 model_id=model_id or self.files.name,
-                guessed=model_id is None and not named,
+                # A name of the hub may be the engine's, too.
+                guessed=model_id is None and self.files.commit is None,
             ),
             encoder_cache=max([engine.min_encoder_cache, *planned]),
             settings=self.settings,

@@ -8,7 +8,7 @@ from typing import Any
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model.resolved import Origin
 from mmroute.model.spec import Lookup
-from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
+from mmroute.model_directory import PREPROCESSOR, FieldRef, JsonValue, ModelFiles
 
 __all__ = ["Values"]
 
@@ -36,10 +36,16 @@ class Values:
     def find(self, name: str, lookup: Lookup) -> JsonValue:
         """A value at the first of its places, or its default, or None.
 
+        The engine takes its defaults for fields that are not in a preprocessor_config.json, and
+        does not start where there is none (``AutoImageProcessor`` and ``AutoFeatureExtractor`` of
+        transformers 5.20.2). A default is no value of a model of which that file was not copied.
+
         Raises:
-            ModelError: `contradictory_config`; `invalid_config_field` if the value has no name.
+            ModelError: `contradictory_config`; `invalid_config_field` if the value has no name;
+                `missing_file`.
         """
-        for ref in map(self.files.effective, lookup.sources):
+        places = [self.files.effective(ref) for ref in lookup.sources]
+        for ref in places:
             present, value = self.files.lookup(ref)
             if present:
                 self.note(name, value, str(ref))
@@ -48,6 +54,13 @@ class Values:
         model_type = self.files.object("config.json").get("model_type")
         default: JsonValue = lookup.default_for(model_type)
         if default is not None:
+            if any(r.file == PREPROCESSOR and not self.files.has(r.file) for r in places):
+                raise ModelError(
+                    Reason.MISSING_FILE,
+                    f"{self.files.name}: {PREPROCESSOR} is missing from {self.files.root}, without "
+                    f"which the engine does not start a model of family {self.family}; copy it "
+                    "from the model's repository.",
+                )
             note = f": {lookup.note}" if lookup.note else ""
             self.note(name, default, f"default{note}")
         return default

@@ -45,6 +45,10 @@ class ModelStatus(StrEnum):
     FAILED = "failed"
 
 
+class _FailedElsewhereError(Exception):
+    """Another process could not load a model; says why."""
+
+
 class Entry:
     """A served model, and the state of its loading.
 
@@ -81,6 +85,9 @@ class Entry:
         if error is None:
             # Another model may have the same files.
             self.loaded = replace(loading.result(), name=self.source.names[0])
+        elif isinstance(error, _FailedElsewhereError):  # whose log has it
+            self.error = str(error)
+            return
         elif isinstance(error, MmrouteError):
             self.error = f"{error.reason}: {error}"
         else:
@@ -243,7 +250,7 @@ class Models:
         everyone = [e for entry in self.entries() for e in (entry, entry.replacement) if e]
         waiting = [e for e in everyone if e.source == source and not e.loading.done()]
         for entry in waiting:
-            entry.loading.set_exception(RuntimeError(why))
+            entry.loading.set_exception(_FailedElsewhereError(why))
         return waiting[0] if waiting else Entry(source)
 
     def _remove(self, name: str) -> Entry:
@@ -324,7 +331,7 @@ class Models:
     def _check_free(self, source: ModelSource, owner: Entry | None) -> None:
         for name in source.served:
             if self._by_name.get(name, owner) is not owner:
-                raise NameTakenError(f"two models are served by the name {name!r}")
+                raise NameTakenError(f"{name!r} is the name of another model already")
 
     def _forget(self, entry: Entry) -> None:
         self._by_name = {name: e for name, e in self._by_name.items() if e is not entry}

@@ -109,6 +109,10 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
     "no tokenizer": (
         "small-qwen2.5-vl", drop("tokenizer.json"), Reason.MISSING_FILE, "tokenizer.json",
     ),
+    "no image processor": (
+        "small-qwen2.5-vl", drop("preprocessor_config.json"), Reason.MISSING_FILE,
+        "preprocessor_config.json",
+    ),
     "no config": ("small-qwen2.5-vl", drop("config.json"), Reason.UNKNOWN_FAMILY, "config.json"),
     "config is not JSON": (
         "small-qwen2.5-vl", put("config.json", "{"), Reason.MALFORMED_FILE, "config.json",
