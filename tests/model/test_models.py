@@ -356,6 +356,21 @@ def test_a_processor_is_named_in_any_of_three_files(place: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("name", "field"),
+    [("config.json", "video_end_token_id"), ("preprocessor_config.json", "merge_size")],
+)
+def test_fields_by_which_the_engine_writes_videos_must_agree(
+    name: str, field: str, tmp_path: Path
+) -> None:
+    files = copy.deepcopy(FAMILY_MODELS["small-glm-4.1v"]())
+    files["video_preprocessor_config.json"] = {"size": {"longest_edge": 90000}, "merge_size": 2}
+    files[name][field] = 1
+    with pytest.raises(ModelError, match=field) as caught:
+        resolve_model(str(write_model(files, tmp_path / "model")))
+    assert caught.value.reason is Reason.CONTRADICTORY_CONFIG
+
+
+@pytest.mark.parametrize(
     ("fields", "length"),
     [
         ({}, 32768),
