@@ -43,7 +43,7 @@ def _docs(arguments: argparse.Namespace) -> int:
     if page is None:
         near = did_you_mean(arguments.topic, pages)
         return failed(
-            arguments, f"no page is named {arguments.topic!r}{near}; `mmroute docs` lists them"
+            arguments, f"no page is named {arguments.topic!r} (`mmroute docs` lists them){near}"
         )
     text = page.read_text(encoding="utf-8")
     if arguments.json:

@@ -199,7 +199,8 @@ def _option(name: str) -> tuple[str, bool]:
     for opposite in opposites:
         if opposite in FLAGS:
             return opposite, False
-    raise wrong(f"there is no option --{name} of vllm serve{did_you_mean(name, _ALL)}")
+    hint = did_you_mean(f"--{name}", [f"--{option}" for option in _ALL])
+    raise wrong(f"there is no option --{name} of vllm serve{hint}")
 
 
 def _known(name: str) -> str | None:
