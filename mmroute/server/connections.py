@@ -366,10 +366,11 @@ class Connection(asyncio.BufferedProtocol):
     def expire(self) -> None:
         """It has waited for too long."""
         match self._phase:
-            case _Phase.IDLE:
-                self._transport.close()
-            case _Phase.HEAD:
+            case _Phase.HEAD if self._in_head:
                 self._refuse(b"408 Request Timeout")
+            case _Phase.IDLE | _Phase.HEAD:
+                # A client would take a 408 for the answer to what it is about to send.
+                self._transport.close()
             case _Phase.BODY if self._receiving is not None:
                 self._answer_early(self._service.late(self._receiving))
             case _Phase.WRITE if self._transport.get_write_buffer_size() < self._untaken:

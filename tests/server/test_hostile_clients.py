@@ -272,14 +272,21 @@ HEAD: Final = f"POST {TOKENIZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTT", HEAD, HEAD + b"X-A: "])
-def test_silence_and_half_a_head_are_not_waited_for(server_port: int, sent: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"GET /health HTT", HEAD, HEAD + b"X-A: "])
+def test_half_a_head_is_not_waited_for(server_port: int, sent: bytes) -> None:
     with connected(server_port) as connection:
         connection.sendall(sent)
         answer = connection.recv(4096)
         assert answer.startswith(b"HTTP/1.1 408 ")
         while answer:
             answer = connection.recv(4096)  # until it is closed
+
+
+@pytest.mark.process
+def test_a_silent_connection_is_closed_without_a_word(server_port: int) -> None:
+    """Clients open connections before they need them, and take any answer for theirs."""
+    with connected(server_port) as connection:
+        assert connection.recv(4096) == b""
 
 
 @pytest.mark.process
