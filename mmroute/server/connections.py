@@ -368,8 +368,7 @@ class Connection(asyncio.BufferedProtocol):
         match self._phase:
             case _Phase.HEAD if self._in_head:
                 self._refuse(b"408 Request Timeout")
-            case _Phase.IDLE | _Phase.HEAD:
-                # A client would take a 408 for the answer to what it is about to send.
+            case _Phase.IDLE | _Phase.HEAD:  # clients would take a 408 for their next answer
                 self._transport.close()
             case _Phase.BODY if self._receiving is not None:
                 self._answer_early(self._service.late(self._receiving))
