@@ -1,4 +1,4 @@
-"""Cases that the tests of the oracles ask about."""
+"""Cases that the tests of the oracles ask about, and an oracle that is a model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,28 @@ from typing import Any
 
 import pytest
 
-from mmroute.parity.cases import Case, Oracle, UndecidedError
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
+from mmroute.parity.comparison import our_outcome
 
 IMAGE = {"type": "image"}
 SIZE = {"width": 40, "height": 30}
 META = {"kind": "meta", "model": "m", "backend": "vllm", "backend_version": "0.33.0"}
 MODEL = "pixtral-12b-2409"
+
+
+class RightEngine:
+    """An oracle that is a model without the planted fault."""
+
+    name = "right"
+    version = "0"
+    running = None
+
+    def __init__(self, model: ResolvedModel) -> None:
+        self.model = model
+
+    def answer(self, case: Case) -> Outcome:
+        return our_outcome(self.model, case)
 
 
 def user(*parts: Any) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracle_helpers import RightEngine
 
 from mmroute import Normalizer
 from mmroute.engines.vllm.hf_chat import HfChat
@@ -47,22 +48,8 @@ def one(width: int, height: int) -> Case:
     return chat(IMAGE, text("What?"), sizes=((width, height),))
 
 
-class Unchanged:
-    """An oracle that is a normalizer: an engine without the planted fault."""
-
-    name = "unchanged"
-    version = "0"
-    running = None
-
-    def __init__(self, normalizer: Normalizer) -> None:
-        self.normalizer = normalizer
-
-    def answer(self, case: Case) -> Outcome:
-        return our_outcome(self.normalizer.model, case)
-
-
 def diagnosed(faulty: Normalizer, right: Normalizer, case: Case) -> Diagnosis:
-    (finding,) = compare(faulty.model, Unchanged(right), [case])
+    (finding,) = compare(faulty.model, RightEngine(right.model), [case])
     assert finding.verdict is Verdict.SILENT, finding
     assert finding.diagnosis is not None
     return finding.diagnosis
@@ -112,7 +99,7 @@ def test_special_token_split(changed_model: Callable[..., Path], normalizer: Loa
         assert f"pieces in {split}" in found.explanation
     suite = [
         f
-        for f in compare(faulty.model, Unchanged(right), built_in_cases(right.model))
+        for f in compare(faulty.model, RightEngine(right.model), built_in_cases(right.model))
         if f.diagnosis
     ]
     assert {f.diagnosis.cause for f in suite if f.diagnosis} == {Cause.SPECIAL_TOKEN_SPLIT}
@@ -216,7 +203,7 @@ def test_wrong_limit(
     faulty = with_geometry(model, **wrong)
     sizes = [case for case in suite(name) if case.kind in OF_SIZES][::4]
     proposed = []
-    for finding in compare(faulty.model, Unchanged(model), sizes):
+    for finding in compare(faulty.model, RightEngine(model.model), sizes):
         if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
             if finding.theirs is not None and finding.theirs.token_ids is None:
                 assert finding.diagnosis.cause is Cause.ORACLE_REFUSES
@@ -350,7 +337,7 @@ def test_equal_answers_are_not_diagnosed(
     normalizer: Load, suite: Callable[[str], list[Case]]
 ) -> None:
     model = normalizer("small-gemma-3")
-    findings = list(compare(model.model, Unchanged(model), suite("small-gemma-3")))
+    findings = list(compare(model.model, RightEngine(model.model), suite("small-gemma-3")))
     assert {finding.verdict for finding in findings} == {Verdict.EQUAL}
 
 

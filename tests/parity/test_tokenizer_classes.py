@@ -7,33 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from oracle_helpers import RightEngine
 from small_vocabularies import SPECIALS, byte_pairs, written
 
 from mmroute import Normalizer
 from mmroute.engines.known import find_engine
 from mmroute.model.families import match_family
 from mmroute.model.resolve import resolve_files
-from mmroute.model.resolved import ResolvedModel
 from mmroute.model.spec import TokenizerSpec
 from mmroute.model_directory import find_model
-from mmroute.parity.cases import Case, Outcome
-from mmroute.parity.comparison import compare, our_outcome
+from mmroute.parity.comparison import compare
 from mmroute.parity.diagnosis import Cause
 from mmroute.parity.suite import built_in_cases
-
-
-class Engine:
-    """An oracle that is a model without the planted fault."""
-
-    name = "right"
-    version = "0"
-    running = None
-
-    def __init__(self, model: ResolvedModel) -> None:
-        self.model = model
-
-    def answer(self, case: Case) -> Outcome:
-        return our_outcome(self.model, case)
 
 
 def write(root: Path) -> None:
@@ -69,7 +54,7 @@ def test_a_wrong_class_in_a_spec_is_found_and_named(tmp_path: Path) -> None:
     family = family.model_copy(update={"tokenizer": wrong})
     planted = resolve_files(files, family, find_engine("vllm"), None)
     cases = built_in_cases(planted)
-    found = [f.diagnosis for f in compare(planted, Engine(right.model), cases) if f.diagnosis]
+    found = [f.diagnosis for f in compare(planted, RightEngine(right.model), cases) if f.diagnosis]
     assert {diagnosis.cause for diagnosis in found} == {Cause.TOKENIZER_CLASS}
     explanations = " ".join(diagnosis.explanation for diagnosis in found)
     assert "special tokens that GPT2Tokenizer has by default ('<|endoftext|>')" in explanations
