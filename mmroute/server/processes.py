@@ -269,9 +269,10 @@ class _Supervisor:
             self._stop(signal.SIGINT)
 
     def _tell(self, told: Change | int, pids: Iterable[int]) -> None:
+        message = pickle.dumps(told)
         for pid in pids:
             with contextlib.suppress(OSError):  # it has ended
-                self._children[pid].control.send(pickle.dumps(told))
+                self._children[pid].control.send(message)
 
     def _bury(self) -> None:
         """Look at what has ended; stop, if one says that it cannot serve."""
