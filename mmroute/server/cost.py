@@ -14,14 +14,6 @@ from pydantic import BaseModel
 
 from mmroute.images.data_url import DecodedUrl, is_data_url
 from mmroute.server.bodies import Body
-from mmroute.server.derender_protocol import (
-    DerenderChatRequest,
-    DerenderChatStreamRequest,
-    DerenderCompletionRequest,
-    DerenderCompletionStreamRequest,
-    GenerateTokensResponse,
-    GenerateTokensStreamResponse,
-)
 from mmroute.server.errors import too_large
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
 from mmroute.server.protocol import (
@@ -41,7 +33,6 @@ _BYTES_PER_CHARACTER: Final = 64
 _CHARACTERS_PER_FILE: Final = 512
 _CHARACTERS_PER_PROMPT: Final = 256
 _BYTES_PER_ID: Final = 9  # at most, with a comma and a space
-_CHARACTERS_PER_DECODED_TOKEN: Final = 16  # one step in Python each, and not in the tokenizer
 _SLICE: Final = 1 << 20
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
 _SOURCE: Final = b'"data":'
@@ -55,7 +46,7 @@ class Cost(NamedTuple):
     Attributes:
         text: bytes of a body beside its files and token IDs; a token ID counts as one.
         files: characters of data URLs and base64.
-        items: files, prompts and tokens to decode, in characters of text.
+        items: files and prompts, in characters of text.
         links: how many links it has.
     """
 
@@ -120,12 +111,6 @@ def cost_of(request: BaseModel, size: int, settings: ServerSettings) -> Cost:
             cost = Cost(size)
         case DetokenizeRequest():
             cost = Cost(text=len(request.tokens))
-        case DerenderChatStreamRequest() | DerenderCompletionStreamRequest():
-            cost = _of_answers([request.generate_chunk])
-        case DerenderChatRequest():
-            cost = _of_answers([request.generate_response])
-        case DerenderCompletionRequest():
-            cost = _of_answers(request.generate_responses)
         case _:
             cost = Cost()
     _check_text(cost.text, settings)
@@ -192,14 +177,6 @@ def _of_prompts(size: int, prompt: str | list[Any] | None) -> Cost:
         ids = sum([len(one) for one in prompts if isinstance(one, list)])
     text = ids + max(0, size - _BYTES_PER_ID * ids)
     return Cost(text, items=_CHARACTERS_PER_PROMPT * len(prompts) if several else 0)
-
-
-def _of_answers(
-    responses: Iterable[GenerateTokensResponse | GenerateTokensStreamResponse],
-) -> Cost:
-    choices = [choice for response in responses for choice in response.choices]
-    tokens = sum(len(choice.token_ids or ()) for choice in choices)
-    return Cost(items=_CHARACTERS_PER_DECODED_TOKEN * tokens)
 
 
 def _structure(parts: Iterable[bytes], limit: int) -> int:

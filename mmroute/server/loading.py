@@ -22,7 +22,6 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.request import Lora
 from mmroute.server.messages_rules import MessagesRules, messages_rules
-from mmroute.server.output_text import HARMONY, OutputRules, output_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info
 from mmroute.stages import Stopwatch
@@ -85,7 +84,6 @@ class LoadedModel:
         normalizer: of it; what its stages take is counted.
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: of sampling parameters.
-        outputs: rules of its answers.
         messages: gives the rules of its chats of the Anthropic Messages API, which are found out by
             rendering chats when the first one asks.
         tool_server: whether its engine has one, which describes tools in prompts of Harmony.
@@ -98,7 +96,6 @@ class LoadedModel:
     normalizer: Normalizer
     unlimited: Normalizer
     defaults: SamplingDefaults
-    outputs: OutputRules
     messages: Callable[[], MessagesRules]
     tool_server: bool
     loras: Mapping[str, str]
@@ -112,7 +109,7 @@ class LoadedModel:
     @property
     def by_harmony(self) -> bool:
         """Whether vLLM renders its chats by Harmony, without looking at all their fields."""
-        return self.outputs.parser == HARMONY
+        return self.model.family.chat == "harmony"
 
     def lora(self, name: str | None) -> Lora | None:
         """The adapter that a request asks for, if it is one."""
@@ -168,8 +165,6 @@ def load(
     generation_config = directory.object("generation_config.json")
     tokenizer_config = directory.object("tokenizer_config.json")
     unseen = source.engine_settings.without_effect
-    config = directory.object("config.json")
-    outputs = output_rules(model.tokenizer, tokenizer_config, config, generation_config, unseen)
     messages = cache(partial(messages_rules, normalizer, unseen))
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
@@ -187,7 +182,6 @@ def load(
         normalizer,
         unlimited,
         sampling_defaults(generation_config),
-        outputs,
         messages,
         "--tool-server" in unseen,
         source.engine_settings.loras,

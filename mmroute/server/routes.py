@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from mmroute.server.answers import DetokenizeResponse, GenerateRequest, TokenizeResponse
-from mmroute.server.derender import derender_chat, derender_completion
-from mmroute.server.derender_protocol import DerenderChat, DerenderCompletion
+from mmroute.server.derender import DerenderRequest, derender
 from mmroute.server.endpoints import Handler
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
 from mmroute.server.protocol import (
@@ -54,10 +53,10 @@ POSTED: Final[Mapping[str, Posted]] = {
         GenerateRequest, render_responses,
     ),
     "/v1/chat/completions/derender": Posted(
-        "The answers to a chat", DerenderChat, dict[str, Any], derender_chat
+        "The answers to a chat, by the fallback", DerenderRequest, dict[str, Any], derender
     ),
     "/v1/completions/derender": Posted(
-        "The answers to the prompts of a completion", DerenderCompletion, dict[str, Any],
-        derender_completion,
+        "The answers to the prompts of a completion, by the fallback", DerenderRequest,
+        dict[str, Any], derender,
     ),
 }  # fmt: skip

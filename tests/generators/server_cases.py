@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,8 +15,6 @@ __all__ = ["SERVED_NAMES", "ServerCase", "server_cases"]
 SERVED_NAMES: Final = ("served", "alias")
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
-DERENDER_CHAT: Final = "/v1/chat/completions/derender"
-DERENDER_COMPLETION: Final = "/v1/completions/derender"
 TOKENIZE: Final = "/tokenize"
 DETOKENIZE: Final = "/detokenize"
 
@@ -85,8 +83,6 @@ def server_cases(placeholder: str) -> list[ServerCase]:
         (CHAT, _chat_sampling()),
         (CHAT, _chat_refused()),
         (COMPLETION, _completion(placeholder)),
-        (DERENDER_CHAT, _derender(_chat_answers)),
-        (DERENDER_COMPLETION, _derender(_completion_answers)),
     )
     cases = [
         ServerCase(f"{path} {name}", path, body)
@@ -188,79 +184,6 @@ def _detokenize() -> dict[str, Any]:
         "unknown model": {"tokens": [1], "model": "nope"},
         "30 digits": {"tokens": [123456789012345678901234567890]},
     }
-
-
-def _derender(body_of: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    ids = [40, 41, 300, 299, 9, 41]
-    ended: dict[str, Any] = {"stop_token_ids": [41]}
-    shown = ended | {"include_stop_str_in_output": True}
-    state = {"prev_tokens": ["a", "b"], "prefix_offset": 0, "read_offset": 2}
-    return {
-        "plain": body_of(ids),
-        "behind a prompt": body_of(ids, prompt=[1, 40]),
-        "token IDs wanted": body_of(ids, request={"return_token_ids": True}),
-        "special tokens": body_of(range(12), request={"skip_special_tokens": False}),
-        "special tokens skipped": body_of(range(12)),
-        "outside the vocabulary": body_of([40, 999999, 41]),
-        "no ID of any vocabulary": body_of([40, 2**70, 41]),
-        "a part with no ID of any vocabulary": body_of([40, 2**70, 41], stream=True),
-        "behind no ID of any vocabulary": body_of(ids, prompt=[2**40], stream=True),
-        "an ID that ends": body_of(ids, request=ended),
-        "an ID that ends, shown": body_of(ids, request=shown),
-        "an ID that ended": body_of(ids, stop_reason=41),
-        "cut": body_of(ids, request=ended, finish_reason="length"),
-        "no reason to end": body_of(ids, finish_reason=None),
-        "a text that ends": body_of(ids, request={"stop": ["H", "I", "J", "K"]}),
-        "a text that ended": body_of(ids, stop_reason="zzz"),
-        "no IDs": body_of([]),
-        "null IDs": body_of(None),
-        "negative": body_of([-1]),
-        "unknown model": body_of(ids) | {"model": "nope"},
-        "alias": body_of(ids) | {"model": "alias"},
-        "text mode": body_of(ids, output_mode="text"),
-        "empty": {},
-        "neither whole nor a part": {"stream": "x"},
-        "a part": body_of(ids, stream=True),
-        "a part behind a prompt": body_of(ids, stream=True, prompt=[1, 40]),
-        "a part with usage": body_of(ids, stream=True, usage={"completion_tokens": 6}),
-        "the last part": body_of(ids, stream=True, request=ended, finish_reason="stop"),
-        "a later part": body_of(ids, stream=True) | {"stream_state": state},
-        "a part of a character": body_of([200], stream=True),
-        "a part without IDs": body_of(None, stream=True),
-        "a part with stop texts": body_of(ids, stream=True, request={"stop": "x"}),
-        "bad state": body_of(ids, stream=True) | {"stream_state": {"read_offset": -1}},
-    }
-
-
-def _chat_answers(
-    ids: Iterable[int] | None,
-    *,
-    stream: bool = False,
-    prompt: Any = None,
-    request: Mapping[str, Any] | None = None,
-    **fields: Any,
-) -> dict[str, Any]:
-    own: dict[str, Any] = {
-        name: fields.pop(name) for name in ("output_mode", "usage") if name in fields
-    }
-    choice = {"index": 0, "token_ids": None if ids is None else list(ids), **fields}
-    answer: dict[str, Any] = {"request_id": "r", "choices": [choice], **own}
-    body: dict[str, Any] = {"stream": True} if stream else {}
-    body |= {"generate_chunk" if stream else "generate_response": answer}
-    if prompt is not None:
-        body["prompt_token_ids"] = prompt
-    return body if request is None else body | {"chat_request": {"messages": _HI, **request}}
-
-
-def _completion_answers(ids: Iterable[int] | None, **more: Any) -> dict[str, Any]:
-    body = _chat_answers(ids, **more)
-    if "chat_request" in body:
-        body["completion_request"] = {**body.pop("chat_request"), "prompt": "a"}
-    if "generate_response" in body:
-        body["generate_responses"] = [body.pop("generate_response")] * 2
-        if "prompt_token_ids" in body:
-            body["prompt_token_ids"] = [body["prompt_token_ids"], None]
-    return body
 
 
 def _chat() -> dict[str, Any]:

@@ -66,6 +66,21 @@ def test_what_the_fallback_refuses_is_handed_back(models: Models) -> None:
 
 
 @pytest.mark.process
+def test_token_ids_of_answers_are_handed_on_as_they_were_sent(models: Models) -> None:
+    with FakeRender(body=b'{"choices": []}') as upstream:
+        with serving(models, fallback_to(upstream.url)) as client:
+            raw = b'{"generate_response": {"choices": [{"index": 0, "token_ids": [1]}]}}'
+            answer = client.post(
+                "/v1/chat/completions/derender",
+                content=raw,
+                headers={"content-type": "application/json"},
+            )
+        assert (answer.status_code, answer.json()) == (200, {"choices": []})
+        ((path, _, body),) = upstream.seen
+        assert (path, body) == ("/v1/chat/completions/derender", raw)
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("host", ["x/v1/completions?", "x@y/z", "[::1", "évil"])
 def test_the_fallback_is_asked_by_the_route_alone(models: Models, host: str) -> None:
     """Whatever a client calls the host, and whatever its request's ID is made of."""

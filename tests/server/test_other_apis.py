@@ -327,17 +327,6 @@ def test_pictures_cost_as_those_of_a_chat() -> None:
     assert (found.files > len(big), found.text < 1000, found.links) == (True, True, 1)
 
 
-@pytest.mark.parametrize("count", [100, 10_000])
-def test_answers_are_decoded_in_a_thread_where_they_are_long(count: int) -> None:
-    answer = {"choices": [{"index": 0, "token_ids": [1] * count}]}
-    for path, name in (("/v1/chat/completions/derender", "generate_response"),
-                       ("/v1/completions/derender", "generate_responses")):  # fmt: skip
-        whole = {name: answer if name.endswith("e") else [answer]}
-        for body in (whole, {"stream": True, "generate_chunk": answer}):
-            long = cost(path, body).characters > ServerSettings().worker_bytes
-            assert long is (count == 10_000)
-
-
 def test_pictures_are_no_text_before_they_are_parsed() -> None:
     settings = ServerSettings(max_text_bytes=50_000)
     for separators in ((",", ":"), (", ", ": ")):
