@@ -32,11 +32,11 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.builds import ratio_of
 from benchmarks.http_load import Load, Plan, connect, run_load, send
 from benchmarks.photographs import photograph_url
 from benchmarks.render_server import UnavailableError, render_server
 from mmroute import Normalizer
-from mmroute.bench.builds import ratio_of
 from mmroute.bench.machine import machine
 from mmroute.bench.words import english
 

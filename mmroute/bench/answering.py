@@ -5,7 +5,9 @@ It imports nothing of mmroute but its public face, so that an older build can ru
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import json
 import os
 import sys
@@ -23,6 +25,7 @@ import mmroute
 __all__ = ["Answering", "main"]
 
 _ITEMS: Final = {"images": "ImageSize", "videos": "VideoSize", "audios": "AudioLength"}
+_STOPWATCH: Final = ("mmroute.stages", "mmroute.reuse.stages")  # builds differ in where it is
 
 
 def main(import_seconds: float) -> None:
@@ -77,9 +80,7 @@ class Answering:
         self._normalizer = load()
         self._watched: Any = None
         if hasattr(self._normalizer, "watch"):  # older builds have no watches of this kind
-            from mmroute.stages import Stopwatch
-
-            self._watch = Stopwatch()
+            self._watch = _stopwatch()
             self._watched = replace(self._normalizer, watch=self._watch)
         self._prepared: list[dict[str, Any]] = []
 
@@ -156,6 +157,13 @@ class Answering:
         """Keep the garbage collector from walking through what is held by now."""
         gc.collect()
         gc.freeze()
+
+
+def _stopwatch() -> Any:
+    for name in _STOPWATCH:
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(name).Stopwatch()
+    raise ModuleNotFoundError(" and ".join(_STOPWATCH))
 
 
 def _fields(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,14 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from mmroute.bench import answering
 from mmroute.bench.mixes import Mix
 from mmroute.errors import MmrouteError, Reason
-from mmroute.fast_paths import FastPaths
 
 __all__ = ["UNTIMED", "Build", "Child", "different_answers", "in_turns", "this_build"]
 
@@ -38,45 +37,16 @@ class Build:
     """A build of mmroute, and its settings.
 
     Attributes:
-        name: as it was given.
+        name: the name that messages give it.
         python: the interpreter that runs it.
         tree: a source tree in the place of what is installed there; empty for none.
-        fast_paths: its settings.
+        fast_paths: the arguments of `FastPaths`.
     """
 
     name: str
     python: str
     tree: str
     fast_paths: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, name: str) -> Build:
-        """What a name means: an interpreter, a virtual environment, a source tree, or settings.
-
-        Settings are those of `FastPaths`, as in ``encoder=tokenizers,chat_cache_bytes=0``.
-
-        Raises:
-            ValueError: it is none of these.
-        """
-        path = Path(name)
-        if (path / "bin" / "python").is_file():
-            path = path / "bin" / "python"
-        if path.is_file():
-            return cls(name, str(path.absolute()), "", {})
-        if (path / "mmroute" / "__init__.py").is_file():
-            return cls(name, sys.executable, str(path.absolute()), {})
-        kinds = {field.name: field.type for field in fields(FastPaths)}
-        settings: dict[str, Any] = {}
-        for setting in name.split(","):
-            key, equals, value = setting.partition("=")
-            if not equals or key not in kinds:
-                raise ValueError(
-                    f"{name} is no interpreter, environment or source tree; and {setting!r} is no "
-                    f"setting such as {', '.join(kinds)}, as in encoder=tokenizers"
-                )
-            settings[key] = int(value) if value.isdecimal() else value
-        FastPaths(**settings)
-        return this_build(settings, name)
 
 
 def this_build(fast_paths: Mapping[str, Any], name: str = "") -> Build:

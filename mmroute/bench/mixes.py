@@ -16,7 +16,15 @@ from mmroute.items import ImageSize
 from mmroute.normalizer import Normalizer
 from mmroute.request_lines import json_object, numbered, request_of
 
-__all__ = ["COMPARED", "MIXES", "Inexact", "Mix", "chat_request", "conversation", "read_mix"]
+__all__ = [
+    "MIXES",
+    "Inexact",
+    "Mix",
+    "chat_request",
+    "conversation",
+    "conversation_mix",
+    "read_mix",
+]
 
 _WORDS_OF_A_MESSAGE: Final = 188  # 1,000 characters
 
@@ -120,7 +128,8 @@ def _next_turn(turns: int, seed: int) -> Mapping[str, Any]:
     return turned
 
 
-def _conversation(name: str, turns: int) -> Mix:
+def conversation_mix(name: str, turns: int) -> Mix:
+    """The mix of the last turn of such a chat: each request has another end."""
     says = (
         f"turn {turns} of a chat of {2000 * turns:,} characters, asked before up to the one before"
     )
@@ -138,20 +147,12 @@ MIXES: Final[Mapping[str, Mix]] = {
             partial(chat_request, words=1000, images=[_HD] * 4)),
         Mix("documents", "100 words and eight 1792x1792 images (4,096 tokens each on Qwen2.5-VL)",
             partial(chat_request, words=100, images=[(1792, 1792)] * 8)),
-        _conversation("conversation", 50),
+        conversation_mix("conversation", 50),
         Mix("new-words", "1,000 words that no encoder has seen before, and no image",
             partial(chat_request, words=1000, known=False)),
     )
 }  # fmt: skip
 """The built-in mixes by name. Texts and names of images differ from request to request."""
-
-COMPARED: Final[Mapping[str, Mix]] = {
-    **MIXES,
-    "5-turns": _conversation("5-turns", 5),
-    "200-turns": _conversation("200-turns", 200),
-    "book": Mix("book", "100,000 words", partial(chat_request, words=100_000)),
-}
-"""More for comparisons of builds, which need no slow reference."""
 
 
 def read_mix(path: Path, reference: Normalizer) -> Mix:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from mmroute.bench.builds import Comparison
 from mmroute.bench.latency import Hashing, Latency, Startup, Summary
 from mmroute.bench.mixes import Inexact
 from mmroute.bench.throughput import Throughput
@@ -16,7 +15,7 @@ from mmroute.pages.plots import bars
 from mmroute.pages.rendering import rendered
 from mmroute.stages import Stage
 
-__all__ = ["Bench", "MeasuredMix", "as_json", "as_lines", "as_page", "comparison_lines"]
+__all__ = ["Bench", "MeasuredMix", "as_json", "as_lines", "as_page"]
 
 _MEBIBYTE: Final = 1 << 20
 _SHOWN: Final = 5  # inexact requests of each mix
@@ -114,18 +113,6 @@ def as_page(bench: Bench) -> str:
         plots.append((found.mix, found.says, bars("medians by stage", stages), columns, rows))
     lines = [*_head_lines(bench), *_startup_lines(bench.startup)]
     return rendered("bench/page.html", title=f"Requests of {bench.model}", lines=lines, plots=plots)
-
-
-def comparison_lines(found: Comparison) -> Iterator[str]:
-    """The comparison of two builds, for people."""
-    yield f"{found.mix}: {found.says}"
-    yield (
-        f"  {'microseconds':<18}{'A least':>10}{'B least':>10}{'A median':>10}{'B median':>10}"
-        f"{'B / A':>8}   19 times of 20 within"
-    )
-    for name, ratio in found.ratios.items():
-        times = "".join(f"{time:>10.1f}" for time in (*ratio.least, *ratio.medians))
-        yield f"  {name:<18}{times}{ratio.median:>8.3f}   {ratio.low:.3f} to {ratio.high:.3f}"
 
 
 def _head_lines(bench: Bench) -> Iterator[str]:

@@ -9,12 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.bench.builds import compare
-from mmroute.bench.children import Build, Child, this_build
+from mmroute.bench.children import Child, this_build
 from mmroute.bench.latency import Hashing, Latency, Startup, measure_latency
 from mmroute.bench.machine import machine
-from mmroute.bench.mixes import COMPARED, MIXES, Inexact, Mix, read_mix
-from mmroute.bench.report import Bench, MeasuredMix, as_json, as_lines, as_page, comparison_lines
+from mmroute.bench.mixes import MIXES, Inexact, Mix, read_mix
+from mmroute.bench.report import Bench, MeasuredMix, as_json, as_lines, as_page
 from mmroute.bench.throughput import cores, measure_throughput
 from mmroute.cli.common import (
     EXIT_FAILURE,
@@ -41,15 +40,12 @@ _THROUGHPUT: Final = 10
 _EPILOG = """\
 Without --input the requests are mmroute's own, of ordinary words, each with another text:
 {mixes}
-The last three are measured where they are named. All are only for models that take such images
-in their context; the reasons of others are shown.
+All are only for models that take such images in their context; the reasons of others are shown.
 
 Stages: render (the chat template), encode, count, place, expand, and other: checks, messages
 taken apart, image headers and identities. Block hashes (hash) come on top of the whole request.
 Every timed answer is compared with `tokenizers` alone, without any cache, or nothing is reported;
 the report says which caches took part. Requests of a file that have no answer are not timed.
-With --compare the two builds answer in turns, and their answers are compared with each other.
-Times are processor time then, but for "without encoding".
 
 exit status: 0 measured; 1 failure, a wrong answer, or no request that has one; 2 bad usage
 """
@@ -57,7 +53,7 @@ exit status: 0 measured; 1 failure, a wrong answer, or no request that has one; 
 
 def add_bench(commands: Commands) -> None:
     """Add the command."""
-    mixes = "\n".join(f"  {mix.name:<14}{mix.says}" for mix in COMPARED.values())
+    mixes = "\n".join(f"  {mix.name:<14}{mix.says}" for mix in MIXES.values())
     bench = add_command(
         commands,
         "bench",
@@ -74,7 +70,7 @@ def add_bench(commands: Commands) -> None:
     which.add_argument(
         "--mix",
         metavar="NAME",
-        choices=[*COMPARED],
+        choices=[*MIXES],
         help="only this one (default: all that the model takes)",
     )
     bench.add_argument(
@@ -106,13 +102,6 @@ def add_bench(commands: Commands) -> None:
         help="that answer at the same time (default: one on each core)",
     )
     bench.add_argument(
-        "--compare",
-        nargs=2,
-        metavar=("A", "B"),
-        help="two builds in one run, and what B takes of the time of A: each an interpreter, a "
-        "virtual environment, a source tree, or settings such as chat_cache_bytes=0",
-    )
-    bench.add_argument(
         "--html", metavar="FILE", type=output_file, help="write the report as a page"
     )
 
@@ -120,8 +109,6 @@ def add_bench(commands: Commands) -> None:
 def _bench(arguments: argparse.Namespace) -> int:
     if arguments.input is not None and not arguments.input.is_file():
         return failed(arguments, f"--input: there is no file {arguments.input}")
-    if arguments.compare is not None:
-        return _compare(arguments)
     bench = _measured(arguments)
     if arguments.html is not None:
         arguments.html.write_text(as_page(bench), encoding="utf-8")
@@ -130,27 +117,6 @@ def _bench(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(as_lines(bench)))
     return 0 if any(mix.latency for mix in bench.mixes) else EXIT_FAILURE
-
-
-def _compare(arguments: argparse.Namespace) -> int:
-    try:
-        builds = (Build.of(arguments.compare[0]), Build.of(arguments.compare[1]))
-    except ValueError as error:
-        return failed(arguments, f"--compare: {error}")
-    if arguments.input is not None:
-        reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
-        mixes = [read_mix(arguments.input, reference)]
-    else:
-        mixes = [COMPARED[arguments.mix]] if arguments.mix is not None else [*MIXES.values()]
-    comparisons = []
-    for found in compare(builds, mixes, _setup(arguments), repeat=arguments.repeat):
-        comparisons.append(found)
-        if not arguments.json:
-            print("\n".join(comparison_lines(found)), flush=True)
-    if arguments.json:
-        where = {"machine": machine(), "builds": [asdict(build) for build in builds]}
-        print(json.dumps({**where, "mixes": [asdict(found) for found in comparisons]}))
-    return 0 if comparisons else EXIT_FAILURE
 
 
 def _setup(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -222,7 +188,7 @@ def _mixes(arguments: argparse.Namespace, reference: Normalizer) -> Iterator[Mix
     if arguments.input is not None:
         yield read_mix(arguments.input, reference)
     elif arguments.mix is not None:
-        yield COMPARED[arguments.mix]
+        yield MIXES[arguments.mix]
     else:
         takes_images = Modality.IMAGE in reference.model.media
         yield from (m for m in MIXES.values() if takes_images or "images" not in m.request(0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,8 +15,7 @@ import pytest
 
 from mmroute import FastPaths, ImageSize, MmrouteError, Normalizer
 from mmroute.bench.answering import Answering
-from mmroute.bench.builds import ratio_of
-from mmroute.bench.children import Build, Child
+from mmroute.bench.children import Child
 from mmroute.bench.latency import Hashing, Latency, measure_latency
 from mmroute.bench.mixes import MIXES, Mix, chat_request, conversation, read_mix
 from mmroute.bench.throughput import throughput_of
@@ -221,67 +219,6 @@ def test_caches_that_took_part_are_named(small_model: Callable[[str], Path]) -> 
     known = measured(branches)
     assert known.text_reuse is not None
     assert (known.text_reuse.hits, known.text_reuse.misses) == (2, 0)
-
-
-@pytest.mark.process
-def test_two_settings_in_one_run(small_model: Callable[[str], Path], run: Run) -> None:
-    compared = ("--compare", "encoder=tokenizers,text_cache_bytes=0", "chat_cache_bytes=0")
-    status, out, _ = run(
-        small_model("small-qwen2.5-vl"), *compared, "--mix", "chat", "--repeat", 12, "--json"
-    )
-    assert status == 0
-    report = json.loads(out)
-    assert report["builds"][0]["fast_paths"] == {"encoder": "tokenizers", "text_cache_bytes": 0}
-    (mix,) = report["mixes"]
-    assert mix["ratios"].keys() == {"whole", "without encoding", "block hashes"}
-    assert [ratio["pairs"] for ratio in mix["ratios"].values()] == [6, 6, 12]
-    for ratio in mix["ratios"].values():
-        assert 0 < ratio["low"] <= ratio["median"] <= ratio["high"]
-
-
-def build_that(tmp_path: Path, name: str, lines: str) -> Path:
-    """Stands for an interpreter of a build that does something else."""
-    path = tmp_path / name
-    path.write_text(f"#!{sys.executable}\nimport json, sys\n{lines}", encoding="utf-8")
-    path.chmod(0o755)
-    return path
-
-
-@pytest.mark.process
-def test_builds_with_other_answers_are_not_compared(tmp_path: Path, run: Run) -> None:
-    answer = "print(json.dumps({'digest': '%s', 'hashes': ''}), flush=True)"
-    first, second = (
-        build_that(tmp_path, name, f"for line in sys.stdin: {answer % name}") for name in "ab"
-    )
-    options = ("--mix", "text", "--repeat", 1)
-    status, _, err = run(EMBEDDED_MODEL, "--compare", first, second, *options)
-    assert status == 1
-    assert f"text: {first} and {second} give different answers to request 0" in err
-    ended = build_that(tmp_path, "ended", "")
-    status, _, err = run(EMBEDDED_MODEL, "--compare", first, ended, *options)
-    assert status == 1
-    assert "a measured process ended early" in err
-
-
-def test_what_can_be_compared(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "mmroute").mkdir()
-    (tmp_path / "mmroute" / "__init__.py").touch()
-    assert Build.of(str(tmp_path)).tree == str(tmp_path)
-    assert Build.of(sys.executable).python == sys.executable
-    assert Build.of("text_cache_bytes=0").fast_paths == {"text_cache_bytes": 0}
-    for wrong, words in (("nothing", "no interpreter"), ("encoder=fast", "encoder must be one of")):
-        status, _, err = run(EMBEDDED_MODEL, "--compare", wrong, tmp_path)
-        assert status == 2
-        assert words in err
-
-
-def test_the_interval_of_a_ratio() -> None:
-    pairs = [(1000, 2000 + number) for number in range(100)]
-    ratio = ratio_of(pairs)
-    # Of 100 values the median is between the 40th and the 61st, 19 times of 20.
-    assert (ratio.low, ratio.median, ratio.high) == (2.04, 2.0495, 2.059)
-    assert (ratio.least, ratio.medians, ratio.pairs) == ((1.0, 2.0), (1.0, 2.05), 100)
-    assert ratio_of([(1000, 500)]).low == ratio_of([(1000, 500)]).high == 0.5
 
 
 def test_a_wrong_answer_is_no_result(normalizer: Callable[[str], Normalizer]) -> None:
