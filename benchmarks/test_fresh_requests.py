@@ -24,7 +24,7 @@ import pytest
 from mmroute import Normalizer, Request
 from mmroute.bench.mixes import chat_request, conversation
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.fast_paths import REFERENCE_ONLY
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))

@@ -24,7 +24,7 @@ from benchmarks.photographs import SIZE, photograph_url
 from benchmarks.render_server import Server, UnavailableError, body, render_server
 from mmroute import Normalizer
 from mmroute.bench.mixes import chat_request
-from mmroute.fast_paths import REFERENCE_ONLY
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type
 NAME = "qwen2.5-vl-3b-instruct"

@@ -34,7 +34,7 @@ from benchmarks.render_server import NAME, render_server
 from mmroute import Normalizer, Request
 from mmroute.bench.mixes import chat_request, conversation
 from mmroute.chat import Chat
-from mmroute.fast_paths import EncoderChoice, FastPaths
+from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 
 _BLOCK = 16
 _ALGORITHM = "sha256"

@@ -23,10 +23,10 @@ import threading
 from collections.abc import Iterable
 
 from mmroute import EngineSettings, Normalizer
+from mmroute.answering.lines import answer_line
+from mmroute.answering.routing import Routing
 from mmroute.kv_events import BlockIndex, Received, Subscriber
 from mmroute.kv_events.streams import Message
-from mmroute.request_lines import answer_line
-from mmroute.routing import Routing
 
 
 def follow(index: BlockIndex, worker: str, messages: Iterable[Message]) -> None:

@@ -2,11 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+from mmroute.answering.routing import PlacedItem, Routing
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
-from mmroute.fast_paths import FastPaths
 from mmroute.images import read_image, read_image_size
-from mmroute.items import (
+from mmroute.lazy import lazily
+from mmroute.net.links import ImageLinks
+from mmroute.normalizer import Normalizer
+from mmroute.placement import PlaceholderRange
+from mmroute.requests.items import (
     AudioLength,
     Identity,
     ImageFile,
@@ -15,19 +19,15 @@ from mmroute.items import (
     VideoFile,
     VideoSize,
 )
-from mmroute.lazy import lazily
-from mmroute.net.links import ImageLinks
-from mmroute.normalizer import Normalizer
-from mmroute.placement import PlaceholderRange
-from mmroute.request import Lora, Request
-from mmroute.routing import PlacedItem, Routing
+from mmroute.requests.request import Lora, Request
+from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
     from mmroute.audios.reading import read_audio
-    from mmroute.items import Identity as ImageIdentity
     from mmroute.model.tokenizer_loading import load_tokenizer
     from mmroute.remote import Remote
     from mmroute.remote.normalizer import connect
+    from mmroute.requests.items import Identity as ImageIdentity
     from mmroute.videos.reading import read_video
 
 __all__ = [
@@ -67,7 +67,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "ImageIdentity": "mmroute.items:Identity",  # the old name; goes with the next release
+        "ImageIdentity": "mmroute.requests.items:Identity",  # the old name
         "Remote": "mmroute.remote",
         "connect": "mmroute.remote.normalizer",
         "read_audio": "mmroute.audios.reading",

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from mmroute.batch import normalize_many
-from mmroute.caches import NO_CACHES, Caches
+from mmroute.answering.batch import normalize_many
+from mmroute.answering.caches import NO_CACHES, Caches
+from mmroute.answering.pipeline import answer
+from mmroute.answering.routing import Routing
+from mmroute.answering.stages import Stopwatch
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.fast_paths import FastPaths, Stats
 from mmroute.net.links import ImageLinks
-from mmroute.pipeline import answer
-from mmroute.request import Request, RequestFields
-from mmroute.routing import Routing
-from mmroute.stages import Stopwatch
+from mmroute.requests.request import Request, RequestFields
+from mmroute.reuse.fast_paths import FastPaths, Stats
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel
@@ -202,7 +202,7 @@ class Normalizer:
         Raises:
             ValueError: it was made by another process, or by a server.
         """
-        from mmroute.mixed_fleet import answer_again  # rarely needed
+        from mmroute.answering.mixed_fleet import answer_again  # rarely needed
 
         return answer_again(routing, self.model, links=self.links, caches=self.caches)
 

@@ -18,9 +18,9 @@ from ray.serve.handle import DeploymentHandle
 from simulated_engine import BLOCK_SIZE
 
 from mmroute import Normalizer
+from mmroute.answering.routing import Routing
 from mmroute.hashing import hash_blocks
 from mmroute.ray import BlockHashRouter
-from mmroute.routing import Routing
 
 
 @dataclass(frozen=True, slots=True)

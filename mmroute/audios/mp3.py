@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import BinaryIO, Final
 
 from mmroute.audios.header import not_predictable
-from mmroute.items import AudioLength
+from mmroute.requests.items import AudioLength
 
 __all__ = ["ID3", "SYNC", "read_mp3"]
 

@@ -10,7 +10,7 @@ from mmroute.audios import flac, mp3, ogg, wav
 from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
-from mmroute.items import AudioLength, checked_uuid
+from mmroute.requests.items import AudioLength, checked_uuid
 
 __all__ = ["audio_in", "read_audio"]
 

@@ -10,7 +10,7 @@ import struct
 from typing import BinaryIO, Final
 
 from mmroute.audios.header import not_predictable
-from mmroute.items import AudioLength
+from mmroute.requests.items import AudioLength
 
 __all__ = ["SIGNATURE", "read_wav"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmroute.answering.stages import Stage
 from mmroute.bench.children import Child, in_turns
 from mmroute.bench.mixes import Mix
 from mmroute.errors import InexactError, Reason
-from mmroute.fast_paths import ReuseStats
-from mmroute.stages import Stage
+from mmroute.reuse.fast_paths import ReuseStats
 
 __all__ = ["Hashing", "Latency", "Startup", "Summary", "measure_latency"]
 

@@ -10,11 +10,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.answering.lines import json_object, numbered, request_of
 from mmroute.bench.words import english, unseen
 from mmroute.errors import InexactError
-from mmroute.items import ImageSize
 from mmroute.normalizer import Normalizer
-from mmroute.request_lines import json_object, numbered, request_of
+from mmroute.requests.items import ImageSize
 
 __all__ = [
     "MIXES",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from mmroute.items import Modality
+from mmroute.requests.items import Modality
 
 if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning

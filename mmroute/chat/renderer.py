@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from mmroute.chat.conversation import ParsedChat
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.items import Items
-from mmroute.request import Request
+from mmroute.requests.items import Items
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning, ChatReuse

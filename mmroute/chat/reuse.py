@@ -22,12 +22,12 @@ import numpy as np
 from mmroute.chat.conversation import MediaPart, Part
 from mmroute.chat.resumable import Place, ResumableTemplate, State
 from mmroute.errors import InexactError, Reason
-from mmroute.prefix_cache import PrefixCache, PrefixHashes, num_shared
+from mmroute.reuse.prefix_cache import PrefixCache, PrefixHashes, num_shared
 
 if TYPE_CHECKING:
     from mmroute.chat.template import ChatTemplate
     from mmroute.geometry import TokenIds
-    from mmroute.items import Modality
+    from mmroute.requests.items import Modality
 
 __all__ = ["Beginning", "ChatReuse", "proved"]
 

@@ -28,10 +28,10 @@ from mmroute.cli.common import (
     say,
 )
 from mmroute.errors import InexactError
-from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.hashing import Algorithm
-from mmroute.items import Modality
 from mmroute.normalizer import Normalizer
+from mmroute.requests.items import Modality
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 __all__ = ["add_bench"]
 

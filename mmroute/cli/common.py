@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
-from mmroute.fast_paths import EncoderChoice
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
+from mmroute.reuse.fast_paths import EncoderChoice
 
 __all__ = [
     "DEFAULT_BACKEND", "EXIT_FAILURE", "EXIT_USAGE", "MODEL_HELP", "Commands", "add_command",

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from mmroute.answering.lines import json_object, request_of
 from mmroute.cli.common import (
     Commands,
     add_command,
@@ -22,8 +23,7 @@ from mmroute.cli.common import (
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes
-from mmroute.request import Request
-from mmroute.request_lines import json_object, request_of
+from mmroute.requests.request import Request
 from mmroute.traces.explain import Explanation, Side, explain
 from mmroute.traces.page import explanation_page
 from mmroute.traces.requests import comparable_hashes, num_same

@@ -11,6 +11,15 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, Final
 
+from mmroute.answering.hash_forms import BlockForm, HashForm
+from mmroute.answering.lines import (
+    Answer,
+    answer_line,
+    answer_line_for_each,
+    blocks_answer,
+    numbered,
+    tokens_answer,
+)
 from mmroute.cli.common import (
     DEFAULT_BACKEND,
     EXIT_FAILURE,
@@ -29,20 +38,11 @@ from mmroute.cli.common import (
 )
 from mmroute.cli.strip import print_strip
 from mmroute.engines.settings import EngineSettings
-from mmroute.fast_paths import FastPaths
-from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.model.tokenizer_loading import load_tokenizer
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
-from mmroute.request_lines import (
-    Answer,
-    answer_line,
-    answer_line_for_each,
-    blocks_answer,
-    numbered,
-    tokens_answer,
-)
+from mmroute.reuse.fast_paths import FastPaths
 
 __all__ = ["add_blocks", "add_tokens"]
 

@@ -23,7 +23,7 @@ from mmroute.cli.common import (
 from mmroute.cli.serve_config import configured
 from mmroute.cli.serve_options import serve_arguments
 from mmroute.engines.settings import EngineSettings
-from mmroute.fast_paths import FastPaths
+from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
     from mmroute.server.listening import Listen

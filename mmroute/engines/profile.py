@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mmroute.hashing import Hashing
-from mmroute.items import Identity, IdentityForm, Item, Modality
+from mmroute.requests.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat, ParsedChat
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mmroute.model.resolved import MediaRules
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
-    from mmroute.request import Request
+    from mmroute.requests.request import Request
     from mmroute.tokenizers import Tokenizer
 
 __all__ = ["EngineProfile", "Identify"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from mmroute.errors import quoted
-from mmroute.items import Modality
+from mmroute.requests.items import Modality
 
 __all__ = ["EngineSettings"]
 

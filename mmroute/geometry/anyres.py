@@ -17,7 +17,7 @@ from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.fixed_grid import SelectStrategy, VisionEncoder, selected_tokens
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["AnyRes", "best_resolution", "unpadded_grid"]
 

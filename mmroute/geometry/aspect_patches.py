@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import check_size, positive_count, read_kwargs
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["AspectPatches"]
 

@@ -17,7 +17,7 @@ from mmroute.errors import item_refused
 from mmroute.geometry.filled_images import AudioOneByOne
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement
-from mmroute.items import AudioLength
+from mmroute.requests.items import AudioLength
 
 __all__ = ["AudioFrames", "Encoder", "FixedAudio"]
 

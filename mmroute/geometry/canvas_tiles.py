@@ -25,7 +25,7 @@ from mmroute.geometry.processor_kwargs import (
     switch,
 )
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["CanvasTiles"]
 

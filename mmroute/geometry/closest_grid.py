@@ -20,7 +20,7 @@ from mmroute.geometry.processor_kwargs import (
     switch,
 )
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = [
     "MOST_TILES", "TILING", "ClosestGrid", "closest_grid", "grids", "max_num_tiles", "tiling",

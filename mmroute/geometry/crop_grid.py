@@ -13,7 +13,7 @@ from mmroute.geometry.closest_grid import closest_grid
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_absent, check_unread, positive_count
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["CropGrid"]
 

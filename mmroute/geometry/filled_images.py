@@ -9,7 +9,7 @@ from typing import Generic, Self, TypeVar
 
 from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement, fill, framed
-from mmroute.items import AudioLength, ImageSize, VideoSize
+from mmroute.requests.items import AudioLength, ImageSize, VideoSize
 
 __all__ = ["AudioOneByOne", "FilledImages", "FramedImages", "OneByOne"]
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["FixedGrid", "SelectStrategy", "VisionEncoder", "selected_tokens"]
 

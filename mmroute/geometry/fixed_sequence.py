@@ -12,7 +12,7 @@ from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["FixedSequence"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmroute.errors import InexactError, Reason, item_refused, quoted
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["DEFAULT", "Frames", "Sampler", "Sampling", "sample", "sampling_of"]
 

@@ -18,7 +18,7 @@ from mmroute.geometry.processor_kwargs import (
 )
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import ResizedImages, enlarge_to_factor, smart_resize, unresized
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["GlmResize"]
 

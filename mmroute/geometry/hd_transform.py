@@ -14,7 +14,7 @@ from typing import Final
 from mmroute.errors import image_refused
 from mmroute.geometry.processor_kwargs import check_unread, positive_count
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["HdTransform", "padded_size"]
 

@@ -15,7 +15,7 @@ from mmroute.geometry.known_kwargs import is_count
 from mmroute.geometry.processor_kwargs import check_unscoped, positive_count, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["MiniMaxResize", "grid_by_area"]
 

@@ -15,7 +15,7 @@ from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.minimax_resize import grid_by_area
 from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["MiniMaxVideo"]
 

@@ -17,7 +17,7 @@ from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.filled_images import AudioOneByOne
 from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement, fill
-from mmroute.items import AudioLength
+from mmroute.requests.items import AudioLength
 
 __all__ = ["PaddedAudio"]
 

@@ -25,7 +25,7 @@ from mmroute.geometry.smart_resize import (
     smart_resize,
     unresized,
 )
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["PaddleOcrResize"]
 

@@ -15,7 +15,7 @@ from typing import Final
 from mmroute.geometry.filled_images import FramedImages
 from mmroute.geometry.processor_kwargs import check_absent, check_size, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["BUDGETS", "PatchBudget", "soft_tokens"]
 

@@ -15,7 +15,7 @@ from mmroute.errors import image_refused
 from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwargs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, rows
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["PatchRows"]
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
-from mmroute.items import Item, VideoSize
+from mmroute.requests.items import Item, VideoSize
 
 __all__ = ["RefusedItems"]
 

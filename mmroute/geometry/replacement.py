@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 import numpy as np
 
 from mmroute.errors import InexactError, Reason, quoted
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 if TYPE_CHECKING:
     import numpy.typing as npt

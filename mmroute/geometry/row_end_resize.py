@@ -13,7 +13,7 @@ from typing import Final, Self
 from mmroute.geometry.processor_kwargs import switch
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import SmartResize
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["RowEndResize"]
 

@@ -9,7 +9,7 @@ from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample, sampling_of
 from mmroute.geometry.processor_kwargs import read_video_kwargs
 from mmroute.geometry.replacement import Overrides
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["SampledVideos"]
 

@@ -18,7 +18,7 @@ from typing import Final
 from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.closest_grid import max_num_tiles
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, framed
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["SharedBudget"]
 

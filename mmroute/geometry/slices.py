@@ -17,7 +17,7 @@ from typing import Final, Literal
 from mmroute.geometry.known_kwargs import COMMON_NAMES, is_count, is_switch
 from mmroute.geometry.processor_kwargs import check_known, positive_count, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, repeated
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["Slices"]
 

@@ -25,7 +25,7 @@ from mmroute.geometry.processor_kwargs import (
     switch,
 )
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = [
     "ResizedImages", "SmartResize", "check_aspect", "enlarge_to_factor", "pixel_limits", "resizes",

@@ -17,7 +17,7 @@ from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.known_kwargs import is_count, is_switch
 from mmroute.geometry.processor_kwargs import check_size, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["SoftTokens"]
 

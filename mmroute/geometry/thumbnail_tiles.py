@@ -24,7 +24,7 @@ from mmroute.geometry.processor_kwargs import (
 )
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, repeated
 from mmroute.geometry.smart_resize import smart_resize
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["ThumbnailTiles"]
 

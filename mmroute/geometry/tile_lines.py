@@ -13,7 +13,7 @@ from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_absent, check_size, read_flat, read_kwargs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["TileLines"]
 

@@ -14,7 +14,7 @@ from mmroute.geometry.patch_budget import BUDGETS, soft_tokens
 from mmroute.geometry.processor_kwargs import positive_count, read_video_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["TimedFrames"]
 

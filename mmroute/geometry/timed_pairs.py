@@ -21,7 +21,7 @@ from mmroute.geometry.processor_kwargs import positive_count, read_scoped_kwargs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import enlarge_to_factor, pixel_limits, smart_resize
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["TimedPairs"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_known
 from mmroute.geometry.replacement import CachePlan, Overrides
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["TokenBudget"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement, fill, repeated
 from mmroute.geometry.sampled_videos import SampledVideos
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["NumberedFrames", "PooledFrames"]
 

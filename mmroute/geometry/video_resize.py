@@ -15,7 +15,7 @@ from mmroute.geometry.processor_kwargs import positive_count, read_video_kwargs,
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["VideoResize"]
 

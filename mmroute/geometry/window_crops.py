@@ -15,7 +15,7 @@ from mmroute.geometry.filled_images import OneByOne
 from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.processor_kwargs import check_known, positive_count, switch
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["WindowCrops", "window_grid"]
 

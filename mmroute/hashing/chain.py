@@ -20,7 +20,7 @@ from mmroute.geometry import TokenIds
 from mmroute.hashing import pickle_encoding
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.extra_keys import ExtraKeys, HashedItem, extra_keys
-from mmroute.request import Lora
+from mmroute.requests.request import Lora
 
 try:
     from mmroute.hashing.native import _chain

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, overload
 import numpy as np
 
 from mmroute.errors import quoted
-from mmroute.request import Lora
+from mmroute.requests.request import Lora
 
 __all__ = [
     "BlockKeys", "EventKeys", "ExtraKey", "ExtraKeys", "HashedItem", "Run", "check_block_size",

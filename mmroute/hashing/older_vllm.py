@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from mmroute.hashing.extra_keys import EventKeys, ExtraKeys, HashedItem, event_extra_keys
-from mmroute.request import Lora
+from mmroute.requests.request import Lora
 
 __all__ = ["KeyForm", "encode_block", "untagged_keys"]
 

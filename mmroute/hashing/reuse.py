@@ -10,7 +10,7 @@ import numpy as np
 from mmroute.geometry import TokenIds
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 from mmroute.hashing.vllm import BlockHashes, hash_blocks
-from mmroute.prefix_cache import PrefixCache
+from mmroute.reuse.prefix_cache import PrefixCache
 
 __all__ = ["HashReuse"]
 

@@ -29,7 +29,7 @@ from mmroute.hashing.extra_keys import (
 )
 from mmroute.hashing.extra_keys import extra_keys as keys_of
 from mmroute.hashing.older_vllm import KeyForm, encode_block, untagged_keys
-from mmroute.request import Lora
+from mmroute.requests.request import Lora
 
 __all__ = [
     "Algorithm", "BlockHashes", "Hashing", "event_int", "hash_blocks", "hash_older_blocks",

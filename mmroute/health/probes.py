@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from mmroute.answering.pipeline import answer
+from mmroute.answering.routing import Routing
 from mmroute.errors import Reason
 from mmroute.geometry import Replacement
-from mmroute.items import Image, ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
-from mmroute.pipeline import answer
 from mmroute.placement import PlaceholderRange
 from mmroute.placement.blank_lines import MergedBlankLines
-from mmroute.request import Request
-from mmroute.routing import Routing
+from mmroute.requests.items import Image, ImageSize, Modality
+from mmroute.requests.request import Request
 
 __all__ = ["run_probes", "token_ids_of_spec", "written_image"]
 

@@ -6,8 +6,8 @@ import importlib.metadata
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
+from mmroute.requests.items import Modality
 
 __all__ = ["TESTED", "UNKNOWN", "deciding_versions", "untested", "version_of"]
 

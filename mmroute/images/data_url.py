@@ -15,7 +15,7 @@ import pybase64
 from mmroute.errors import InexactError, Reason, invalid, quoted
 
 if TYPE_CHECKING:
-    from mmroute.items import ImageFile
+    from mmroute.requests.items import ImageFile
 
 __all__ = [
     "DecodedUrl", "MediaSource", "decode_data_url", "is_data_url", "jpeg_beginnings", "read_source",

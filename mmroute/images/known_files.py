@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pybase64
 
 from mmroute.images.data_url import DecodedUrl
-from mmroute.prefix_cache import RecentCache
+from mmroute.reuse.prefix_cache import RecentCache
 
 if TYPE_CHECKING:
-    from mmroute.items import ImageFile
+    from mmroute.requests.items import ImageFile
 
 __all__ = ["KnownFile", "KnownFiles"]
 

@@ -17,7 +17,7 @@ from mmroute.images.data_url import (
     jpeg_beginnings,
     read_source,
 )
-from mmroute.items import Identity, ImageFile, ImageSize, checked_uuid
+from mmroute.requests.items import Identity, ImageFile, ImageSize, checked_uuid
 
 if TYPE_CHECKING:
     from mmroute.images.header import ImageHeader

@@ -16,8 +16,8 @@ from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.refused_items import RefusedItems
 from mmroute.geometry.smart_resize import with_pixel_limits
 from mmroute.hashing import Hashing
-from mmroute.items import Modality
 from mmroute.model.spec import FamilySpec
+from mmroute.requests.items import Modality
 
 __all__ = [
     "check_covered", "check_template_kwargs", "check_tokenizer_mode", "configured_chat",

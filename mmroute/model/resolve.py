@@ -14,10 +14,8 @@ from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, needs_extra, quoted
-from mmroute.fast_paths import EncoderChoice, FastPaths
 from mmroute.geometry import AnyGeometry, CachePlan
 from mmroute.geometry.algorithms import geometry_class, geometry_fields
-from mmroute.items import Modality
 from mmroute.model.configured import (
     check_covered,
     check_template_kwargs,
@@ -35,6 +33,8 @@ from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
 from mmroute.model_directory import FieldRef, ModelFiles, find_model
 from mmroute.placement.rules import placement_rules
+from mmroute.requests.items import Modality
+from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model

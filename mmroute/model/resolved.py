@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mmroute.engines.settings import EngineSettings
 from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
 from mmroute.hashing import Hashing
-from mmroute.items import IdentityForm, Modality
+from mmroute.requests.items import IdentityForm, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat

@@ -20,9 +20,9 @@ from pydantic import (
 from mmroute.engines.overlays import overlaid
 from mmroute.errors import SpecError, did_you_mean, problem
 from mmroute.geometry.algorithms import geometry_fields, geometry_names
-from mmroute.items import IdentityForm, Modality
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
+from mmroute.requests.items import IdentityForm, Modality
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
 

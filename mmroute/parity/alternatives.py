@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 
 from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, ModelContext
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["Alternative", "alternatives", "total"]
 

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, ModelContext
-from mmroute.items import ImageSize
+from mmroute.requests.items import ImageSize
 
 __all__ = ["boundary_sizes"]
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from mmroute.answering.lines import json_object, numbered
 from mmroute.engines.running import RunningEngine
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.request_lines import json_object, numbered
 
 __all__ = ["Case", "Oracle", "Outcome", "Range", "UndecidedError", "json_objects"]
 

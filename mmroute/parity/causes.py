@@ -12,7 +12,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import NOT_DECODED
 from mmroute.parity.cases import Range
-from mmroute.request import Request
+from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 
 __all__ = ["Cause", "Diagnosis", "Difference", "Word", "text_of"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from mmroute.answering.lines import request_of
+from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.causes import Word
 from mmroute.parity.diagnosis import Diagnosis, diagnose
 from mmroute.parity.identity_causes import identities_of
-from mmroute.pipeline import answer
-from mmroute.request_lines import request_of
 
 __all__ = ["Finding", "Verdict", "compare", "our_outcome"]
 

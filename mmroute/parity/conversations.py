@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError, Reason
 from mmroute.health.probes import written_image
-from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
 from mmroute.parity.tokenizer_causes import telling_texts
-from mmroute.pipeline import answer
-from mmroute.request import Request
+from mmroute.requests.items import ImageSize, Modality
+from mmroute.requests.request import Request
 
 __all__ = [
     "IMAGE",

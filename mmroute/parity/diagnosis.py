@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from mmroute.answering.lines import request_of
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome
@@ -26,7 +27,6 @@ from mmroute.parity.text_causes import (
     wrong_fill,
 )
 from mmroute.parity.tokenizer_causes import tokenizer_class
-from mmroute.request_lines import request_of
 
 __all__ = ["Cause", "Diagnosis", "diagnose"]
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from mmroute.answering.lines import request_of
+from mmroute.answering.pipeline import answer
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.causes import Cause, Diagnosis
 from mmroute.parity.oracles.pictures import with_pictures
-from mmroute.pipeline import answer
-from mmroute.request_lines import request_of
 
 __all__ = ["identities", "identities_of", "named_otherwise", "spellings_of"]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmroute.answering.pipeline import Prepared, expand, geometry_of, prepare
 from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, Replacement, TokenIds
-from mmroute.items import ImageSize, Modality
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.cases import Range
 from mmroute.parity.causes import Cause, Diagnosis, Difference
-from mmroute.pipeline import Prepared, expand, geometry_of, prepare
 from mmroute.placement.targets import RenderedByTokenizer
+from mmroute.requests.items import ImageSize, Modality
 
 __all__ = ["orientation", "placement_order", "unexplained_count", "wrong_count"]
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from PIL import Image
 
-from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
 from mmroute.parity.conversations import part, user
+from mmroute.requests.items import Modality
 
 __all__ = ["media_cases"]
 

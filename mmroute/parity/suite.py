@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.answering.lines import request_of
 from mmroute.errors import InexactError, MmrouteError, Reason
-from mmroute.items import Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.cases import Case, json_objects
@@ -25,7 +25,7 @@ from mmroute.parity.conversations import (
     user,
 )
 from mmroute.parity.media_cases import media_cases
-from mmroute.request_lines import request_of
+from mmroute.requests.items import Modality
 
 __all__ = ["built_in_cases", "cases_from_file", "random_cases"]
 

@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
+from mmroute.answering.pipeline import answer
 from mmroute.chat.template import ChatTemplate
 from mmroute.errors import MmrouteError
 from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import ModelFiles, find_model
 from mmroute.parity.causes import Cause, Diagnosis, Difference
-from mmroute.pipeline import answer
 
 __all__ = [
     "bos",

@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
+from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError, ModelError
 from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import JsonValue, ModelFiles, find_model
 from mmroute.parity.causes import Cause, Diagnosis, Difference
-from mmroute.pipeline import answer
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.formats.tokenizer_json import builds
 from mmroute.tokenizers.pipelines import PIPELINES

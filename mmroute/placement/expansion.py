@@ -13,7 +13,7 @@ import numpy as np
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import EmbedRuns, Replacement, TokenIds
-from mmroute.items import Modality
+from mmroute.requests.items import Modality
 
 if TYPE_CHECKING:
     from mmroute.tokenizers import Tokenizer

@@ -10,7 +10,6 @@ import numpy as np
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.items import Modality
 from mmroute.placement.expansion import (
     Expansion,
     Insertion,
@@ -19,6 +18,7 @@ from mmroute.placement.expansion import (
     match_targets,
     splice,
 )
+from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
 __all__ = ["AudioBesideVideo", "RenderedByTokenizer", "Targets"]

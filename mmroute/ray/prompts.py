@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from mmroute.answering.routing import Routing
 from mmroute.errors import Reason
-from mmroute.routing import Routing
 from mmroute.server.errors import ApiError
 from mmroute.server.handling import HandlerContext
 from mmroute.server.loading import ModelSource

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from ray.util.metrics import Counter
 
+from mmroute.answering.routing import Routing
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError
 from mmroute.ray.alpha import (
@@ -20,7 +21,6 @@ from mmroute.ray.alpha import (
 )
 from mmroute.ray.caches import Endpoints, ReplicaCaches
 from mmroute.ray.prompts import NoRoutingError, PromptIds, PromptReader
-from mmroute.routing import Routing
 from mmroute.server.loading import ModelSource
 
 __all__ = ["BlockHashRouter"]

@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, Unpack
 
-from mmroute.batch import normalize_many
+from mmroute.answering.batch import normalize_many
+from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import (
     EngineVersionWarning,
@@ -16,15 +17,14 @@ from mmroute.errors import (
     did_you_mean,
     quoted,
 )
-from mmroute.fast_paths import FastPaths, Stats
 from mmroute.hashing.reuse import HashReuse
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.remote.requests import chat_request, prompt_request
 from mmroute.remote.responses import read_response
 from mmroute.remote.server_info import ask_engine, served_models
-from mmroute.request import Request, RequestFields, check_cache_salt
-from mmroute.routing import Routing
+from mmroute.requests.request import Request, RequestFields, check_cache_salt
+from mmroute.reuse.fast_paths import FastPaths, Stats
 
 __all__ = ["RemoteNormalizer", "connect"]
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pybase64
 
+from mmroute.answering.media import left_over, with_uuid
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import is_data_url
-from mmroute.items import Image, ImageFile, Modality
-from mmroute.request import Message, Request, integers
-from mmroute.request_items import left_over, with_uuid
+from mmroute.requests.items import Image, ImageFile, Modality
+from mmroute.requests.request import Message, Request, integers
 
 __all__ = ["CHAT", "COMPLETION", "RenderRequest", "chat_request", "prompt_request"]
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
-from mmroute.items import Identity, IdentitySource
 from mmroute.net.transport import Reply
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.requests import COMPLETION, RenderRequest
+from mmroute.requests.items import Identity, IdentitySource
 
 __all__ = ["Rendered", "read_response"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
-from mmroute.routing import Routing
+from mmroute.answering.routing import Routing
 
 __all__ = [
     "DetokenizeResponse",

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from mmroute.chat.reuse import ChatReuse
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
-from mmroute.items import ImageFile
+from mmroute.requests.items import ImageFile
 from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.protocol import UNION_BRANCHES
 

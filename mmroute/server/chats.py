@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
+from mmroute.answering.routing import Routing
 from mmroute.errors import Reason
-from mmroute.items import Modality
-from mmroute.routing import Routing
+from mmroute.requests.items import Modality
 from mmroute.server.errors import ApiError, bad_request, of_reason
 from mmroute.server.loading import LoadedModel
 from mmroute.server.routings import ChatRequest, route_chat

@@ -14,8 +14,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
+from mmroute.answering.hash_forms import BlockForm, HashForm
+from mmroute.answering.stages import Stage
 from mmroute.errors import Reason, quoted
-from mmroute.hash_forms import BlockForm, HashForm
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.server.bodies import Body, parse_body, validated
 from mmroute.server.capacity import Capacity
@@ -35,7 +36,6 @@ from mmroute.server.http import Head, Response, error_response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
-from mmroute.stages import Stage
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from mmroute.answering.hash_forms import BlockForm
+from mmroute.answering.routing import Routing
 from mmroute.errors import Reason
-from mmroute.hash_forms import BlockForm
-from mmroute.items import Modality
-from mmroute.routing import Routing
+from mmroute.requests.items import Modality
 from mmroute.server.http import NO_HEADERS
 from mmroute.server.loading import LoadedModel
 from mmroute.server.models import Models

@@ -10,21 +10,21 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
-from mmroute.fast_paths import FastPaths
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
-from mmroute.request import Lora
+from mmroute.requests.request import Lora
+from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.messages_rules import MessagesRules, messages_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info
-from mmroute.stages import Stopwatch
 
 __all__ = ["LoadedModel", "ModelSource", "load"]
 

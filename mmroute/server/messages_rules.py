@@ -16,7 +16,7 @@ import jinja2.sandbox
 
 from mmroute.chat.renderer import Chat
 from mmroute.normalizer import Normalizer
-from mmroute.request import Request
+from mmroute.requests.request import Request
 from mmroute.server.messages_protocol import AnthropicEffort
 
 __all__ = ["DISABLED_EFFORT_OPTION", "MessagesRules", "messages_rules"]

@@ -26,12 +26,12 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from mmroute.answering.stages import Stage
 from mmroute.engines.running import RunningEngine
-from mmroute.fast_paths import ReuseStats
+from mmroute.reuse.fast_paths import ReuseStats
 from mmroute.server.handling import HandlerResult
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Models
-from mmroute.stages import Stage
 
 __all__ = ["Metrics"]
 

@@ -16,16 +16,16 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final
 
+from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.errors import MmrouteError
-from mmroute.fast_paths import FastPaths
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
+from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
 from mmroute.server.loading import LoadedModel, ModelSource, load
-from mmroute.stages import Stopwatch
 
 __all__ = ["Entry", "ModelStatus", "Models", "NameTakenError", "reclaim"]
 

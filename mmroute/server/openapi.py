@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from mmroute.hash_forms import HashForm
+from mmroute.answering.hash_forms import HashForm
 from mmroute.hashing import Algorithm
 from mmroute.server.admin import AddModelRequest
 from mmroute.server.answers import ErrorResponse

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mmroute.answering.hash_forms import HashFields
+from mmroute.answering.routing import Routing
+from mmroute.answering.stages import Stage
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, quoted
-from mmroute.hash_forms import HashFields
-from mmroute.routing import Routing
 from mmroute.server.answers import GenerateRequest, features_of
 from mmroute.server.chats import check_template, check_trust, exact, exact_chat
 from mmroute.server.errors import ApiError, bad_request, of_reason, require
@@ -37,7 +38,6 @@ from mmroute.server.routings import (
 from mmroute.server.sampling import check_output_budget, sampling_params
 from mmroute.server.settings import InexactPolicy
 from mmroute.server.truncation import truncated_text
-from mmroute.stages import Stage
 
 __all__ = [
     "render_chat", "render_completion", "render_messages", "render_responses",

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import model_validator
 
 from mmroute.errors import InexactError, quoted
-from mmroute.request import check_cache_salt
+from mmroute.requests.request import check_cache_salt
 from mmroute.server.errors import bad_request, require
 
 __all__ = [

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
+from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.chats import RefusedChat
 from mmroute.errors import Reason, quoted
 from mmroute.geometry import TokenIds
-from mmroute.items import Modality
-from mmroute.request import NO_KWARGS, Request
-from mmroute.routing import Routing
+from mmroute.requests.items import Modality
+from mmroute.requests.request import NO_KWARGS, Request
 from mmroute.server.errors import of_reason
 from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import (

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mmroute.fast_paths import FastPaths
+from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
 from mmroute.server.connections import Front
 from mmroute.server.errors import ApiError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from mmroute.answering.pipeline import encode_text, rules_of
 from mmroute.chat import ParsedChat, check_api_fields
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
-from mmroute.pipeline import encode_text, rules_of
-from mmroute.request import Request
+from mmroute.requests.request import Request
 
 __all__ = ["rendered_chat", "text_prefix"]
 

@@ -5,7 +5,7 @@ Source: vLLM 0.33.0 ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from mmroute.routing import Routing
+from mmroute.answering.routing import Routing
 from mmroute.server.answers import DetokenizeResponse, TokenizeResponse
 from mmroute.server.chats import exact_chat
 from mmroute.server.errors import bad_request, require

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from mmroute.answering.routing import Routing
 from mmroute.errors import Reason
-from mmroute.routing import Routing
 from mmroute.server.errors import bad_request, of_reason
 from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import RenderRequest

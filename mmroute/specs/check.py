@@ -16,14 +16,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, quoted
-from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.geometry.algorithms import geometry_class
-from mmroute.items import Modality
 from mmroute.model.families import known_families, match_family
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.spec import FamilySpec, Lookup, media_problems
 from mmroute.model_directory import MODEL_FILES, ModelFiles, find_model
+from mmroute.requests.items import Modality
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 __all__ = ["SpecProblem", "SpecReport", "check_spec"]
 

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, quoted
-from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.items import Modality
 from mmroute.model.families import spec_files
 from mmroute.model.resolve import resolve_files
 from mmroute.model.spec import load_spec
 from mmroute.model_directory import FieldRef, ModelFiles
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.comparison import our_outcome
+from mmroute.requests.items import Modality
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.specs.toml_text import toml_text
 
 __all__ = ["GOOD", "Candidate", "Proposal", "propose", "size_cases"]

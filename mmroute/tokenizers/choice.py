@@ -14,8 +14,8 @@ import numpy as np
 import tokenizers
 
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.geometry import TokenIds
+from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens, may_be_cut
 from mmroute.tokenizers.probe_texts import probe_texts

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 import tokenizers
 
-from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
+from mmroute.reuse.fast_paths import EncoderStats
 
 __all__ = ["Encoder", "FastEncoder", "ReferenceEncoder"]
 

@@ -17,8 +17,8 @@ import pybase64
 from PIL import Image
 
 from mmroute.errors import quoted
-from mmroute.items import Modality
-from mmroute.request import Request
+from mmroute.requests.items import Modality
+from mmroute.requests.request import Request
 
 __all__ = ["Cause", "Change", "changes"]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes
 from mmroute.pages.alignment import Alignment, Ranges, aligned, first_difference
-from mmroute.request import Request
-from mmroute.routing import Routing
+from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 from mmroute.traces.changes import Cause, Change, changes
 from mmroute.traces.requests import comparable_hashes, num_same

@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
+from mmroute.answering.lines import json_object, request_of
+from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError, invalid, problem
 from mmroute.hashing import Algorithm, BlockHashes, hash_blocks
-from mmroute.request import Request
-from mmroute.request_lines import json_object, request_of
-from mmroute.routing import Routing
+from mmroute.requests.request import Request
 
 __all__ = [
     "Chunk",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from mmroute.answering.lines import json_object, numbered, request_of
 from mmroute.errors import InexactError
-from mmroute.request import Request
-from mmroute.request_lines import json_object, numbered, request_of
+from mmroute.requests.request import Request
 
 __all__ = [
     "is_parquet",

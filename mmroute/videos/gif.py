@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 from mmroute.videos.header import not_predictable
 
 __all__ = ["SIGNATURES", "read_gif"]

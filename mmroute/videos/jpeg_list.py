@@ -12,7 +12,7 @@ import pybase64
 
 from mmroute.errors import InexactError, Reason
 from mmroute.images.header import read_header
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 __all__ = ["read_frame_list"]
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import reduced
 

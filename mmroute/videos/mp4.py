@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers, read_layout
 from mmroute.videos.end_of_file import FrameTimes, frames_at_end
 from mmroute.videos.header import not_predictable

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
-from mmroute.items import Video, VideoFile, VideoSize, checked_uuid
+from mmroute.requests.items import Video, VideoFile, VideoSize, checked_uuid
 from mmroute.videos.gif import SIGNATURES, read_gif
 from mmroute.videos.header import not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska

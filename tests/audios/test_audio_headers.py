@@ -10,7 +10,7 @@ from media_files import media_files
 from mmroute import InexactError, Reason
 from mmroute.audios.header import resampled_length
 from mmroute.audios.reading import audio_in
-from mmroute.items import AudioLength
+from mmroute.requests.items import AudioLength
 
 FILES = media_files("audios")
 REFUSED = {

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from mmroute import FastPaths, ImageSize, MmrouteError, Normalizer
+from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.bench.answering import Answering
 from mmroute.bench.children import Child
 from mmroute.bench.latency import Hashing, Latency, measure_latency
@@ -21,9 +22,8 @@ from mmroute.bench.mixes import MIXES, Mix, chat_request, conversation, read_mix
 from mmroute.bench.throughput import throughput_of
 from mmroute.bench.words import english, unseen
 from mmroute.cli import main
-from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.stages import Stage, Stopwatch
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 QUICK = ("--repeat", "2", "--processes", "1")
 Run = Callable[..., tuple[int, str, str]]

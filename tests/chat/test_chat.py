@@ -14,9 +14,9 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from mmroute import ImageSize, Normalizer, Reason
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.items import Modality
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
-from mmroute.request import Request
+from mmroute.requests.items import Modality
+from mmroute.requests.request import Request
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -20,8 +20,8 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason
-from mmroute.items import Modality
-from mmroute.request import Request
+from mmroute.requests.items import Modality
+from mmroute.requests.request import Request
 
 COUNTED: Final = """\
 {%- set n = namespace(image=0) %}{% for m in messages %}

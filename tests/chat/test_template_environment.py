@@ -22,8 +22,8 @@ from mmroute.chat.template import _Environment
 from mmroute.engines.vllm.message_schema import _is_plain
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.errors import InexactError
-from mmroute.items import Modality
-from mmroute.request import Request
+from mmroute.requests.items import Modality
+from mmroute.requests.request import Request
 
 SETTINGS: Final[dict[str, Any]] = {
     "trim_blocks": True,

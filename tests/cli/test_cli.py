@@ -15,9 +15,9 @@ from command_line import run
 from paths import ROOT
 
 from mmroute import Normalizer
+from mmroute.answering.lines import answer_line, tokens_answer
 from mmroute.cli import main
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.request_lines import answer_line, tokens_answer
 
 IMAGES = ROOT / "examples" / "images.jsonl"
 EXAMPLES = ROOT / "examples" / "requests.jsonl"

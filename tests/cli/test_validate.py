@@ -16,12 +16,12 @@ from small_models import Files
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
-from mmroute.items import Modality
 from mmroute.model.spec import load_spec
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.comparison import compare, our_outcome
 from mmroute.parity.diagnosis import Cause
+from mmroute.requests.items import Modality
 from mmroute.specs.proposal import propose, size_cases
 from mmroute.specs.toml_text import toml_text
 

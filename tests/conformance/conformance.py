@@ -13,10 +13,10 @@ from comparison import read_vectors
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import EngineSettings, Normalizer
-from mmroute.fast_paths import FastPaths
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
+from mmroute.reuse.fast_paths import FastPaths
 
 
 def own_fingerprint(name: str) -> str:

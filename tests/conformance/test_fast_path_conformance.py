@@ -23,10 +23,10 @@ from test_conformance import LARGE_VECTORS, OWN_VECTORS, vector_name
 from mmroute import Normalizer
 from mmroute.chat import reuse as chat_reuse
 from mmroute.errors import ModelError, Reason
-from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.hashing import reuse
 from mmroute.images import known_files
 from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.tokenizers import choice
 
 pytestmark = pytest.mark.conformance

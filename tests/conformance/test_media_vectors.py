@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from mmroute import Reason, Routing
-from mmroute.fast_paths import FastPaths
+from mmroute.answering.lines import request_of
+from mmroute.answering.pipeline import answer
 from mmroute.model.resolve import resolve_model
-from mmroute.pipeline import answer
-from mmroute.request_lines import request_of
+from mmroute.reuse.fast_paths import FastPaths
 
 pytestmark = pytest.mark.conformance
 

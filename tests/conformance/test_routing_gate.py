@@ -20,7 +20,8 @@ from comparison import read_vectors, request_of, with_files
 from image_vectors import IMAGE_VECTORS, file_urls
 from kv_aware_routing import BLOCK_SIZE, hit_rate, shuffled_repeats
 
-from mmroute import Normalizer, Routing, request_lines
+from mmroute import Normalizer, Routing
+from mmroute.answering import lines
 from mmroute.hashing import hash_blocks
 
 pytestmark = pytest.mark.conformance
@@ -64,7 +65,7 @@ def distinct_prompts(
         if "refused" in expect or not expect["placeholders"] or not expect["block_extra_keys"]:
             continue
         request = with_files(request_of(case), urls)
-        routing = model.answer(request_lines.request_of(request))
+        routing = model.answer(lines.request_of(request))
         held = engine_hashes(expect)
         assert held[-1].hex() == expect["block_hashes"]["sha256"]["last"]
         prompts[held[-1]] = look_up(routing), held

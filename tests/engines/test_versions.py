@@ -15,9 +15,9 @@ from mmroute.engines.known import find_engine
 from mmroute.geometry import Overrides
 from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
-from mmroute.items import IdentityForm, ImageFile
 from mmroute.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_events
-from mmroute.request import Lora
+from mmroute.requests.items import IdentityForm, ImageFile
+from mmroute.requests.request import Lora
 
 VECTORS = Path(__file__).parents[1] / "conformance" / "vectors" / "versions" / "hashes.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]

@@ -9,7 +9,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry import ModelContext, TokenIds
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.video_frames import NumberedFrames
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 
 def _characters(text: str) -> TokenIds:

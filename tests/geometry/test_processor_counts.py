@@ -15,8 +15,8 @@ from small_models import write_model
 
 from mmroute import ImageSize, Normalizer
 from mmroute.errors import InexactError
-from mmroute.fast_paths import REFERENCE_ONLY
-from mmroute.items import Modality
+from mmroute.requests.items import Modality
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 LINES = Path(__file__).with_name("processor_counts.jsonl").read_text().splitlines()
 META, *MODELS = map(json.loads, LINES)

@@ -8,7 +8,7 @@ import pytest
 from mmroute.geometry import ModelContext, TokenIds
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.timed_pairs import TimedPairs
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 
 GLM = TimedPairs(
     fill=(1,), opening=(), before=(), after=(), closing=(), time="{seconds}", time_is="whole",

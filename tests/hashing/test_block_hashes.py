@@ -32,7 +32,7 @@ from mmroute.hashing import (
     none_hash,
     pickle_encoding,
 )
-from mmroute.request import Lora
+from mmroute.requests.request import Lora
 
 SEED = "7"
 

@@ -18,7 +18,7 @@ from tools import needs
 from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm, ExtraKey, ExtraKeys, HashedItem, chain, extra_keys, none_hash
 from mmroute.hashing.native.build import build_extension
-from mmroute.request import Lora
+from mmroute.requests.request import Lora
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]
 

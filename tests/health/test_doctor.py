@@ -25,10 +25,10 @@ from mmroute.hashing import chain
 from mmroute.health import self_check
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED
-from mmroute.items import ImageSize, Modality
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.oracles.vectors import check_recorded
 from mmroute.placement import Expansion, Insertion, Placement
+from mmroute.requests.items import ImageSize, Modality
 
 QWEN = "small-qwen2.5-vl"
 

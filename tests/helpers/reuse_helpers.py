@@ -14,8 +14,9 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, models
 
-from mmroute import Normalizer, prefix_cache
+from mmroute import Normalizer
 from mmroute.geometry import TokenIds
+from mmroute.reuse import prefix_cache
 from mmroute.tokenizers.encoders import ReferenceEncoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens

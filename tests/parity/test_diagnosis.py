@@ -15,7 +15,6 @@ from mmroute import Normalizer
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import InexactError, ModelError
 from mmroute.geometry import CachePlan, ModelContext, Overrides, Replacement, TokenIds
-from mmroute.items import ImageSize, Modality
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.boundaries import boundary_sizes
@@ -26,6 +25,7 @@ from mmroute.parity.page import as_page
 from mmroute.parity.report import Report
 from mmroute.parity.suite import built_in_cases
 from mmroute.placement import Expansion, Insertion
+from mmroute.requests.items import ImageSize, Modality
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 OF_SIZES = {"rounding", "limits", "aspect", "tiny", "order"}

@@ -13,16 +13,16 @@ import pytest
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
+from mmroute.answering.lines import request_of
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import MmrouteError, Reason
-from mmroute.items import Modality
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.alternatives import total
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.cases import Case
 from mmroute.parity.comparison import our_outcome
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
-from mmroute.request_lines import request_of
+from mmroute.requests.items import Modality
 
 MODELS = [*SMALL_MODELS, EMBEDDED_MODEL]
 

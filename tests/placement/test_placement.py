@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mmroute.geometry import Replacement
-from mmroute.items import Modality
 from mmroute.placement.expansion import Insertion, find_sequence, splice
 from mmroute.placement.targets import RenderedByTokenizer
+from mmroute.requests.items import Modality
 
 
 def image(number: int, ids: list[int]) -> Insertion:

@@ -11,9 +11,9 @@ from scripted_server import ScriptedServer
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.fast_paths import REFERENCE_ONLY
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.remote.normalizer import RemoteNormalizer
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings

@@ -32,8 +32,8 @@ from server_helpers import (
     wait_until_healthy,
 )
 
+from mmroute.answering.pipeline import prepare
 from mmroute.net.links import ImageLinks
-from mmroute.pipeline import prepare
 from mmroute.server.app import create_app
 from mmroute.server.bodies import Body
 from mmroute.server.cost import check_body
@@ -72,7 +72,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(threading.current_thread().name.rpartition("_")[0])
         return prepare(*arguments, **more)
 
-    monkeypatch.setattr("mmroute.pipeline.prepare", seen)
+    monkeypatch.setattr("mmroute.answering.pipeline.prepare", seen)
     return found
 
 

@@ -296,7 +296,7 @@ def test_each_reason_has_a_status(
 
         raise InexactError(reason, "why")
 
-    monkeypatch.setattr("mmroute.pipeline.prepare", refuse)
+    monkeypatch.setattr("mmroute.answering.pipeline.prepare", refuse)
     status, kind, param = error_of(client.post(CHAT, json={"messages": HI}))
     assert served.name == DIRECTORIES[0]
     if reason in REFUSED_BY_ENGINE | USUALLY_REFUSED:

@@ -12,7 +12,7 @@ import pytest
 from server_helpers import CHAT, COMPLETION, HI, TOKENIZE, error_of, metric, serving
 
 from mmroute import MmrouteError, Reason
-from mmroute.pipeline import prepare
+from mmroute.answering.pipeline import prepare
 from mmroute.server import InexactPolicy, ServerSettings, create_app
 from mmroute.server.models import Models
 
@@ -75,7 +75,7 @@ def test_more_than_can_be_answered_at_a_time(
     models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = _Slow()
-    monkeypatch.setattr("mmroute.pipeline.prepare", slow)
+    monkeypatch.setattr("mmroute.answering.pipeline.prepare", slow)
     settings = ServerSettings(max_concurrency=2, worker_bytes=0, workers=2)
 
     async def ask() -> None:
@@ -98,7 +98,7 @@ def test_a_request_that_takes_too_long_keeps_its_place_until_it_ends(
     models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = _Slow()
-    monkeypatch.setattr("mmroute.pipeline.prepare", slow)
+    monkeypatch.setattr("mmroute.answering.pipeline.prepare", slow)
     settings = ServerSettings(max_concurrency=1, worker_bytes=0, workers=1, request_timeout=0.1)
 
     async def ask() -> None:
@@ -184,7 +184,7 @@ def test_long_texts_go_to_a_thread_and_pictures_do_not(
         threads.append(threading.current_thread().name.startswith("mmroute-work"))
         return prepare(*arguments, **more)
 
-    monkeypatch.setattr("mmroute.pipeline.prepare", seen)
+    monkeypatch.setattr("mmroute.answering.pipeline.prepare", seen)
     photograph = "data:image/jpeg;base64," + "A" * 100_000
     large = {"type": "image_url", "image_url": {"url": photograph}}
     with serving(models) as client:

@@ -156,7 +156,9 @@ def test_logs_hold_no_content(models: Models) -> None:
                 for path in (CHAT, COMPLETION, TOKENIZE, f"/{QUOTED}"):
                     client.post(path, json=body)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("mmroute.pipeline.prepare", lambda *_, **__: 1 / 0 or QUOTED)
+                patch.setattr(
+                    "mmroute.answering.pipeline.prepare", lambda *_, **__: 1 / 0 or QUOTED
+                )
                 broken = client.post(
                     CHAT, json={"messages": user({"type": "text", "text": QUOTED})}
                 )

@@ -17,7 +17,7 @@ from small_models import SMALL_MODELS
 from mmroute import Normalizer
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.placement.targets import Targets
-from mmroute.request import Request
+from mmroute.requests.request import Request
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
 from mmroute.server.text_prefix import text_prefix
 

@@ -23,8 +23,8 @@ from reuse_helpers import (
 )
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
-from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
+from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.tokenizers.encoders import ReferenceEncoder
 from mmroute.tokenizers.prefix_reuse import may_be_cut
 

@@ -22,8 +22,8 @@ from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
 from mmroute.errors import ModelError, Reason
-from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.tokenizers.encoders import ReferenceEncoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mmroute import Normalizer
-from mmroute.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.geometry import TokenIds
+from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.tokenizers.choice import PendingEncoder
 from mmroute.tokenizers.encoders import Encoder
 

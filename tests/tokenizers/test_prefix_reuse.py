@@ -26,7 +26,7 @@ from reuse_helpers import (
 from tokenizers import AddedToken
 
 from mmroute import Normalizer
-from mmroute.fast_paths import FastPaths, ReuseStats
+from mmroute.reuse.fast_paths import FastPaths, ReuseStats
 from mmroute.tokenizers.choice import PendingEncoder
 from mmroute.tokenizers.encoders import FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.prefix_reuse import PrefixReuse

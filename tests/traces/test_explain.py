@@ -21,7 +21,7 @@ from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.engines.settings import EngineSettings
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.request import Lora, Request
+from mmroute.requests.request import Lora, Request
 from mmroute.traces.changes import Cause
 from mmroute.traces.explain import Explanation, explain
 

@@ -10,7 +10,7 @@ import pytest
 from media_files import media_files
 
 from mmroute import InexactError, Reason
-from mmroute.items import VideoSize
+from mmroute.requests.items import VideoSize
 from mmroute.videos.reading import read_video_header
 
 FILES = media_files("videos")

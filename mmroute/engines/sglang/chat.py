@@ -20,8 +20,8 @@ from mmroute.chat.template_files import chat_templates
 from mmroute.engines.sglang.tools import flat_tools, template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
 from mmroute.geometry import TokenIds
-from mmroute.items import Items, Modality
-from mmroute.request import Request
+from mmroute.requests.items import Items, Modality
+from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 from mmroute.hashing.pad_values import image_hash
-from mmroute.items import Identity, IdentityForm, IdentitySource, Item
+from mmroute.requests.items import Identity, IdentityForm, IdentitySource, Item
 
 __all__ = ["identity_of_hash", "item_identity"]
 

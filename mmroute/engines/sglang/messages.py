@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart
 from mmroute.engines.sglang.message_schema import CHAT
 from mmroute.errors import InexactError, Reason, invalid, problem, quoted
-from mmroute.items import Modality, checked_uuid
-from mmroute.request import Request
+from mmroute.requests.items import Modality, checked_uuid
+from mmroute.requests.request import Request
 
 __all__ = ["parse_messages"]
 

@@ -13,8 +13,8 @@ from mmroute.engines.sglang.identity import identity_of_hash, item_identity
 from mmroute.engines.vllm.context import longest_context
 from mmroute.errors import invalid, quoted
 from mmroute.hashing import Hashing
-from mmroute.items import Modality, check_text
-from mmroute.request import Request
+from mmroute.requests.items import Modality, check_text
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat, ParsedChat

@@ -13,8 +13,8 @@ from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean
 from mmroute.geometry import ModelContext, TokenIds
-from mmroute.items import AudioLength, ImageSize, Items, Modality
-from mmroute.request import Request
+from mmroute.requests.items import AudioLength, ImageSize, Items, Modality
+from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.engines.overlays import overlaid
-from mmroute.items import Modality
-from mmroute.request import Request
+from mmroute.requests.items import Modality
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings

@@ -18,8 +18,8 @@ from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import TokenIds
-from mmroute.items import Items
-from mmroute.request import Request
+from mmroute.requests.items import Items
+from mmroute.requests.request import Request
 
 __all__ = ["HarmonyChat"]
 

@@ -13,8 +13,8 @@ from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.items import Items, Modality
-from mmroute.request import Request
+from mmroute.requests.items import Items, Modality
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning, ChatReuse

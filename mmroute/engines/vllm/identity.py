@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.geometry import Overrides
-from mmroute.items import (
+from mmroute.requests.items import (
     Identity,
     IdentityForm,
     IdentitySource,

@@ -18,8 +18,8 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, objects_of, template_kwargs, tools_of
 from mmroute.engines.vllm.messages import to_conversation
 from mmroute.errors import invalid, quoted
-from mmroute.items import Items, Modality
-from mmroute.request import Request
+from mmroute.requests.items import Items, Modality
+from mmroute.requests.request import Request
 
 __all__ = ["KimiK3Chat"]
 

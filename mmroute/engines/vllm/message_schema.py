@@ -14,7 +14,7 @@ from typing import Any, Final, TypeGuard
 
 from mmroute.engines.vllm.tools import check_tool_calls, ordered_tools
 from mmroute.errors import invalid, quoted
-from mmroute.request import Request
+from mmroute.requests.request import Request
 
 __all__ = ["OBJECT", "OTHER_MEDIA", "TEXT_FIELD", "check_chat", "is_link"]
 

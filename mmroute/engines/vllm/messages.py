@@ -19,8 +19,8 @@ from mmroute.engines.vllm.message_schema import (
 )
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.items import Modality, checked_uuid
-from mmroute.request import Request
+from mmroute.requests.items import Modality, checked_uuid
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning

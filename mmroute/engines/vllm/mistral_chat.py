@@ -17,8 +17,8 @@ from mmroute.engines.vllm.messages import to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import TokenIds
-from mmroute.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
-from mmroute.request import Request
+from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
+from mmroute.requests.request import Request
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 __all__ = ["MistralChat"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from mmroute.engines.vllm.identity import BACKGROUND, HASHERS, item_identity
 from mmroute.geometry import Overrides
-from mmroute.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
+from mmroute.requests.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
 
 __all__ = ["framed_identity", "unframed_identity"]
 

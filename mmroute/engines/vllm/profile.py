@@ -15,8 +15,8 @@ from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.identity import item_identity
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.hashing import Hashing
-from mmroute.items import Modality
-from mmroute.request import check_cache_salt
+from mmroute.requests.items import Modality
+from mmroute.requests.request import check_cache_salt
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat

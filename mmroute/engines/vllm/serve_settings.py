@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
-from mmroute.items import Modality
+from mmroute.requests.items import Modality
 
 __all__ = ["read_settings"]
 

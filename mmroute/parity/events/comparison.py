@@ -12,6 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from mmroute.answering.lines import request_of
+from mmroute.answering.pipeline import answer
+from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.hashing import Hashing, KeyForm, event_extra_keys
 from mmroute.kv_events import EventBatch
@@ -24,10 +27,7 @@ from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.hashings import HashedWith, hashed_with
 from mmroute.parity.events.remedies import Remedy, key_remedies, token_remedies
 from mmroute.parity.oracles.pictures import with_pictures
-from mmroute.pipeline import answer
-from mmroute.request import Lora, Request
-from mmroute.request_lines import request_of
-from mmroute.routing import Routing
+from mmroute.requests.request import Lora, Request
 
 __all__ = ["Announced", "compare_announced", "compare_watched", "proposal"]
 

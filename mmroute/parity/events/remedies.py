@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from mmroute.answering.pipeline import answer, geometry_of, prepare
+from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
-from mmroute.items import ImageSize, Modality
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.alternatives import alternatives
 from mmroute.parity.causes import Cause, text_of
@@ -24,9 +25,8 @@ from mmroute.parity.events.chains import Chain
 from mmroute.parity.identity_causes import named_otherwise, spellings_of
 from mmroute.parity.oracles.pictures import parts_of
 from mmroute.parity.text_causes import templates_of
-from mmroute.pipeline import answer, geometry_of, prepare
-from mmroute.request import Request
-from mmroute.routing import Routing
+from mmroute.requests.items import ImageSize, Modality
+from mmroute.requests.request import Request
 
 __all__ = ["Remedy", "key_remedies", "token_remedies"]
 

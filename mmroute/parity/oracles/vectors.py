@@ -24,7 +24,7 @@ from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError, json_obj
 from mmroute.parity.comparison import our_outcome
 from mmroute.parity.oracles.common import OracleError, answered, refused
 from mmroute.parity.report import Report
-from mmroute.request import Request
+from mmroute.requests.request import Request
 
 __all__ = ["VectorsOracle", "check_recorded", "write_vectors"]
 

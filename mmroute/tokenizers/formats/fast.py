@@ -9,8 +9,8 @@ from typing import Final
 import tokenizers
 from tokenizers import processors
 
-from mmroute.fast_paths import EncoderStats
 from mmroute.geometry import TokenIds
+from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.pieces import Pieces
 

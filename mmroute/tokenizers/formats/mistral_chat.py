@@ -30,8 +30,8 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
 from mmroute.errors import InexactError, Reason, malformed, needs_extra
 from mmroute.geometry import TokenIds
-from mmroute.items import AudioLength, ImageSize, Modality
 from mmroute.model_directory import what_stands_instead
+from mmroute.requests.items import AudioLength, ImageSize, Modality
 
 __all__ = ["MistralChatEncoder", "loads_mistral_file"]
 

@@ -10,8 +10,8 @@ import msgspec
 import tokenizers
 
 from mmroute.errors import ModelError, Reason, malformed
-from mmroute.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.model_directory import JsonValue, ModelFiles
+from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.engine_classes import FILE, engine_class

@@ -11,7 +11,7 @@ from image_cases import data_url, image_files
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, read_image
 from mmroute.hashing import hash_blocks, pad_value
-from mmroute.items import IdentitySource, Image
+from mmroute.requests.items import IdentitySource, Image
 
 MODEL = "small-qwen2.5-vl"
 FILES = image_files()

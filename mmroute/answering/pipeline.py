@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from mmroute.caches import NO_CACHES, Caches
+from mmroute.answering.caches import NO_CACHES, Caches
+from mmroute.answering.identities import identities_of
+from mmroute.answering.media import check_decoded, given_items, items_of_parts
+from mmroute.answering.routing import Routing
+from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import check_api_fields
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
-from mmroute.identities import identities_of
-from mmroute.items import Items, Modality, VideoSize
 from mmroute.placement import Expansion, Insertion
-from mmroute.request import Request, integers
-from mmroute.request_items import check_decoded, given_items, items_of_parts
-from mmroute.routing import Routing
-from mmroute.stages import Stage, Stopwatch
+from mmroute.requests.items import Items, Modality, VideoSize
+from mmroute.requests.request import Request, integers
 
 if TYPE_CHECKING:
     from mmroute.chat.reuse import Beginning

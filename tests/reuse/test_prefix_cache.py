@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from reuse_helpers import prefixes_from
 
 from mmroute import Lora, Normalizer
-from mmroute.fast_paths import FastPaths
 from mmroute.hashing import Algorithm, HashedItem, extra_keys, hash_blocks, reuse
 from mmroute.hashing.reuse import HashReuse
-from mmroute.prefix_cache import PrefixCache
+from mmroute.reuse.fast_paths import FastPaths
+from mmroute.reuse.prefix_cache import PrefixCache
 
 FIRST: Final = 8
 EMPTY: Final = 512  # bytes that an entry takes beside what it holds

@@ -27,7 +27,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 import xxhash
 
-from mmroute.fast_paths import ReuseStats
+from mmroute.reuse.fast_paths import ReuseStats
 
 __all__ = ["PrefixCache", "PrefixHashes", "RecentCache", "num_shared"]
 

@@ -17,12 +17,12 @@ from image_cases import data_url, image_files
 from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Request, Routing
-from mmroute.hash_forms import BlockForm
+from mmroute.answering.hash_forms import BlockForm
+from mmroute.answering.lines import answer_line, blocks_answer, tokens_answer
+from mmroute.answering.pipeline import answer
 from mmroute.hashing import Algorithm
-from mmroute.items import Modality
-from mmroute.pipeline import answer
-from mmroute.request import RequestFields
-from mmroute.request_lines import answer_line, blocks_answer, tokens_answer
+from mmroute.requests.items import Modality
+from mmroute.requests.request import RequestFields
 
 ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
 SIZE = ImageSize(640, 480)

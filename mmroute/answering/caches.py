@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mmroute.fast_paths import FastPaths
 from mmroute.hashing.reuse import HashReuse
 from mmroute.images.known_files import KnownFiles
+from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
     from mmroute.chat.reuse import ChatReuse

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from mmroute import ImageSize, Normalizer, Request, Routing, batch
+from mmroute import ImageSize, Normalizer, Request, Routing
+from mmroute.answering import batch
 from mmroute.errors import InexactError, Reason
-from mmroute.fast_paths import FastPaths
 from mmroute.net.links import ImageLinks
+from mmroute.reuse.fast_paths import FastPaths
 
 MODEL = "small-qwen2.5-vl"
 THREADS = (1, 2, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
-from mmroute.hash_forms import BlockForm, HashForm
+from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.hashing import local_block_hashes, sequence_hashes
 from mmroute.model_directory import EMBEDDED_MODEL
 

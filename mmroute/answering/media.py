@@ -11,7 +11,7 @@ from mmroute.chat.conversation import MediaPart
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.images.reading import read_image
-from mmroute.items import (
+from mmroute.requests.items import (
     AudioLength,
     ImageFile,
     ImageSize,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mmroute.images.known_files import KnownFiles
     from mmroute.net.fetching import LinkFetcher
     from mmroute.net.links import ImageLinks
-    from mmroute.request import Request
+    from mmroute.requests.request import Request
 
 __all__ = ["check_decoded", "given_items", "items_of_parts", "left_over", "with_uuid"]
 

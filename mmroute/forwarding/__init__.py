@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
+from mmroute.answering.routing import Routing
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, quoted
 from mmroute.images.data_url import is_data_url
-from mmroute.items import Modality
-from mmroute.request import Request
-from mmroute.routing import Routing
+from mmroute.requests.items import Modality
+from mmroute.requests.request import Request
 
 __all__ = [
     "OUTPUT_MODES", "OutputMode", "sglang_chat", "sglang_generate", "vllm_chat", "vllm_generate",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from mmroute.answering.placed_items import PlacedItem, identified, numbered
 from mmroute.errors import InexactError, ModelIdWarning, NoTokenIdsError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import (
@@ -29,14 +30,13 @@ from mmroute.hashing import (
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
 from mmroute.hashing.vllm import hash_older_blocks
-from mmroute.items import Identity, IdentitySource
-from mmroute.placed_items import PlacedItem, identified, numbered
 from mmroute.placement import PlaceholderRange
-from mmroute.request import Lora, Request
+from mmroute.requests.items import Identity, IdentitySource
+from mmroute.requests.request import Lora, Request
 
 if TYPE_CHECKING:
+    from mmroute.answering.pipeline import Prepared
     from mmroute.model.resolved import ResolvedModel
-    from mmroute.pipeline import Prepared
 
 __all__ = ["PlacedItem", "Profile", "Routing"]
 

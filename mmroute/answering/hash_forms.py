@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypedDict
 
+from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes, PageHashes
-from mmroute.routing import Routing
 
 __all__ = ["BlockForm", "HashFields", "HashForm"]
 

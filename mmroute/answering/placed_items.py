@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import image_hash
-from mmroute.items import Identity, Modality
 from mmroute.placement import PlaceholderRange
+from mmroute.requests.items import Identity, Modality
 
 __all__ = ["PlacedItem", "identified", "numbered"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeAlias, TypedDict
 
 from mmroute.errors import did_you_mean, invalid, quoted
-from mmroute.items import (
+from mmroute.requests.items import (
     AudioLength,
     Image,
     ImageFile,

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from mmroute.answering.hash_forms import BlockForm
+from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, quoted
-from mmroute.hash_forms import BlockForm
-from mmroute.items import Item, Modality, audio_length, image_size, video_size
-from mmroute.request import Lora, Request
-from mmroute.routing import Routing
+from mmroute.requests.items import Item, Modality, audio_length, image_size, video_size
+from mmroute.requests.request import Lora, Request
 
 if TYPE_CHECKING:
     from mmroute.normalizer import Normalizer

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mmroute.caches import Caches
+from mmroute.answering.caches import Caches
+from mmroute.answering.identities import identities_of
+from mmroute.answering.pipeline import Prepared, answer, frames_of
+from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
-from mmroute.identities import identities_of
-from mmroute.items import ImageFile
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
-from mmroute.pipeline import Prepared, answer, frames_of
-from mmroute.routing import Routing
+from mmroute.requests.items import ImageFile
 
 __all__ = ["answer_again"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.routing import Routing
+from mmroute.answering.routing import Routing
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

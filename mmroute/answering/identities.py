@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import Overrides
-from mmroute.items import (
+from mmroute.requests.items import (
     Identity,
     IdentityForm,
     ImageFile,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model.resolved import ResolvedModel
     from mmroute.placement import PlaceholderRange
-    from mmroute.request import Request
+    from mmroute.requests.request import Request
 
 __all__ = ["identities_of"]
 
