@@ -10,7 +10,8 @@ from comparison import differences, first_difference, hash_difference, request_o
 from paths import VECTORS
 
 from mmroute import Normalizer
-from mmroute.answering.lines import answer_line, request_of, tokens_answer
+from mmroute.answering import lines as request_lines
+from mmroute.answering.lines import answer_line, tokens_answer
 from mmroute.hashing import event_extra_keys
 
 DIRECTORY = VECTORS / "images"
@@ -34,7 +35,7 @@ def wrong_parts(normalizer: Normalizer, case: dict[str, Any]) -> dict[str, str]:
     wrong = differences(answer, expected, normalizer.model.tokenizer.decode)
     if "exact" in wrong or "block_hashes" not in expected:
         return wrong
-    routing = normalizer.answer(request_of(request))
+    routing = normalizer.answer(request_lines.request_of(request))
     keys = routing.extra_keys(block_size=BLOCK_SIZE)
     found: dict[str, Any] = {
         "mm_identifiers": [str(identity) for identity in routing.identities],
