@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from mmroute.answering.stages import Stage
 from mmroute.bench.latency import Hashing, Latency, Startup, Summary
 from mmroute.bench.mixes import Inexact
 from mmroute.bench.throughput import Throughput
-from mmroute.fast_paths import ReuseStats
 from mmroute.pages.plots import bars
 from mmroute.pages.rendering import rendered
-from mmroute.stages import Stage
+from mmroute.reuse.fast_paths import ReuseStats
 
 __all__ = ["Bench", "MeasuredMix", "as_json", "as_lines", "as_page"]
 
