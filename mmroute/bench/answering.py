@@ -25,10 +25,7 @@ import mmroute
 __all__ = ["Answering", "main"]
 
 _ITEMS: Final = {"images": "ImageSize", "videos": "VideoSize", "audios": "AudioLength"}
-_STOPWATCH: Final = (
-    "mmroute.answering.stages",
-    "mmroute.reuse.stages",
-)  # builds differ in where it is
+_STOPWATCHES: Final = ("answering.stages", "stages")  # where builds have it
 
 
 def main(import_seconds: float) -> None:
@@ -163,10 +160,10 @@ class Answering:
 
 
 def _stopwatch() -> Any:
-    for name in _STOPWATCH:
+    for name in _STOPWATCHES:
         with contextlib.suppress(ModuleNotFoundError):
-            return importlib.import_module(name).Stopwatch()
-    raise ModuleNotFoundError(" and ".join(_STOPWATCH))
+            return importlib.import_module(f"mmroute.{name}").Stopwatch()
+    raise ModuleNotFoundError(" and ".join(_STOPWATCHES))
 
 
 def _fields(request: Mapping[str, Any]) -> dict[str, Any]:
