@@ -1,4 +1,4 @@
-"""Whether a file holds all of its picture, without decoding it.
+"""Whether a file holds all of its picture, and of a kind that is decoded, without decoding it.
 
 The engine refuses a picture whose data ends too early. Each format shows that in another way;
 the rules were compared with Pillow 13.0's decoders on cut and mutated files of every format.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeAlias
 
-__all__ = ["END_OF_IMAGE", "is_complete"]
+from PIL import Image
+
+__all__ = ["is_complete", "is_complete_jpeg", "is_decodable"]
 
 _MAX_STEPS: Final = 100_000  # through the pieces of a file; more are not made by any encoder
-END_OF_IMAGE: Final = b"\xff\xd9"
-"""The last marker of a JPEG file."""
+_END_OF_IMAGE: Final = b"\xff\xd9"
+_START_OF_SCAN: Final = b"\xff\xda"
 # A marker: not a stuffed zero, not a restart marker, not padding. (No "+": runs of padding would
 # be searched again from each of their bytes.)
 _MARKER: Final = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
-_STANDALONE_MARKER: Final = 0x01  # TEM; start and end of image have no length either
+_FIRST_WITH_LENGTH: Final = 0xC0  # start and end of image have no length either
 _START_OF_IMAGE: Final = 0xD8
 _END: Final = 0xD9
 # Image, extension, trailer; or the end of the file, or padding.
@@ -33,10 +36,34 @@ _BMP_COLOURS: Final = 46
 _BMP_PALETTE_BITS: Final = 8
 _TIFF_PIECES: Final = ((273, 279), (324, 325))  # tags of strips, of tiles: offsets, byte counts
 _TIFF_BITS_PER_SAMPLE: Final = 258
+_TIFF_PLANAR_CONFIGURATION: Final = 284
+_TIFF_SEPARATE_PLANES: Final = 2
 _TIFF_POINTERS: Final = (34665, 34853)  # to EXIF and to GPS data
 
 _Opened: TypeAlias = Any
 """A picture that Pillow opened. Its type does not declare what its plug-ins have: fp, tag_v2."""
+
+
+def is_decodable(image: _Opened) -> bool:
+    """Whether Pillow decodes pictures of this kind, and converts them to RGB.
+
+    Args:
+        image: opened, not loaded.
+    """
+    for tile in image.tile:
+        left, top, right, bottom = tile.extents
+        if right <= left or bottom <= top:  # the first frame of an animation may be empty
+            return False
+    return _is_convertible(image.mode)
+
+
+@lru_cache(maxsize=64)
+def _is_convertible(mode: str) -> bool:
+    try:
+        Image.new(mode, (1, 1)).convert("RGB")
+    except ValueError:
+        return False
+    return True
 
 
 def is_complete(file: BinaryIO, image: _Opened, size: int) -> bool:
@@ -51,12 +78,23 @@ def is_complete(file: BinaryIO, image: _Opened, size: int) -> bool:
     return check is None or check(file, image, size)
 
 
-def _jpeg(file: BinaryIO, image: _Opened, size: int) -> bool:
-    """Whether the end marker follows the first scan; Pillow has read up to that."""
-    at = image.fp.tell()
-    file.seek(max(at, size - len(END_OF_IMAGE)))
-    if file.read() == END_OF_IMAGE:
-        return True
+def is_complete_jpeg(file: BinaryIO, at: int, size: int, *, several_scans: bool) -> bool:
+    """Whether the end marker follows the last scan of a JPEG file.
+
+    The decoder stops a single scan at any marker, and fills in what is missing. Among several scans
+    it takes each marker it meets for a part of the file, of the length that stands behind it. So a
+    damaged byte can lead it past the end marker, and it refuses the file.
+
+    Args:
+        file: seekable.
+        at: where the data of the first scan begins, in bytes.
+        size: of the file, in bytes.
+        several_scans: whether the first scan is not the whole picture.
+    """
+    if not several_scans:
+        file.seek(max(at, size - len(_END_OF_IMAGE)))
+        if file.read() == _END_OF_IMAGE:
+            return True
     file.seek(0)
     data = file.read()
     for _ in range(_MAX_STEPS):
@@ -67,18 +105,23 @@ def _jpeg(file: BinaryIO, image: _Opened, size: int) -> bool:
         code = marker[1][0]
         if code == _END:
             return True
-        if code not in (_STANDALONE_MARKER, _START_OF_IMAGE):
+        if code >= _FIRST_WITH_LENGTH and code != _START_OF_IMAGE:
             at += int.from_bytes(data[at : at + 2], "big")
     return False
 
 
+def _jpeg(file: BinaryIO, image: _Opened, size: int) -> bool:
+    at = image.fp.tell()  # Pillow has read up to the first scan
+    length = 6 + 2 * image.layers  # of the header of a scan that has all components
+    file.seek(at - length - len(_START_OF_SCAN))
+    all_components = file.read(4) == _START_OF_SCAN + length.to_bytes(2, "big")
+    several_scans = "progressive" in image.info or not all_components
+    return is_complete_jpeg(file, at, size, several_scans=several_scans)
+
+
 def _gif(file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether the data blocks of a first frame lead to their terminator, and on from there."""
-    tile = image.tile[0]
-    left, top, right, bottom = tile.extents
-    if right <= left or bottom <= top:
-        return False
-    at = tile.offset
+    at = image.tile[0].offset
     file.seek(0)
     data = file.read()
     while at < size:
@@ -111,9 +154,15 @@ def _bmp(file: BinaryIO, image: _Opened, size: int) -> bool:
 def _tiff(_file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether every strip or tile fits in the file, and all pixels in them if not compressed."""
     tags = image.tag_v2
-    for pointer in _TIFF_POINTERS:
-        if not 0 <= tags.get(pointer, 0) < size:
-            return False
+    bits: tuple[int, ...] = tags.get(_TIFF_BITS_PER_SAMPLE, (1,))
+    in_planes = tags.get(_TIFF_PLANAR_CONFIGURATION) == _TIFF_SEPARATE_PLANES
+    bits_of_tile = bits[0] if in_planes else sum(bits)
+    raw_modes = {tile.args[0] for tile in image.tile if tile.codec_name == "raw"}
+    if not (
+        all(0 <= tags.get(pointer, 0) < size for pointer in _TIFF_POINTERS)
+        and all(_is_row_readable(image.mode, raw_mode, bits_of_tile) for raw_mode in raw_modes)
+    ):
+        return False
     for offsets, counts in _TIFF_PIECES:
         if offsets in tags and counts in tags:
             if len(tags[offsets]) > _MAX_STEPS:
@@ -122,11 +171,24 @@ def _tiff(_file: BinaryIO, image: _Opened, size: int) -> bool:
             if any(offset + count > size for offset, count in pieces):
                 return False
             if all(tile.codec_name == "raw" for tile in image.tile):
-                bits = sum(tags.get(_TIFF_BITS_PER_SAMPLE, (1,)))
-                wanted: int = image.width * image.height * bits // 8
+                wanted: int = image.width * image.height * sum(bits) // 8
                 return wanted <= sum(int(count) for _, count in pieces)
             return True
     return False
+
+
+@lru_cache(maxsize=256)
+def _is_row_readable(mode: str, raw_mode: str, bits: int) -> bool:
+    """Whether Pillow knows these samples, and takes no more than so many bits for each pixel.
+
+    Of pictures in planes it shortens the name of the samples to one letter, which mostly stands for
+    eight bits, and is of another mode where there is one plane only.
+    """
+    try:
+        Image.frombytes(mode, (8, 1), bytes(bits), "raw", raw_mode, 0, 1)
+    except ValueError:
+        return False
+    return True
 
 
 def _avif(file: BinaryIO, _image: _Opened, size: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from mmroute.errors import InexactError, Reason
-from mmroute.images.completeness import END_OF_IMAGE, is_complete
+from mmroute.images.completeness import is_complete, is_complete_jpeg, is_decodable
 from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png
 from mmroute.images.png_chunks import (
     CHUNK_HEADER_SIZE,
@@ -111,6 +111,8 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
             # The engine turns a picture it fails to read at a second attempt; but where it has put
             # the picture on a background in between, the orientation is forgotten.
             raise _unreadable("it is damaged, and neither upright nor opaque")
+    if complete and not is_decodable(image):
+        raise _unreadable(f"its first frame is empty, or its mode {image.mode} is not converted")
     if complete and not whole:
         raise _unreadable("it ends before its picture does, or its parts are out of order")
     width, height = image.size
@@ -130,8 +132,10 @@ def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | N
     file.seek(0)
     beginning = file.read(PLAIN_BYTES)
     if (found := plain_jpeg(beginning)) is not None:
-        file.seek(max(found.picture, size - len(END_OF_IMAGE)))
-        if complete and file.read() != END_OF_IMAGE:
+        several_scans = found.several_scans
+        if complete and not is_complete_jpeg(
+            file, found.picture, size, several_scans=several_scans
+        ):
             return None
     elif (found := plain_png(beginning)) is not None:
         chunks = read_chunks(file, found.picture, size, animated=False)

@@ -20,10 +20,12 @@ PLAIN_BYTES: Final = 2048
 _MAX_PIXELS: Final = 1 << 26  # of more Pillow warns, or it refuses them
 _JPEG: Final = b"\xff\xd8\xff"
 _PART: Final = struct.Struct(">HH")
-_FRAMES: Final = (b"\xff\xc0\0\x11\x08", b"\xff\xc2\0\x11\x08")  # of eight bits
+_PROGRESSIVE: Final = b"\xff\xc2"
+_FRAMES: Final = (b"\xff\xc0\0\x11\x08", _PROGRESSIVE + b"\0\x11\x08")  # of eight bits
 _JFIF: Final = b"\xff\xe0\0\x10JFIF\0"  # without a thumbnail
 _ONE_TABLE: Final = (b"\xff\xdb\0\x43\0", b"\xff\xdb\0\x43\x01")  # for quantization, of eight bits
 _SCAN: Final = b"\xff\xda"
+_WHOLE_SCAN: Final = _SCAN + b"\0\x0c"  # of three components
 _SKIPPED: Final = (b"\xff\xc4", b"\xff\xdd", b"\xff\xfe")  # Huffman tables, restarts, a comment
 _PLAIN: Final = (_JFIF, *_ONE_TABLE, *_SKIPPED)
 _THREE: Final = 3
@@ -43,31 +45,37 @@ class PlainHeader(NamedTuple):
         height: in pixels.
         transparent: whether the picture has an alpha channel.
         picture: where the data of the picture begins, in bytes.
+        several_scans: whether a JPEG file has more than one scan of its picture.
     """
 
     width: int
     height: int
     transparent: bool
     picture: int
+    several_scans: bool = False
 
 
 def plain_jpeg(beginning: bytes) -> PlainHeader | None:
     """Of a JPEG file of three components without EXIF and profiles; else None."""
     if not beginning.startswith(_JPEG):
         return None
-    frame = None
+    frame, progressive = None, False
     at = 2
     while at + _PART.size <= len(beginning):
         start, at = at, at + 2 + _PART.unpack_from(beginning, at)[1]
         if not start + _PART.size <= at <= len(beginning):
             break
         if beginning.startswith(_SCAN, start):
-            return None if frame is None else PlainHeader(*frame, transparent=False, picture=at)
+            if frame is None:
+                return None
+            several_scans = progressive or not beginning.startswith(_WHOLE_SCAN, start)
+            return PlainHeader(*frame, False, at, several_scans)
         if frame is None and beginning.startswith(_FRAMES, start):
             height, width, components = _FRAME.unpack_from(beginning, start + len(_FRAMES[0]))
             if components != _THREE or not 0 < width * height <= _MAX_PIXELS:
                 break
             frame = (width, height)
+            progressive = beginning.startswith(_PROGRESSIVE, start)
         elif not beginning.startswith(_PLAIN, start):
             break
     return None

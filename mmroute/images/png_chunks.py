@@ -25,6 +25,7 @@ _PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
 _AT_ONCE: Final = 1 << 16
 _MAX_CHUNKS: Final = 100_000  # more are not made by any encoder
 _MAX_INFLATED: Final = 1 << 26
+_MAX_RATIO: Final = 1032  # of inflated to deflated bytes: 258 for two bits
 # Chunks that must not stand behind the picture. Where they do, and are malformed, the engine does
 # not read on.
 _MISPLACED: Final = frozenset({
@@ -90,6 +91,7 @@ def read_chunks(file: BinaryIO, picture_start: int, size: int, *, animated: bool
         at += _HEADER.size + length + _CRC_SIZE
     else:
         complete = readable = False
+    complete = complete and _may_have_all_rows(file, idat)
     return PngChunks(complete, readable, tuple(idat), tuple(late))
 
 
@@ -100,6 +102,14 @@ def is_undamaged(file: BinaryIO, chunks: PngChunks) -> bool:
         if zlib.crc32(file.read(len(b"IDAT") + length)) != int.from_bytes(file.read(_CRC_SIZE)):
             return False
     return True
+
+
+def _may_have_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
+    """Whether the compressed stream is long enough for its pixels."""
+    file.seek(_IHDR_DATA)
+    width, height, depth, colour, *_ = _IHDR.unpack(file.read(_IHDR.size))
+    bits: int = width * height * depth * _CHANNELS.get(colour, 1)
+    return bits <= 8 * _MAX_RATIO * sum(length for _, length in idat)
 
 
 def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
