@@ -187,7 +187,13 @@ class Normalizer:
 
         settings = engine_settings or EngineSettings()
         changed = {"backend": backend, "model_id": model_id, "engine_settings": engine_settings}
-        source = {**(self._loaded_with or {}), **changed}
+        source = {
+            "model": self.model.name,
+            "revision": self.model.commit,
+            "links": self.links,
+            **(self._loaded_with or {}),
+            **changed,
+        }
         other = with_same_prompts(self.model, backend, model_id, settings)
         if other is None:
             return _load(source)

@@ -100,6 +100,13 @@ def answer(
         return Routing(reason=inexact.reason, message=str(inexact))
     except RecursionError:  # messages, tools and kwargs are JSON of any depth
         return Routing(reason=Reason.INVALID_REQUEST, message="the request is nested too deeply")
+    except Exception:
+        # No stage asks whether a value compares and hashes as those of JSON do.
+        try:
+            request.check_json()
+        except InexactError as inexact:
+            return Routing(reason=inexact.reason, message=str(inexact))
+        raise
     expansion.token_ids.setflags(write=False)
     prepared.ids.setflags(write=False)
     return Routing(

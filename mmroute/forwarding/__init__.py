@@ -58,15 +58,18 @@ def with_uuids(request: Mapping[str, Any]) -> dict[str, Any]:
     a uuid, and links, stay as they are.
 
     Args:
-        request: the client's, with ``messages``.
+        request: the client's. One without a list of ``messages`` is handed back as it is.
     """
-    messages = [
+    messages = request.get("messages")
+    if not isinstance(messages, list):
+        return dict(request)
+    named = [
         {**message, "content": [_with_uuid(part) for part in message["content"]]}
         if isinstance(message, Mapping) and isinstance(message.get("content"), list)
         else message
-        for message in request.get("messages") or ()
+        for message in messages
     ]
-    return {**request, "messages": messages}
+    return {**request, "messages": named}
 
 
 def vllm_generate(
@@ -333,4 +336,6 @@ def _with_uuid(part: Any) -> Any:
     # One name for images and videos of one file would mix them up in the engine's cache.
     modality = kind.removeprefix("input_").removesuffix("_url")
     content = given if kind == "input_audio" else given.partition(",")[2]
-    return {**part, "uuid": f"{modality}-{hashlib.sha256(content.encode()).hexdigest()}"}
+    # A lone surrogate is no base64: such a part is refused where its file is read.
+    name = hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
+    return {**part, "uuid": f"{modality}-{name}"}

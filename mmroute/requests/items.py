@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,6 +34,7 @@ __all__ = [
 
 _MAX_TEXT: Final = 4096
 _INT64: Final = 1 << 63
+_LARGEST: Final = sys.float_info.max
 
 
 class Modality(StrEnum):
@@ -250,7 +251,7 @@ def video_size(
     """
     width, height = _length("video width", width), _length("video height", height)
     num_frames = _length("video num_frames", num_frames)
-    if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps < math.inf:
+    if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps <= _LARGEST:
         raise invalid(f"video fps must be a number of frames a second, found {quoted(fps)}")
     if not isinstance(frame_list, bool):
         raise invalid(f"video frame_list must be true or false, found {quoted(frame_list)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,9 +42,11 @@ _NO_ITEMS: Final = ()
 NO_KWARGS: Final[Mapping[str, Any]] = {}
 """Of a request that has none. Shared, and never changed."""
 _FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
-_KWARGS: Final = ("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs")
+_KWARGS: Final = (
+    "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "api_fields",
+)  # fmt: skip
 # Fields that a client may give as null instead of leaving them out.
-_NULLABLE: Final = frozenset({"images", "videos", "audios", *_KWARGS, "mm_hashes", "api_fields"})
+_NULLABLE: Final = frozenset({"images", "videos", "audios", *_KWARGS, "mm_hashes"})
 
 Message: TypeAlias = Mapping[str, Any]
 """One OpenAI chat message. Its values come from a client and are checked where they are used."""
@@ -175,6 +178,20 @@ class Request(NamedTuple):
         if not all(map(operator.is_, self[_FIRST_OPTION:], _DEFAULT_OPTIONS)):
             self._check_options()
 
+    def check_json(self) -> None:
+        """Refuse a field of JSON that has another value in it, such as an array of numpy.
+
+        For what raised while it was read: it takes as long as writing the request.
+
+        Raises:
+            InexactError: `invalid_request`, naming the field.
+        """
+        for name in _OF_JSON:
+            try:
+                json.dumps(getattr(self, name))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise invalid(f"{name} cannot be written as JSON: {error}") from error
+
     def _check_options(self) -> None:
         for name in _FLAGS:
             if not isinstance(flag := getattr(self, name), bool):
@@ -192,6 +209,11 @@ class Request(NamedTuple):
 
 
 _FIRST_OPTION: Final = Request._fields.index("add_special_tokens")
+_OF_JSON: Final = tuple(
+    name
+    for name in Request._fields
+    if name not in ("prompt_token_ids", "images", "videos", "audios", "lora")
+)
 _DEFAULT_OPTIONS: Final = tuple(Request._field_defaults.values())[_FIRST_OPTION:]
 
 
@@ -228,15 +250,15 @@ def integers(name: str, values: object) -> list[int]:
     """
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise invalid(f"{name} must be a list of integers, found {type(values).__name__}")
-    listed = list(values)
-    if set(map(type, listed)) <= {int}:
-        return listed
-    for index, value in enumerate(listed):
-        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-            raise invalid(f"{name}[{index}] must be an integer, found {quoted(value)}")
     try:
+        listed = list(values)
+        if set(map(type, listed)) <= {int}:
+            return listed
+        for index, value in enumerate(listed):
+            if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+                raise invalid(f"{name}[{index}] must be an integer, found {quoted(value)}")
         return list(map(operator.index, listed))
-    except TypeError as error:  # such as a row of a two-dimensional array
+    except TypeError as error:  # an array of no dimension, or of two
         raise invalid(f"{name} must be one flat list of integers: {error}") from error
 
 

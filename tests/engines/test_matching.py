@@ -74,6 +74,16 @@ def test_the_prompt_is_computed_once_where_it_is_the_same(
     assert as_stored.token_ids.tolist() == first.normalize(**stored).token_ids.tolist()
 
 
+@pytest.mark.parametrize("backend", ["vllm==0.28", "sglang"])
+def test_a_normalizer_made_of_a_resolved_model_has_matching_ones(
+    small_model: Callable[[str], Path], backend: str
+) -> None:
+    first = Normalizer.from_pretrained(small_model(QWEN), model_id="org/model")
+    expected = hashes_of(first.normalize(**asked("named")), first.matching(backend))
+    made = Normalizer(first.model)
+    assert hashes_of(made.normalize(**asked("named")), made.matching(backend)) == expected
+
+
 def test_a_routing_of_another_process_knows_no_other_workers(
     small_model: Callable[[str], Path],
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from media_files import png_url
+from odd_types import JSON_VALUES, changed, requests
 from server_helpers import (
     CHAT,
     COMPLETION,
@@ -22,12 +25,42 @@ from server_helpers import (
     error_of,
     posted,
     serving,
+    user,
 )
 from starlette.testclient import TestClient
 
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.openapi import openapi
 
+_SCHEMA: Final = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
+_SAID: Final = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+_RIGHT: Final[Sequence[tuple[str, dict[str, Any]]]] = (
+    *((path, body) for body in requests() for path in (
+        (CHAT, TOKENIZE) if "messages" in body else (COMPLETION, TOKENIZE)
+    )),
+    *((MESSAGES, body) for body in (
+        {"model": "a", "max_tokens": 5, "messages": [_SAID], "system": _SAID["content"],
+         "tools": [{"name": "f", "description": "d", "input_schema": _SCHEMA}],
+         "tool_choice": {"type": "tool", "name": "f"}, "thinking": {"type": "disabled"}},
+        {"model": "a", "max_tokens": 5, "messages": [
+            _SAID,
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "t", "name": "f", "input": {"a": "b"}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": "42"},
+                {"type": "image", "source": {"type": "url", "url": png_url(8, 8)}}]}]},
+    )),
+    *((RESPONSES, body) for body in (
+        {"input": "Hi", "instructions": "Be kind.", "reasoning": {"effort": "low"},
+         "text": {"format": {"type": "json_schema", "name": "s", "schema": _SCHEMA}},
+         "tools": [{"type": "function", "name": "f", "parameters": _SCHEMA, "strict": True}]},
+        {"input": [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "42"},
+            {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "s"}]}]},
+    )),
+)  # fmt: skip
 _SCALARS: Final = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 )
@@ -113,6 +146,17 @@ def test_any_json(client: TestClient, path: str, body: Any) -> None:
         answer.json()
     else:
         assert error_of(answer)[0] in (400, 404, 422, 501)
+
+
+def test_values_of_other_types(client: TestClient) -> None:
+    draw = random.Random(6)
+    bodies = [posted(CHAT, {"messages": user({"type": [], "uuid": "u"}, {"type": "text"})})]
+    while len(bodies) < 800:
+        path, body = draw.choice(_RIGHT)
+        with contextlib.suppress(ValueError, RecursionError):  # too long or too deep for JSON
+            bodies.append(posted(path, changed(body, draw, JSON_VALUES)))
+    for answer in answers_to(client, bodies):
+        assert answer.status_code == 200 or error_of(answer)[0] in (400, 404, 413, 422, 501)
 
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))

@@ -63,12 +63,16 @@ def _with_whole_images(message: object) -> object:
 
 
 def _with_whole_image(part: object) -> object:
-    kind = part.get("type") if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping):
+        return part
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        raise invalid(f"the type of a content part must be a string, found {quoted(kind)}")
     if kind in _OTHER_MEDIA:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY, f"a part of type {kind!r}: only images are covered"
         )
-    if isinstance(part, Mapping) and kind == "image" and part.keys() <= {"type", "uuid"}:
+    if kind == "image" and part.keys() <= {"type", "uuid"}:
         return {**part, "type": "image_url", "image_url": {"url": ""}, "bare": True}
     return part
 

@@ -77,7 +77,7 @@ def _check_types(schema: object, where: str) -> None:
     elif isinstance(schema, Mapping):
         kind = schema.get("type")
         named = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
-        if any(name not in _TYPES for name in named):
+        if not all(isinstance(name, str) and name in _TYPES for name in named):
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
                 f"{where}.function.parameters has the type {quoted(kind)}, which JSON Schema does "

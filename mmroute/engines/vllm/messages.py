@@ -153,7 +153,8 @@ def _parse_part(part: object, media: _Media) -> Part | None:
 
 def _kind(part: Mapping[str, Any]) -> str:
     kind = part.get("type")
-    if (kind is None or part.get("uuid") is not None) and kind not in _MODALITIES:
+    known = isinstance(kind, str) and kind in _MODALITIES
+    if (kind is None or part.get("uuid") is not None) and not known:
         # As the engine does: without a type, or with a uuid, the keys tell what a part is.
         kind = next((key for key in _TELLING_KEYS if key in part), None)
     return kind if isinstance(kind, str) else quoted(kind)

@@ -129,10 +129,10 @@ def _with_sizes(messages: Sequence[dict[str, Any]], items: Items) -> list[dict[s
 def _sized(part: Any, items: Mapping[Modality, Iterator[Item]]) -> Any:
     if not isinstance(part, dict):
         return part
-    kind: str = part["type"]
+    kind = part["type"]
     if kind == _INLINE:
         return _as_part(next(items[Modality.AUDIO]), inline=True)
-    if kind not in _LINK_KEYS:
+    if not isinstance(kind, str) or kind not in _LINK_KEYS:
         return part
     name = kind if kind.endswith("_url") else f"{kind}_url"
     link = part.get(name, {})
@@ -140,7 +140,9 @@ def _sized(part: Any, items: Mapping[Modality, Iterator[Item]]) -> Any:
         raise invalid(f"{name} must be an object with a url, found {quoted(link)}")
     unknown = link.keys() - _LINK_KEYS[kind]
     if unknown:
-        raise invalid(f"{name} has keys that mistral-common refuses: {', '.join(unknown)}")
+        raise invalid(
+            f"{name} has keys that mistral-common refuses: {', '.join(map(str, unknown))}"
+        )
     url = link.get("url", "data:")
     if not url.startswith(_SCHEMES):
         raise invalid(
