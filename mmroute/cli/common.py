@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from mmroute.engines.known import find_engine
+from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.net.links import ImageLinks
@@ -22,10 +24,10 @@ from mmroute.reuse.fast_paths import EncoderChoice
 
 __all__ = [
     "DEFAULT_BACKEND", "EXIT_FAILURE", "EXIT_USAGE", "MODEL_HELP", "Commands", "add_command",
-    "adopt_engine", "ask_running", "encoder_argument", "engine_arguments", "engine_settings",
-    "failed", "image_links", "link_arguments", "load_normalizer", "model_arguments",
-    "output_file", "port", "positive", "print_table", "require_extra", "say", "show_progress",
-    "with_progress",
+    "adopt_engine", "adopted_backend", "ask_running", "encoder_argument", "engine_arguments",
+    "engine_settings", "failed", "image_links", "link_arguments", "load_normalizer",
+    "model_arguments", "output_file", "port", "positive", "print_table", "require_extra", "say",
+    "show_progress", "with_progress",
 ]  # fmt: skip
 
 DEFAULT_BACKEND: Final = "vllm"
@@ -116,28 +118,55 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
 
     Raises:
         InexactError: as `ask_running`.
-        ModelError: likewise.
+        ModelError: as `ask_running` and `adopted_backend`.
     """
-    arguments.backend, arguments.engine_args = ask_running(
-        arguments.engine, arguments.api_key, arguments.backend, arguments.engine_args
+    running, arguments.engine_args = ask_running(
+        arguments.engine, arguments.api_key, arguments.engine_args
     )
+    given = arguments.backend
+    if isinstance(given, list):
+        arguments.backend = [adopted_backend(running, name) for name in given]
+    else:
+        arguments.backend = adopted_backend(running, given or DEFAULT_BACKEND)
 
 
-def ask_running(url: str, api_key: str | None, backend: str, engine_args: str) -> tuple[str, str]:
-    """Ask an engine how it was started, and say what was taken.
+def adopted_backend(running: RunningEngine, backend: str) -> str:
+    """The backend to match, where an engine runs and `backend` was asked for.
+
+    The default gives way to the version that runs. A version that was named stays, and a line on
+    standard error says where that is another one.
+
+    Raises:
+        ModelError: `unknown_backend`: it is the default, and the version that runs is not known.
+    """
+    if backend != DEFAULT_BACKEND:
+        warning = running.warning(find_engine(backend))
+        if warning:
+            say(f"warning: {warning}")
+        return backend
+    if running.profile is None:
+        raise ModelError(
+            Reason.UNKNOWN_BACKEND,
+            f"{running}. To be answered by the rules of another version all the same, name it: "
+            f"--backend {find_engine(DEFAULT_BACKEND).backend}",
+        )
+    return running.backend
+
+
+def ask_running(url: str, api_key: str | None, engine_args: str) -> tuple[RunningEngine, str]:
+    """Ask an engine who it is and how it was started, and say what was taken.
 
     Args:
-        url: of the engine.
-        api_key: that it wants; None for none.
-        backend: to match; only the default one gives way to what the engine is.
-        engine_args: win over what it tells.
+        url: the address of the engine.
+        api_key: the key that it wants; None for none.
+        engine_args: a command line that wins over what it tells.
 
     Returns:
-        Backend and command line.
+        The engine, and its command line as far as it is known.
 
     Raises:
         InexactError: `remote_unavailable`.
-        ModelError: `invalid_engine_setting`: no URL.
+        ModelError: `invalid_engine_setting`: `url` is no URL.
     """
     from mmroute.engines.vllm.serve_command import joined
     from mmroute.net.remote import Remote
@@ -149,15 +178,16 @@ def ask_running(url: str, api_key: str | None, backend: str, engine_args: str) -
     except ValueError as error:
         raise ModelError(Reason.INVALID_ENGINE_SETTING, f"--engine: {error}") from error
     with contextlib.closing(Transport(remote)) as transport:
-        running, told = ask_engine(transport), ask_options(transport)
-    say(f"{url} is {running}")
+        running = ask_engine(transport)
+        say(f"{url} is {running}")
+        if running.engine != DEFAULT_BACKEND:  # the options of another engine are not read
+            return running, engine_args
+        told = ask_options(transport)
     say(
         f"taken from it: {told}; not told, and to be given by --engine-args: "
         "PYTHONHASHSEED, --chat-template and its options"
     )
-    if backend == DEFAULT_BACKEND and running.engine == DEFAULT_BACKEND:
-        backend = running.backend or DEFAULT_BACKEND
-    return backend, joined(told, engine_args)
+    return running, joined(told, engine_args)
 
 
 def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAGE) -> int:

@@ -14,6 +14,7 @@ from mmroute.cli.common import (
     EXIT_FAILURE,
     Commands,
     add_command,
+    adopted_backend,
     ask_running,
     failed,
     image_links,
@@ -109,8 +110,8 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
         backend, engine_args = arguments.backend, own(arguments.engine_args) or ""
         engine = own(arguments.engine)
         if engine is not None and not arguments.check_config:
-            key = arguments.engine_api_key
-            backend, engine_args = ask_running(engine, key, backend, engine_args)
+            running, engine_args = ask_running(engine, arguments.engine_api_key, engine_args)
+            backend = adopted_backend(running, backend)
         settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
         if one and settings.served_names and names == (given,):
             names = settings.served_names

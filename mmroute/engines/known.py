@@ -32,8 +32,13 @@ def find_engine(name: str) -> EngineProfile:
     engine, _, version = name.partition("==")
     if engine == VLLM.name and version:
         return find_version(version)
-    if engine == SGLANG.name and version == SGLANG.version:
-        return SGLANG
+    if engine == SGLANG.name and version:
+        if version == SGLANG.version:
+            return SGLANG
+        raise ModelError(
+            Reason.UNKNOWN_BACKEND,
+            f"SGLang {version!r} is not known: there is {SGLANG.version}, as {SGLANG.backend!r}.",
+        )
     near = nearest(name, _PROFILES)
     hint = f" Did you mean {near!r}?" if near else ""
     raise ModelError(

@@ -63,6 +63,7 @@ class EngineProfile:
         version: what the profile was checked on.
         era: the versions between which nothing that can be seen changed.
         proved: versions whose own code gave these answers.
+        read: other releases of the era. Their own code was not run.
         max_items: items of one modality in one prompt; more are refused.
         max_image_pixels: of one image or frame; a larger one is refused.
         max_decoded_bytes: of all items of a request.
@@ -122,6 +123,7 @@ class EngineProfile:
     with_defaults: Callable[[Request, EngineSettings], Request]
     processor_kwargs: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
     why_refused: Callable[[Sequence[object]], str]
+    read: frozenset[str] = frozenset()
     only_checked_families: bool = False
     renders: bool = True
     read_mm_hash: Callable[[object, IdentityForm], Identity | None] | None = None

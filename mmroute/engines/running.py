@@ -24,10 +24,10 @@ class Evidence(StrEnum):
     PROVED = "proved"
     """Its own code gave the answers of its profile, on a CPU."""
     READ = "read"
-    """A neighbour of the same rules was run, or functions of one; its own code was not."""
+    """A release beside it was run, or functions of one, and has the same rules; it was not run."""
     UNKNOWN = "unknown"
-    """It is older or newer than those known, a build between two releases, or says none; or it is
-    mmroute that answers in the engine's place."""
+    """It is none of the releases that are known, or says none; or it is mmroute that answers in the
+    engine's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RunningEngine:
             case Evidence.PROVED:
                 return f"{line}: its own code gives the answers of {self.backend!r}"
             case Evidence.READ:
-                return f"{line}: by its sources it answers as {self.backend!r}; it was not run"
+                return f"{line}: releases beside it answer as {self.backend!r}; it was not run"
             case Evidence.UNKNOWN:
                 return f"{line}: nobody compared it; see `mmroute docs versions`"
 
@@ -103,14 +103,11 @@ def running_engine(engine: str, said: str) -> RunningEngine:
     >>> running_engine("vllm", "0.34.0").evidence
     <Evidence.UNKNOWN: 'unknown'>
     """
-    profile = None
-    proved = False
     with contextlib.suppress(InvalidVersion, ModelError):
-        version = Version(said)
-        # What vLLM builds between two releases has the number of the next one, and `dev`.
-        if not version.is_prerelease:
-            profile = find_engine(f"{engine}=={version.base_version}")
-            proved = version.public in profile.proved
-    if profile is None:
-        return RunningEngine(engine, said, Evidence.UNKNOWN, None)
-    return RunningEngine(engine, said, Evidence.PROVED if proved else Evidence.READ, profile)
+        version = Version(said).public  # without what a build adds to its release: +cu130
+        profile = find_engine(f"{engine}=={version}")
+        if version in profile.proved:
+            return RunningEngine(engine, said, Evidence.PROVED, profile)
+        if version in profile.read:
+            return RunningEngine(engine, said, Evidence.READ, profile)
+    return RunningEngine(engine, said, Evidence.UNKNOWN, None)

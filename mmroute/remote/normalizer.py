@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Self, Unpack
 
 from mmroute.answering.batch import normalize_many
 from mmroute.answering.routing import Routing
+from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import (
     EngineVersionWarning,
@@ -17,6 +19,7 @@ from mmroute.errors import (
     did_you_mean,
     quoted,
 )
+from mmroute.hashing import Hashing
 from mmroute.hashing.reuse import HashReuse
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
@@ -44,8 +47,8 @@ class RemoteNormalizer:
     def __init__(self, model: str, remote: Remote) -> None:
         """Ask the server for its version, for the model, and for one rendered prompt.
 
-        Warns (`EngineVersionWarning`) of a version that is not known, or whose block hashes are
-        made otherwise than the newest one's.
+        Warns (`EngineVersionWarning`) of a version whose block hashes are made otherwise than the
+        newest one's, or are refused because it is not known.
 
         Raises:
             ModelError: `remote_unavailable`, `model_not_found`.
@@ -57,15 +60,15 @@ class RemoteNormalizer:
         try:
             self.engine = ask_engine(self._transport)
             profile = self.engine.profile
-            self._hashing = (profile or VLLM).hashing
+            self._hashing = _unknown(self.engine) if profile is None else profile.hashing
             self._check_model()
             self._check_rendering()
         except InexactError as error:
             self.close()
             raise ModelError(error.reason, str(error)) from error
         if profile is None or profile.hashing != VLLM.hashing:
-            rules = f"vLLM {VLLM.version}'s" if profile is None else "its own"
-            message = f"{self._transport.name} is {self.engine}. Block hashes follow {rules} rules"
+            hashes = "are refused" if profile is None else "follow its own rules"
+            message = f"{self._transport.name} is {self.engine}. Block hashes {hashes}"
             warnings.warn(message, EngineVersionWarning, stacklevel=4)
 
     def __repr__(self) -> str:
@@ -161,6 +164,10 @@ class RemoteNormalizer:
                 f"{self.model!r} is an adapter of {models[self.model].parent!r}, and block hashes "
                 "cover it: ask for that model, and give `lora` with each request",
             )
+
+
+def _unknown(engine: RunningEngine) -> Hashing:
+    return replace(VLLM.hashing, refused=f"{engine}: its block hashes are not known")
 
 
 def connect(model: str, remote: object) -> RemoteNormalizer:

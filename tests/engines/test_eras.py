@@ -103,5 +103,5 @@ def test_a_version_is_called_proved_only_if_its_answers_are_here() -> None:
     for path in FILES:
         meta = json.loads(path.read_text().partition("\n")[0])
         answered.setdefault(path.parent.name, set()).update(meta["versions"])
-    proved = {profile.era.replace(" to ", "-"): set(profile.proved) for _, profile in ERAS}
+    proved = {profile.era.replace(" to ", "-"): set(profile.proved) for profile in ERAS}
     assert answered == {era: versions for era, versions in proved.items() if versions}

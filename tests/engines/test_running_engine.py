@@ -17,7 +17,9 @@ TOO_NEW = ("vllm", "0.34.0")
         ("vllm", "0.33.0", Evidence.PROVED),
         ("vllm", "0.33.0+cu130", Evidence.PROVED),
         ("vllm", "0.31.0", Evidence.PROVED),
-        ("vllm", "0.33.1", Evidence.READ),
+        ("vllm", "0.33.1", Evidence.UNKNOWN),  # nobody has seen it
+        ("vllm", "0.33.0.post1", Evidence.UNKNOWN),
+        ("vllm", "0.33", Evidence.UNKNOWN),
         ("vllm", "0.20.0", Evidence.READ),
         ("sglang", "0.5.23", Evidence.PROVED),
         ("sglang", "0.5.22", Evidence.UNKNOWN),
@@ -41,7 +43,8 @@ def test_a_version_is_proved_read_or_unknown(engine: str, said: str, evidence: E
     ("engine", "said", "matched", "says"),
     [
         ("vllm", "0.33.0", "vllm", ""),
-        ("vllm", "0.33.1", "vllm", ""),
+        ("vllm", "0.27.0", "vllm==0.28", ""),
+        ("vllm", "0.33.1", "vllm", "unknown"),
         ("vllm", "0.31.0", "vllm", "'vllm==0.31.0'"),
         ("vllm", "0.27.1", "vllm==0.28", ""),
         ("sglang", "0.5.23", "sglang", ""),

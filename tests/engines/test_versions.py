@@ -12,6 +12,7 @@ import pytest
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
 from mmroute.engines.known import find_engine
+from mmroute.engines.vllm.versions import ERAS
 from mmroute.geometry import Overrides
 from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
@@ -67,11 +68,28 @@ def test_a_seed_that_is_drawn_at_random_must_be_given() -> None:
     assert len(routing.block_hashes(seed="0")) == len(routing.token_ids) // 16
 
 
-@pytest.mark.parametrize("version", ["0.12", "0.34.0", "1.0", "new"])
+@pytest.mark.parametrize("version", ["0.12", "0.34.0", "0.33.99", "0.33.0.1", "1.0", "0", "new"])
 def test_unknown_versions_are_refused(version: str) -> None:
-    with pytest.raises(ModelError, match=r"0\.13 to 0\.33") as caught:
+    with pytest.raises(ModelError, match=r"0\.13\.0 to 0\.33\.0") as caught:
         find_engine(f"vllm=={version}")
     assert caught.value.reason is Reason.UNKNOWN_BACKEND
+
+
+def test_the_message_names_the_version_that_there_is() -> None:
+    for asked, there_is in (
+        ("vllm==0.33.99", "vllm==0.33.0"),
+        ("sglang==0.5.22", "sglang==0.5.23"),
+    ):
+        with pytest.raises(ModelError, match=there_is) as caught:
+            find_engine(asked)
+        assert caught.value.reason is Reason.UNKNOWN_BACKEND
+
+
+def test_every_release_is_of_one_era() -> None:
+    releases = [name for profile in ERAS for name in profile.proved | profile.read]
+    assert len(releases) == len(set(releases))
+    for name in releases:
+        assert find_engine(f"vllm=={name}").version == name
 
 
 @pytest.mark.parametrize("version", ["0.31", "0.32.0", "0.33.0"])

@@ -128,6 +128,16 @@ def test_a_server_of_other_rules_is_told(scripted: ScriptedServer, said: str) ->
         connect(scripted).close()
 
 
+def test_block_hashes_of_an_unknown_version_are_refused(scripted: ScriptedServer) -> None:
+    scripted.routes["/version"] = 200, {"version": "0.34.0"}
+    with pytest.warns(EngineVersionWarning), connect(scripted) as remote:
+        routing = remote.normalize(prompt="a")
+    assert routing.exact
+    with pytest.raises(InexactError, match=r"0\.34\.0") as caught:
+        routing.block_hashes()
+    assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
+
+
 @pytest.mark.parametrize("said", ["0.33.0+cu130", "0.31.0"])
 def test_a_server_of_the_newest_rules_is_not_warned_of(scripted: ScriptedServer, said: str) -> None:
     scripted.routes["/version"] = 200, {"version": said}

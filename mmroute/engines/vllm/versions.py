@@ -7,7 +7,6 @@ and 0.15.0; docs/versions.md says what was run of each, and what was only read.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,12 +14,10 @@ from typing import Final
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.older_identity import framed_identity, unframed_identity
 from mmroute.engines.vllm.profile import VLLM
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.hashing import KeyForm
 
 __all__ = ["ERAS", "find_version"]
-
-_VERSION: Final = re.compile(r"0\.(\d{1,3})(\.\d{1,3})?")
 
 _V0_32: Final = replace(
     VLLM,
@@ -42,6 +39,7 @@ _V0_28: Final = replace(
     version="0.28.0",
     era="0.27 to 0.28",
     proved=frozenset({"0.27.1", "0.28.0"}),
+    read=frozenset({"0.27.0"}),
     hashing=replace(_V0_30.hashing, random_root=True),
 )
 _V0_26: Final = replace(
@@ -49,6 +47,7 @@ _V0_26: Final = replace(
     version="0.26.0",
     era="0.24 to 0.26",
     proved=frozenset({"0.24.0", "0.25.1", "0.26.0"}),
+    read=frozenset({"0.25.0"}),
     identify=partial(unframed_identity, covers_conversion=False),
 )
 _V0_23: Final = replace(
@@ -56,6 +55,7 @@ _V0_23: Final = replace(
     version="0.23.0",
     era="0.19 to 0.23",
     proved=frozenset({"0.19.1", "0.20.2", "0.21.0", "0.22.1", "0.23.0"}),
+    read=frozenset({"0.19.0", "0.20.0", "0.20.1", "0.22.0"}),
     applies_exif_orientation=False,
 )
 _V0_18: Final = replace(
@@ -63,6 +63,7 @@ _V0_18: Final = replace(
     version="0.18.0",
     era="0.16 to 0.18",
     proved=frozenset({"0.18.1"}),
+    read=frozenset({"0.16.0", "0.17.0", "0.17.1", "0.18.0"}),
     hashing=replace(_V0_23.hashing, keys=KeyForm.IDENTITIES),
 )
 _V0_15: Final = replace(
@@ -70,33 +71,27 @@ _V0_15: Final = replace(
     version="0.15.0",
     era="0.13 to 0.15",
     proved=frozenset(),
+    read=frozenset({"0.13.0", "0.14.0", "0.14.1", "0.15.0", "0.15.1"}),
     identify=partial(unframed_identity, covers_conversion=False, sorts_arguments=False),
 )
 
-ERAS: Final = (
-    (range(33, 34), VLLM),
-    (range(31, 33), _V0_32),
-    (range(29, 31), _V0_30),
-    (range(27, 29), _V0_28),
-    (range(24, 27), _V0_26),
-    (range(19, 24), _V0_23),
-    (range(16, 19), _V0_18),
-    (range(13, 16), _V0_15),
-)
+ERAS: Final = (VLLM, _V0_32, _V0_30, _V0_28, _V0_26, _V0_23, _V0_18, _V0_15)
+"""The newest first."""
 
 
 def find_version(version: str) -> EngineProfile:
-    """The profile of a version such as ``0.28`` or ``0.28.1``.
+    """The profile of a release such as ``0.28.0``, or of those of ``0.28``.
 
     Raises:
-        ModelError: `unknown_backend`: it is older or newer than those known.
+        ModelError: `unknown_backend`: it is none of the releases that are known.
     """
-    found = _VERSION.fullmatch(version)
-    minor = int(found[1]) if found else -1
-    for minors, profile in ERAS:
-        if minor in minors:
+    for profile in ERAS:
+        releases = profile.proved | profile.read
+        if version in releases or version in {name.rpartition(".")[0] for name in releases}:
             return replace(profile, version=version)
+    known = [f"vllm=={name}" for profile in ERAS for name in sorted(profile.proved | profile.read)]
     raise ModelError(
         Reason.UNKNOWN_BACKEND,
-        f"vLLM {version!r} is not known: there are 0.13 to 0.33, such as 'vllm==0.28'.",
+        f"vLLM {version!r} is not known: there are the releases 0.13.0 to {VLLM.version}"
+        f"{did_you_mean(f'vllm=={version}', known)}",
     )

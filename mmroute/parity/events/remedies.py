@@ -244,7 +244,7 @@ def _identified_otherwise(model: ResolvedModel) -> Iterator[tuple[str, ResolvedM
     yield from named_otherwise(model, dict.fromkeys(spellings_of(model)))
     engine = replace(model.engine, lora_in_identities=not model.engine.lora_in_identities)
     yield "--enable-tower-connector-lora", replace(model, engine=engine)
-    for _, profile in ERAS[1:]:
+    for profile in ERAS[1:]:
         engine = replace(model.engine, identify=profile.identify)
         yield f"--backend vllm=={profile.version}", replace(model, engine=engine)
 

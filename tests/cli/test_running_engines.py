@@ -1,0 +1,161 @@
+"""Every command that asks a running engine answers by the rules of the version that runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run
+from scripted_server import ScriptedServer
+
+from mmroute import cli
+from mmroute.engines.known import find_engine
+from mmroute.engines.profile import EngineProfile
+from mmroute.errors import ModelError, Reason
+from mmroute.model import resolve
+from mmroute.server.loading import ModelSource
+
+pytestmark = pytest.mark.process
+QWEN = "small-qwen2.5-vl"
+OLDER, UNKNOWN = "0.30.0", ("0.12.0", "0.33.99", "0.34.0", "0.34.1.dev7+g0a1b2c3", "")
+
+
+def commands(
+    parser: argparse.ArgumentParser, *words: str
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    nested = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in nested:
+        for name, command in action.choices.items():
+            yield from commands(command, *words, name)
+    if not nested:
+        yield words, parser
+
+
+ASKING = {
+    words: parser
+    for words, parser in commands(cli._parser())
+    if "--engine" in parser._option_string_actions
+}
+# What a command wants beside its positional arguments.
+WANTED: dict[tuple[str, ...], Callable[[str, str], list[str]]] = {
+    ("trace",): lambda model, _: ["--model", model],
+    ("validate",): lambda _, requests: ["--against", requests],
+}
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The backends by which commands resolve their models, each of which ends there."""
+    found: list[str] = []
+
+    def spy(name: str) -> EngineProfile:
+        found.append(name)
+        raise ModelError(Reason.SELF_CHECK_FAILED, "far enough")
+
+    def serve(sources: Sequence[ModelSource], *_: Any) -> str:
+        found.extend(source.backend for source in sources)
+        return "far enough"
+
+    monkeypatch.setattr(resolve, "find_engine", spy)
+    monkeypatch.setattr("mmroute.server.run.serve", serve)
+    return found
+
+
+@pytest.fixture
+def words(
+    request: pytest.FixtureRequest, small_model: Callable[[str], Path], tmp_path: Path
+) -> list[str]:
+    """A command with all that it needs."""
+    model, requests = str(small_model(QWEN)), tmp_path / "requests.jsonl"
+    requests.write_text('{"id": "a", "prompt": "a"}\n')
+    positional = [a.dest for a in ASKING[request.param]._actions if not a.option_strings]
+    given = [model if "model" in dest else str(requests) for dest in positional]
+    wanted = WANTED[request.param](model, str(requests)) if request.param in WANTED else []
+    return [*request.param, *given, *wanted]
+
+
+every_command = pytest.mark.parametrize(
+    "words", [pytest.param(words, id=" ".join(words)) for words in ASKING], indirect=True
+)
+
+
+def test_the_commands_that_ask_are_found() -> None:
+    assert {("blocks",), ("serve",), ("tokens",)} <= ASKING.keys()
+
+
+@every_command
+@pytest.mark.parametrize("version", ["0.33.0", "0.32.0", OLDER, "0.28.0+cu130"])
+def test_the_version_that_runs_is_matched(
+    engine: ScriptedServer, matched: list[str], words: list[str], version: str
+) -> None:
+    engine.routes["/version"] = 200, {"version": version}
+    run(*words, "--engine", engine.url)
+    assert set(matched) == {f"vllm=={version.partition('+')[0]}"}
+
+
+@every_command
+@pytest.mark.parametrize("version", UNKNOWN)
+def test_an_unknown_version_is_refused(
+    engine: ScriptedServer, matched: list[str], words: list[str], version: str
+) -> None:
+    engine.routes["/version"] = 200, {"version": version}
+    result = run(*words, "--engine", engine.url)
+    assert result.status == 1
+    assert "unknown_backend: vllm" in result.stderr
+    assert (version or "of no stated version") in result.stderr
+    assert matched == []
+
+
+@every_command
+def test_an_unknown_version_is_answered_by_another_one_that_is_named(
+    engine: ScriptedServer, matched: list[str], words: list[str]
+) -> None:
+    engine.routes["/version"] = 200, {"version": "0.34.0"}
+    result = run(*words, "--engine", engine.url, "--backend", "vllm==0.33.0")
+    assert "warning: vllm 0.34.0: unknown" in result.stderr
+    assert set(matched) == {"vllm==0.33.0"}
+
+
+@every_command
+@pytest.mark.parametrize("backend", ["vllm==0.33.99", "vllm==0.34", "sglang==0.5.22"])
+def test_a_version_that_is_named_must_be_known(words: list[str], backend: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        find_engine(backend)
+    result = run(*words, "--backend", backend, *(["--port", "0"] if words[0] == "serve" else []))
+    assert result.status in (1, 3)
+    assert str(refused.value) in result.stderr + result.stdout
+
+
+def test_block_hashes_are_those_of_the_version(
+    engine: ScriptedServer, small_model: Callable[[str], Path]
+) -> None:
+    """Two requests that differ in their salt, whose form is another one since 0.31."""
+    line = json.dumps({"prompt_token_ids": list(range(1, 40)), "cache_salt": "a"})
+    asked = "blocks", str(small_model(QWEN)), "--block-size", "16"
+    for version in (OLDER, "0.33.0"):
+        engine.routes["/version"] = 200, {"version": version}
+        found = run(*asked, "--engine", engine.url, stdin=line)
+        named = run(*asked, "--backend", f"vllm=={version}", stdin=line)
+        assert json.loads(found.stdout)["block_hashes"] == json.loads(named.stdout)["block_hashes"]
+        if version == OLDER:
+            older = found.stdout
+    assert found.stdout != older
+
+
+def test_an_engine_of_another_kind_is_matched_as_such(
+    engine: ScriptedServer, matched: list[str], small_model: Callable[[str], Path]
+) -> None:
+    del engine.routes["/version"]
+    engine.routes["/server_info"] = 200, {"version": "0.5.23"}
+    run("tokens", str(small_model(QWEN)), "--engine", engine.url)
+    assert matched == ["sglang==0.5.23"]
