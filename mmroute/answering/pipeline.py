@@ -137,7 +137,7 @@ def prepare(
     """
     request.check()
     model.engine.check_cache_salt(request.cache_salt)
-    request = model.engine.with_defaults(request, model.settings)
+    request = model.engine.with_defaults(request, model.settings, model.chat)
     if request.messages is None:
         items = _given_items(model, request)
         if watch is not None:

@@ -84,7 +84,8 @@ class EngineProfile:
         hashing: the defaults of its block hashes.
         adds_special_tokens: whether to the text of a prompt, which may have items beside it.
         check_cache_salt: refuses what its API does.
-        with_defaults: puts its settings into a request that does not say otherwise.
+        with_defaults: puts its settings into a request that does not say otherwise, which a model's
+            chat renderer will read. Raises `InexactError`: a server of these settings refuses it.
         processor_kwargs: what reaches the processor of its own ``mm_processor_kwargs``, and of
             a request's.
         why_refused: why models of some architectures are not covered, and what to do instead;
@@ -120,7 +121,7 @@ class EngineProfile:
     hashing: Hashing
     adds_special_tokens: Callable[[Tokenizer, Request, bool], bool]
     check_cache_salt: Callable[[object], None]
-    with_defaults: Callable[[Request, EngineSettings], Request]
+    with_defaults: Callable[[Request, EngineSettings, Chat], Request]
     processor_kwargs: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
     why_refused: Callable[[Sequence[object]], str]
     read: frozenset[str] = frozenset()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from mmroute.errors import quoted
 from mmroute.requests.items import Modality
 
-__all__ = ["EngineSettings"]
+__all__ = ["EngineSettings", "Frontend"]
 
 _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
              "max_decoded_bytes")  # fmt: skip
@@ -18,6 +19,14 @@ _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "ma
 _OF_HASHES: Final = ("model", "served_names", "block_size", "hash_block_size", "hash_algorithm",
               "hash_seed", "identity_algorithm", "lora_in_identities", "loras", "hashes_refused",
               "without_effect")  # fmt: skip
+
+
+class Frontend(StrEnum):
+    """The API server in front of an engine, which renders, tokenizes and names images."""
+
+    PYTHON = "python"
+    RUST = "rust"
+    """vLLM's, by VLLM_USE_RUST_FRONTEND. Its token IDs and image identities are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,8 @@ class EngineSettings:
         identity_algorithm: of image identities: ``blake3``, ``sha256`` or ``sha512``.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
         loras: path of each adapter, by its name.
-        trust_request_mm_kwargs: requests may set processor arguments.
+        trust_request_mm_kwargs: requests may set processor arguments. Where it is false they are
+            refused under a `whole` command line, and answered otherwise.
         media_domains: hosts of links that the engine follows; empty for all.
         max_image_pixels: of one image.
         max_decoded_bytes: of all items of a request.
@@ -54,6 +64,8 @@ class EngineSettings:
         offline: the model string is a path of the hub's cache (HF_HUB_OFFLINE).
         hashes_refused: why block hashes cannot be told; empty if they can.
         start_date: what chats of gpt-oss have for today (VLLM_SYSTEM_START_DATE); None: its clock.
+        whole: whether this is the whole command line of a server, which has no other options.
+        frontend: the API server in front of the engine.
         without_effect: other options that were given.
 
     Raises:
@@ -89,6 +101,8 @@ class EngineSettings:
     offline: bool = False
     hashes_refused: str = ""
     start_date: str | None = None
+    whole: bool = False
+    frontend: Frontend = Frontend.PYTHON
     without_effect: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -105,6 +119,7 @@ class EngineSettings:
         return None if self.offline else self.model
 
     def __post_init__(self) -> None:
+        Frontend(self.frontend)
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

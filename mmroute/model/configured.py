@@ -10,7 +10,7 @@ from typing import Final
 from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.settings import EngineSettings, Frontend
 from mmroute.errors import InexactError, ModelError, Reason, malformed, quoted
 from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.refused_items import RefusedItems
@@ -36,11 +36,17 @@ _OF_TEMPLATES: Final = frozenset("{}\n")
 
 
 def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSettings) -> None:
-    """Refuse a family that was not checked on the engine, and settings that the engine has not.
+    """Refuse a family that was not checked on the engine, and settings that are not covered.
 
     Raises:
         ModelError: `unknown_family`, `unsupported_engine_setting`.
     """
+    if settings.frontend != Frontend.PYTHON:
+        raise _unsupported(
+            "VLLM_USE_RUST_FRONTEND",
+            "vLLM's Rust frontend has other token IDs and image identities than its Python one, "
+            "and is not covered; requests to this engine cannot be answered exactly",
+        )
     if not engine.only_checked_families:
         return
     if settings != EngineSettings():

@@ -134,7 +134,6 @@ def ask_options(transport: Transport) -> str:
         for name in _ENVIRONMENT
         if (value := environment.get(name)) is not None
     ]
-    words += ["vllm", "serve"]
     words += _of_models(served_models(transport))
     configuration = info.get("vllm_config")
     if isinstance(configuration, dict):

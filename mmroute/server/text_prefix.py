@@ -51,7 +51,7 @@ def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, s
     Raises:
         InexactError: the engine refuses the chat, or it is not covered.
     """
-    request = model.engine.with_defaults(request, model.settings)
+    request = model.engine.with_defaults(request, model.settings, model.chat)
     chat = model.engine.parse_chat(request, None)
     check_api_fields(model.chat, request)
     return chat, model.chat.render(chat, {}, request)

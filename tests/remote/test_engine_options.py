@@ -115,6 +115,14 @@ def test_a_server_asks_the_engine_of_each_model(
 
 def test_the_second_of_two_command_lines_wins() -> None:
     first = "A=1 vllm serve --model one --served-model-name a b"
-    assert joined(first, "") == "A=1 vllm serve --model one --served-model-name a b"
+    assert joined(first, "") == "A=1 --model one --served-model-name a b"
     both = joined(first, "B=2 A=3 vllm serve two --block-size 8")
     assert both == "A=3 B=2 vllm serve two --served-model-name a b --block-size 8"
+
+
+@pytest.mark.parametrize(
+    ("own", "whole"), [("", False), ("A=1 vllm serve", False), ("vllm serve two", True)]
+)
+def test_what_a_server_tells_is_no_whole_command_line(own: str, whole: bool) -> None:
+    both = joined("--model one --served-model-name a", own)
+    assert EngineSettings.from_args(both).whole is whole

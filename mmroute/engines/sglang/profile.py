@@ -72,7 +72,7 @@ SGLANG: Final = EngineProfile(
     hashing=Hashing(block_size=None, pages=True),
     adds_special_tokens=_adds_special_tokens,
     check_cache_salt=_check_cache_salt,
-    with_defaults=lambda request, _settings: request,
+    with_defaults=lambda request, _settings, _chat: request,
     why_refused=lambda _architectures: "",
     processor_kwargs=lambda _defaults, _given: {},  # those of a request change nothing
     only_checked_families=True,

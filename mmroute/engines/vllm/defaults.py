@@ -1,6 +1,8 @@
-"""What the settings of a server put into requests that do not say otherwise.
+"""What the settings of a server put into requests that do not say otherwise, and what they refuse.
 
-Source: vLLM 0.33.0 ``renderers/params.py``, ``config/multimodal.py``,
+Source: vLLM 0.33.0 ``renderers/params.py``, ``renderers/online_renderer.py`` (`render_chat`),
+``entrypoints/generate/base/protocol.py`` (`validate_request_mm_kwargs`), ``tokenizers/mistral.py``
+(`validate_request_params`), ``config/multimodal.py``,
 ``multimodal/media/video.py`` and ``entrypoints/openai/chat_completion/protocol.py``
 (`build_chat_params`).
 """
@@ -11,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.engines.overlays import overlaid
+from mmroute.errors import InexactError, Reason, invalid
 from mmroute.requests.items import Modality
-from mmroute.requests.request import Request
+from mmroute.requests.request import NO_KWARGS, Request
 
 if TYPE_CHECKING:
+    from mmroute.chat import Chat
     from mmroute.engines.settings import EngineSettings
 
 __all__ = ["own_template_kwargs", "processor_kwargs", "with_defaults"]
@@ -25,8 +29,20 @@ _UNSET: Final = (None, "auto")
 _ALTERNATIVES: Final = {"fps": "num_frames", "num_frames": "fps"}
 
 
-def with_defaults(request: Request, settings: EngineSettings) -> Request:
-    """A request with the template's variables and the options for reading media of a server."""
+def with_defaults(request: Request, settings: EngineSettings, chat: Chat) -> Request:
+    """A request with the template's variables and the options for reading media of a server.
+
+    Args:
+        request: the request as a client sends it.
+        settings: the options of the server.
+        chat: the renderer of the model's chats.
+
+    Raises:
+        InexactError: `unsupported_processor_kwargs`, `invalid_request`: a server that was started
+            with this whole command line refuses the request.
+    """
+    if settings.whole:
+        _check_accepted(request, settings, chat)
     if not (settings.chat_template_kwargs or settings.media_io_kwargs) or request.messages is None:
         return request
     own = own_template_kwargs(
@@ -40,6 +56,22 @@ def with_defaults(request: Request, settings: EngineSettings) -> Request:
         },
         media_io_kwargs=_media_io(settings.media_io_kwargs, request.media_io_kwargs),
     )
+
+
+def _check_accepted(request: Request, settings: EngineSettings, chat: Chat) -> None:
+    if not settings.trust_request_mm_kwargs:
+        for name in ("mm_processor_kwargs", "media_io_kwargs"):
+            if getattr(request, name):
+                raise InexactError(
+                    Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+                    f"the engine refuses {name} of requests: it was started without "
+                    "--trust-request-mm-kwargs",
+                )
+    given = request.chat_template_kwargs is not NO_KWARGS  # the engine refuses an empty object, too
+    if given and request.messages is not None and chat.templates is None:
+        raise invalid(
+            "the engine refuses chat_template_kwargs in chats of models in Mistral's format"
+        )
 
 
 def processor_kwargs(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:

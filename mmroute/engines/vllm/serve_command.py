@@ -27,6 +27,8 @@ _COMMAND: Final = re.compile(
     r"(exec|env|(\S*/)?vllm|serve|launch|render|(\S*/)?python[0-9.]*|-m|"
     r"vllm\.entrypoints\.openai\.api_server)"
 )
+# Those of them that start a server.
+_SERVERS: Final = ("serve", "launch", "vllm.entrypoints.openai.api_server")
 _OPPOSITES: Final = (("enable-", "disable-"), ("disable-", "enable-"))
 _ALL: Final = FLAGS | VALUES | LISTS
 
@@ -39,11 +41,13 @@ class ServeCommand:
         model: the positional argument, or ``--model``.
         options: by their long names.
         environment: variables set in front of the command.
+        whole: whether it is a command with its model, and not a part of one.
     """
 
     model: str | None = None
     options: Mapping[str, Value] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
 
 
 def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
@@ -56,43 +60,46 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
     Raises:
         ModelError: `invalid_engine_setting`: there is no such option, or the text cannot be read.
     """
-    environment, words = _split(text)
+    environment, command, words = _split(text)
     model, options = _parsed(words)
     config = config or _text(options.pop("config", None))
     if config is not None:
         of_file = parse_file(config)
         model, options = model or of_file.model, {**of_file.options, **options}
-    return ServeCommand(model, options, environment)
+    return ServeCommand(model, options, environment, command and model is not None)
 
 
 def joined(first: str, second: str) -> str:
-    """One command line of two, of which the second wins.
+    """One command line of two, of which the second wins. It is whole if the second is.
 
     Raises:
         ModelError: as `parse_command`.
     """
-    environment, words = _split(first)
-    own_environment, own_words = _split(second)
-    if parse_command(second).model is not None and "--model" in words:
+    environment, _, words = _split(first)
+    own_environment, _, own_words = _split(second)
+    own = parse_command(second)
+    if own.model is not None and "--model" in words:
         at = words.index("--model")
         del words[at : at + 2]
     named = [word for word in own_words[:1] if not word.startswith("-")]
     assignments = [f"{n}={value}" for n, value in {**environment, **own_environment}.items()]
-    return shlex.join([*assignments, "vllm", "serve", *named, *words, *own_words[len(named) :]])
+    command = ["vllm", "serve"] if own.whole else []
+    return shlex.join([*assignments, *command, *named, *words, *own_words[len(named) :]])
 
 
-def _split(text: str) -> tuple[dict[str, str], list[str]]:
-    """The variables in front of a command, and what is behind its words."""
+def _split(text: str) -> tuple[dict[str, str], bool, list[str]]:
+    """The variables in front of a command, whether it is there, and what is behind its words."""
     try:
         words = shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
         raise wrong(f"the engine's command line cannot be read: {error}") from None
-    environment = {}
+    environment, command = {}, False
     while words and (_COMMAND.fullmatch(words[0]) or _ASSIGNMENT.fullmatch(words[0])):
-        assignment = _ASSIGNMENT.fullmatch(words.pop(0))
-        if assignment:
+        word = words.pop(0)
+        if assignment := _ASSIGNMENT.fullmatch(word):
             environment[assignment[1]] = assignment[2]
-    return environment, words
+        command |= word in _SERVERS
+    return environment, command, words
 
 
 def parse_file(path: str) -> ServeCommand:

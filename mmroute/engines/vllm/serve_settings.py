@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mmroute.engines.settings import Frontend
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.requests.items import Modality
@@ -82,7 +83,7 @@ def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any
 def _effects(command: ServeCommand) -> dict[str, Any]:
     """The fields of the settings; every option not read on the way is without effect."""
     given = dict(command.options)
-    found: dict[str, Any] = {"model": command.model}
+    found: dict[str, Any] = {"model": command.model, "whole": command.whole}
     tokenizer = given.pop("tokenizer", None)
     if tokenizer is not None and tokenizer != command.model:
         raise _unsupported(f"--tokenizer {quoted(tokenizer)}", "is not the model's own")
@@ -126,6 +127,13 @@ def _string(name: str, value: Value) -> str:
 
 def _flag(name: str, value: Value) -> bool:
     return value if isinstance(value, bool) else _string(name, value).lower() in _TRUE
+
+
+def _frontend(name: str, value: Value) -> Frontend:
+    try:
+        return Frontend.RUST if int(_string(name, value)) else Frontend.PYTHON
+    except ValueError:
+        raise wrong(f"{name} must be 0 or 1, found {quoted(value)}") from None
 
 
 def _is_zero(name: str, value: Value) -> bool:
@@ -254,4 +262,5 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
     "VLLM_MAX_IMAGE_PIXELS": ("max_image_pixels", _integer),
     "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES": ("max_decoded_bytes", _integer),
     "VLLM_SYSTEM_START_DATE": ("start_date", _string),
+    "VLLM_USE_RUST_FRONTEND": ("frontend", _frontend),
 }

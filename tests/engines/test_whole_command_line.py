@@ -1,0 +1,146 @@
+"""What the server of a whole command line refuses: its options, and those that it was not given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run
+
+from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
+from mmroute.engines.settings import Frontend
+from mmroute.model_directory import EMBEDDED_MODEL
+
+QWEN = "small-qwen2.5-vl"
+TRUST = "--trust-request-mm-kwargs"
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": [{"type": "image"}]}]}
+PROMPT: dict[str, Any] = {"prompt": "<|image_pad|>"}
+MM_KWARGS = {"mm_processor_kwargs": {"max_pixels": 28 * 28 * 4}}
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("vllm serve org/m", True),
+        ("A=1 exec vllm serve --model org/m --block-size 32", True),
+        ("vllm launch render org/m", True),
+        ("python3 -m vllm.entrypoints.openai.api_server --model org/m", True),
+        ("vllm serve --block-size 32", False),
+        ("org/m --block-size 32", False),
+        ("--model org/m", False),
+        ("A=1 --block-size 32", False),
+        ("", False),
+    ],
+)
+def test_a_line_is_whole_with_its_command_and_model(line: str, whole: bool) -> None:
+    assert EngineSettings.from_args(line).whole is whole
+
+
+def test_a_model_in_the_file_of_a_command_counts(tmp_path: Path) -> None:
+    config = tmp_path / "vllm.yaml"
+    config.write_text("model: org/m\n")
+    assert EngineSettings.from_args(f"vllm serve --config {config}").whole
+    assert not EngineSettings.from_args("", config=config).whole
+
+
+@pytest.fixture
+def loaded(small_model: Callable[[str], Path]) -> Callable[[str], Normalizer]:
+    def load(line: str) -> Normalizer:
+        settings = EngineSettings.from_args(line)
+        return Normalizer.from_pretrained(str(small_model(QWEN)), engine_settings=settings)
+
+    return load
+
+
+@pytest.mark.parametrize("request_fields", [CHAT, PROMPT], ids=["chat", "prompt"])
+@pytest.mark.parametrize(
+    "options", [MM_KWARGS, {"media_io_kwargs": {"image": {"rgba_background_color": [0, 0, 0]}}}]
+)
+def test_media_options_of_requests_follow_the_line(
+    loaded: Callable[[str], Normalizer], request_fields: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """Source: vLLM 0.33.0 `validate_request_mm_kwargs`, for chats and completions."""
+    asked = {**request_fields, "images": [ImageSize(400, 400)]}
+    refused = loaded("vllm serve org/m").normalize(**asked, **options)
+    assert refused.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+    assert TRUST in refused.message
+    empty: dict[str, Any] = {name: {} for name in options}
+    assert loaded("vllm serve org/m").normalize(**asked, **empty).exact
+    trusted, part = loaded(f"vllm serve org/m {TRUST}"), loaded("--max-num-seqs 4")
+    for answered in (trusted.normalize(**asked, **options), part.normalize(**asked, **options)):
+        assert TRUST not in answered.message
+        assert answered.exact or "mm_processor_kwargs" not in options
+
+
+def test_the_command_line_follows_the_line(small_model: Callable[[str], Path]) -> None:
+    line = json.dumps({**CHAT, "images": [{"width": 400, "height": 400, "uuid": "a"}], **MM_KWARGS})
+    for command in ("tokens", "blocks"):
+        asked = command, str(small_model(QWEN)), "--engine-args"
+        assert "unsupported_processor_kwargs" in run(*asked, "vllm serve org/m", stdin=line).stdout
+        answered = run(*asked, f"vllm serve org/m {TRUST}", stdin=line).stdout
+        assert json.loads(answered)["exact"]
+        untold = run(*asked, "--max-num-seqs 4", "--model-id", "org/m", stdin=line).stdout
+        assert untold == answered
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"a": 1}], ids=["empty", "one"])
+def test_template_arguments_in_mistral_s_format_are_refused(kwargs: dict[str, Any]) -> None:
+    """Source: vLLM 0.33.0 `validate_request_params`, for chats alone, and whatever they hold."""
+    settings = EngineSettings.from_args("vllm serve org/m --tokenizer-mode mistral")
+    model = Normalizer.from_pretrained(EMBEDDED_MODEL, engine_settings=settings)
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+    refused = model.normalize(**chat, chat_template_kwargs=kwargs)
+    assert refused.reason is Reason.INVALID_REQUEST
+    assert "chat_template_kwargs" in refused.message
+    assert model.normalize(**chat).exact
+    assert model.normalize(prompt="Hi", chat_template_kwargs=kwargs).exact
+    untold = Normalizer.from_pretrained(EMBEDDED_MODEL)
+    assert untold.normalize(**chat, chat_template_kwargs=kwargs).exact
+
+
+def test_the_server_s_own_template_arguments_are_no_request_s() -> None:
+    line = "vllm serve org/m --default-chat-template-kwargs '{\"a\": 1}'"
+    model = Normalizer.from_pretrained(
+        EMBEDDED_MODEL, engine_settings=EngineSettings.from_args(line)
+    )
+    assert model.normalize(messages=[{"role": "user", "content": "Hi"}]).exact
+
+
+# Source: vLLM 0.33.0 envs.py: bool(int(os.getenv("VLLM_USE_RUST_FRONTEND", "0")))
+@pytest.mark.parametrize("value", ["1", "2", "-1", " 1 ", "01"])
+def test_the_rust_frontend_is_refused_by_name(
+    value: str, small_model: Callable[[str], Path]
+) -> None:
+    line, model = f"VLLM_USE_RUST_FRONTEND='{value}' vllm serve org/m", str(small_model(QWEN))
+    settings = EngineSettings.from_args(line)
+    assert settings.frontend is Frontend.RUST
+    rust = EngineSettings(frontend=Frontend.RUST)
+    plain = Normalizer.from_pretrained(model)
+    loads: list[Callable[[], Normalizer]] = [
+        lambda: Normalizer.from_pretrained(model, engine_settings=settings),
+        lambda: Normalizer.from_pretrained(model, engine_settings=rust),
+        lambda: plain.matching("vllm", engine_settings=settings),
+    ]
+    for load in loads:
+        with pytest.raises(ModelError, match="VLLM_USE_RUST_FRONTEND") as refused:
+            load()
+        assert refused.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
+    for command in ("tokens", "blocks", "resolve", "doctor", "bench"):
+        result = run(command, model, "--engine-args", line)
+        assert result.status == 1
+        assert "unsupported_engine_setting: VLLM_USE_RUST_FRONTEND" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("value", ["0", "00", "-0"])
+def test_the_python_frontend_is_the_default(value: str) -> None:
+    assert EngineSettings.from_args(f"VLLM_USE_RUST_FRONTEND={value}") == EngineSettings()
+
+
+@pytest.mark.parametrize("value", ["true", "", "yes", "1.0"])
+def test_a_value_with_which_the_engine_does_not_start_is_refused(value: str) -> None:
+    with pytest.raises(ModelError, match="VLLM_USE_RUST_FRONTEND") as refused:
+        EngineSettings.from_args(f"VLLM_USE_RUST_FRONTEND={value} vllm serve org/m")
+    assert refused.value.reason is Reason.INVALID_ENGINE_SETTING
