@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import reprlib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -225,24 +226,29 @@ def malformed(message: str) -> ModelError:
 
 
 @contextlib.contextmanager
-def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """Inside, a library that is not installed is an error which names the extra that brings it.
+def needs_extra(extra: str, package: str, what: str) -> Iterator[None]:
+    """Inside, an import that fails is an error which names the remedy.
 
     Args:
-        extra: of mmroute's distribution.
-        what: what needs the library: the beginning of the message.
+        extra: the extra of mmroute's distribution that brings the package.
+        package: the name by which the package is imported.
+        what: what needs the package: the beginning of the message.
 
     Raises:
-        ModelError: `unsupported_tokenizer`.
+        ModelError: `unsupported_tokenizer`; the message tells a package that is not installed
+            from one that is broken.
     """
     try:
         yield
     except ImportError as error:
-        raise ModelError(
-            Reason.UNSUPPORTED_TOKENIZER,
-            f"{what} needs a library that is not installed ({error.name or error}): "
-            f"pip install 'mmroute[{extra}]'",
-        ) from error
+        if importlib.util.find_spec(package) is None:
+            why = f"{package}, which is not installed: pip install 'mmroute[{extra}]'"
+        else:
+            why = (
+                f"{package}, which is installed and cannot be imported ({error}): "
+                f"pip install --force-reinstall 'mmroute[{extra}]'"
+            )
+        raise ModelError(Reason.UNSUPPORTED_TOKENIZER, f"{what} needs {why}") from error
 
 
 _SHORT = reprlib.Repr()

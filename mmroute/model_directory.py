@@ -279,7 +279,8 @@ def _links_as_text(root: Path) -> dict[str, Path]:
 
 
 def _embedded() -> ModelFiles:
-    with needs_extra("mistral", f"{EMBEDDED_MODEL}, whose tokenizer comes with mistral-common,"):
+    what = f"{EMBEDDED_MODEL}, whose tokenizer comes with mistral-common,"
+    with needs_extra("mistral", "mistral_common", what):
         from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # slow
 
     data = Path(MistralTokenizer._data_path())  # noqa: SLF001 - the package's only name for it

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
+
+from mmroute import ModelError
+from mmroute.errors import needs_extra
 
 # The request path needs neither transformers nor torch, nor mistral-common for most models.
 RARELY_NEEDED: Final = {
@@ -30,3 +34,18 @@ def test_importing_is_light() -> None:
     assert not first & RARELY_NEEDED
     assert "mmroute.kv_events" in all_of_them
     assert not all_of_them & OF_EXTRAS
+
+
+def test_a_package_of_an_extra_is_missing_or_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_codec.py").write_text("raise ImportError('its part')")
+    monkeypatch.syspath_prepend(tmp_path)
+    messages = []
+    for package in ("missing_codec", "broken_codec"):
+        with pytest.raises(ModelError) as raised, needs_extra("formats", package, "x.gguf"):
+            __import__(package)
+        messages.append(str(raised.value))
+    missing, broken = messages
+    assert missing.endswith("which is not installed: pip install 'mmroute[formats]'")
+    assert "which is installed and cannot be imported (its part)" in broken

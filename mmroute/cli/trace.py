@@ -26,6 +26,7 @@ from mmroute.cli.common import (
     output_file,
     positive,
     print_table,
+    require_extra,
     say,
     show_progress,
 )
@@ -115,6 +116,8 @@ def add_trace(commands: Commands) -> None:
 def _trace(arguments: argparse.Namespace) -> int:
     if arguments.ray and arguments.checkpoint:
         arguments.parser.error("--ray keeps no --checkpoint")
+    if arguments.ray:
+        require_extra("ray", "ray")
     normalizer = None if arguments.model is None else load_normalizer(arguments)
     if normalizer is not None:
         normalizer.stats()  # waits for its encoder, which is not a cost of the first requests

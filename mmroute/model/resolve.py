@@ -238,7 +238,8 @@ class _Resolver:
                 f"{files.name}: chats of this family are encoded by mistral-common alone.",
             )
         # mistral-common is an extra, and slow to import.
-        with needs_extra("mistral", f"{files.name} is a model in Mistral's format. It"):
+        what = f"{files.name} is a model in Mistral's format. It"
+        with needs_extra("mistral", "mistral_common", what):
             from mmroute.tokenizers.formats.mistral import load_mistral_model
 
         return load_mistral_model(files)

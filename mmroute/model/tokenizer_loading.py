@@ -197,12 +197,14 @@ def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec 
 
             return load_sentencepiece(files)
         case FileKind.TEKKEN | FileKind.SENTENCEPIECE:
-            with needs_extra("mistral", f"{path} is a tokenizer of Mistral's. It"):
+            with needs_extra(
+                "mistral", "mistral_common", f"{path} is a tokenizer of Mistral's. It"
+            ):
                 from mmroute.tokenizers.formats.mistral import load_mistral_file
 
             return load_mistral_file(path, tekken=kind is FileKind.TEKKEN)
         case FileKind.TIKTOKEN:
-            with needs_extra("formats", f"{path} is a rank file of tiktoken. It"):
+            with needs_extra("formats", "tiktoken", f"{path} is a rank file of tiktoken. It"):
                 from mmroute.tokenizers.formats.tiktoken_ranks import load_rank_file
 
             return load_rank_file(path, files)

@@ -11,11 +11,12 @@ import mistral_common
 import pytest
 import tokenizers
 import transformers
-from openai_harmony import load_harmony_encoding
+from openai_harmony import HarmonyError, load_harmony_encoding
 from paths import real_models
 from small_vocabularies import SPECIALS, byte_pairs, written
 
 from mmroute import EngineSettings, ImageSize, Normalizer
+from mmroute.engines.vllm import harmony
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.health.self_check import check_model
 from mmroute.model.families import known_families
@@ -219,6 +220,23 @@ def test_chats_that_the_engine_renders_by_code_are_refused_by_name(tmp_path: Pat
     routing = normalizer.normalize(messages=HELLO)
     assert routing.reason == Reason.CHAT_RENDERER_UNSUPPORTED
     assert "text-python-chat" in routing.message
+    assert normalizer.normalize(prompt="Hello").exact
+
+
+def test_without_its_vocabulary_harmony_renders_no_chats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_: object) -> None:
+        raise HarmonyError("no vocab file")
+
+    monkeypatch.setattr(harmony, "load_harmony_encoding", missing)
+    monkeypatch.setattr(harmony, "encoding", harmony.encoding.__wrapped__)
+    directory = str(write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss"))
+    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
+    refused = normalizer.normalize(messages=HELLO)
+    assert refused.reason == Reason.CHAT_RENDERER_UNSUPPORTED
+    assert "(no vocab file)" in refused.message
     assert normalizer.normalize(prompt="Hello").exact
 
 

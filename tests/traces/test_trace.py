@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from paths import ROOT
 from traces.make_trace import Parameters, make_trace
 
+from mmroute.cli import main
 from mmroute.traces import workers
 from mmroute.traces.block_cache import BlockCache
 from mmroute.traces.requests import Piece, TracedItem, TracedRequest
@@ -388,3 +390,11 @@ def test_a_trace_of_requests_needs_a_model(tmp_path: Path) -> None:
     finished = run("trace", str(path))
     assert (finished.status, finished.stdout) == (2, "")
     assert finished.stderr == "mmroute: give --model: only Mooncake lines need none\n"
+
+
+def test_ray_is_an_extra(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["trace", str(trace), "--model", "nowhere", "--ray"]) == 1
+    assert "ray not installed: pip install 'mmroute[ray]'" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from mmroute.chat import Chat, ParsedChat
 from mmroute.chat.template_files import chat_templates
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
-from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean
+from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean, needs_extra
 from mmroute.geometry import ModelContext, TokenIds
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality
 from mmroute.requests.request import Request
@@ -107,9 +107,12 @@ def _harmony(settings: EngineSettings) -> Chat:
         return RefusedChat(
             "the engine renders chats of this model by Harmony: pip install 'mmroute[gpt-oss]'"
         )
-    from mmroute.engines.vllm.harmony_chat import HarmonyChat
-
-    return HarmonyChat(settings.start_date)
+    try:
+        with needs_extra("gpt-oss", "openai_harmony", "Harmony, which renders these chats,"):
+            from mmroute.engines.vllm.harmony_chat import HarmonyChat
+        return HarmonyChat.load(settings.start_date)
+    except ModelError as error:
+        return RefusedChat(str(error))
 
 
 def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer) -> Chat:

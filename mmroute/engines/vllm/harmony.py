@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,9 @@ from openai_harmony import (
     Author,
     Conversation,
     DeveloperContent,
+    HarmonyEncoding,
     HarmonyEncodingName,
+    HarmonyError,
     Message,
     ReasoningEffort,
     RenderConversationConfig,
@@ -26,11 +29,11 @@ from openai_harmony import (
     load_harmony_encoding,
 )
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
 
 __all__ = [
-    "EFFORTS", "INSTRUCTING", "call", "developer", "joined", "of_assistant",
+    "EFFORTS", "INSTRUCTING", "call", "developer", "encoding", "joined", "of_assistant",
     "of_role", "preamble", "result", "token_ids",
 ]  # fmt: skip
 
@@ -44,11 +47,30 @@ INSTRUCTING: Final = ("system", "developer")
 """Roles whose messages are instructions."""
 # Earlier analysis is dropped here, by vLLM's rule.
 _KEPT: Final = RenderConversationConfig(auto_drop_analysis=False)
-_ENCODING: Final = load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
-_START, _CHANNEL, _CONSTRAIN, _MESSAGE = (
-    _ENCODING.encode(mark, allowed_special="all")[0]
-    for mark in ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>")
-)
+
+
+@cache
+def encoding() -> HarmonyEncoding:
+    """Harmony's vocabulary.
+
+    Raises:
+        ModelError: `unsupported_tokenizer`: the installed package does not hold it.
+    """
+    try:
+        return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
+    except HarmonyError as error:
+        raise ModelError(
+            Reason.UNSUPPORTED_TOKENIZER,
+            f"Harmony's vocabulary cannot be loaded ({error}): "
+            "pip install --force-reinstall 'mmroute[gpt-oss]'",
+        ) from error
+
+
+@cache
+def _mark(text: str) -> int:
+    """The ID of a special token."""
+    token_id: int = encoding().encode(text, allowed_special="all")[0]
+    return token_id
 
 
 def preamble(
@@ -126,7 +148,7 @@ def token_ids(messages: Sequence[Message]) -> TokenIds:
         InexactError: `chat_template_failed`.
     """
     try:
-        ids = _ENCODING.render_conversation_for_completion(
+        ids = encoding().render_conversation_for_completion(
             Conversation.from_messages(_without_earlier_analysis(messages)),
             Role.ASSISTANT,
             config=_KEPT,
@@ -158,7 +180,8 @@ def _with_legacy_headers(ids: list[int]) -> list[int]:
     ``<|start|>assistant<|channel|>commentary to=f <|constrain|>json<|message|>`` becomes
     ``<|start|>assistant to=f<|channel|>commentary json<|message|>``.
     """
-    starts = [i for i, token_id in enumerate(ids) if token_id == _START]
+    start = _mark("<|start|>")
+    starts = [i for i, token_id in enumerate(ids) if token_id == start]
     result: list[int] = []
     for begin, end in itertools.pairwise([*starts, len(ids)]):
         result += _with_legacy_header(ids[begin:end])
@@ -168,21 +191,21 @@ def _with_legacy_headers(ids: list[int]) -> list[int]:
 def _with_legacy_header(ids: list[int]) -> list[int]:
     """The IDs of one message."""
     try:
-        text_at = ids.index(_MESSAGE)
-        channel_at = ids.index(_CHANNEL, 0, text_at)
-        type_at = ids.index(_CONSTRAIN, channel_at, text_at)
+        text_at = ids.index(_mark("<|message|>"))
+        channel_at = ids.index(_mark("<|channel|>"), 0, text_at)
+        type_at = ids.index(_mark("<|constrain|>"), channel_at, text_at)
     except ValueError:
         return ids
-    author = _ENCODING.decode(ids[1:channel_at])
-    address = _ENCODING.decode(ids[channel_at + 1 : type_at])
-    kind = _ENCODING.decode(ids[type_at + 1 : text_at])
+    author = encoding().decode(ids[1:channel_at])
+    address = encoding().decode(ids[channel_at + 1 : type_at])
+    kind = encoding().decode(ids[type_at + 1 : text_at])
     channel, _, recipient = address.removesuffix(" ").partition(" to=")
     if author != "assistant" or not address.endswith(" ") or not (channel and recipient and kind):
         return ids
     return [
         ids[0],
-        *_ENCODING.encode(f"assistant to={recipient}"),
-        _CHANNEL,
-        *_ENCODING.encode(f"{channel} {kind}"),
+        *encoding().encode(f"assistant to={recipient}"),
+        _mark("<|channel|>"),
+        *encoding().encode(f"{channel} {kind}"),
         *ids[text_at:],
     ]

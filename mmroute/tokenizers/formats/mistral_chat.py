@@ -74,7 +74,7 @@ def loads_mistral_file(path: Path) -> Iterator[None]:
     Raises:
         ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
     """
-    with needs_extra("formats", str(path)):
+    with needs_extra("formats", "sentencepiece", str(path)):
         try:
             yield
         except ImportError:

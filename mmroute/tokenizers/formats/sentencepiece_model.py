@@ -120,7 +120,7 @@ def processor(model: bytes, *, described_as: str) -> Any:
     Raises:
         ModelError: `unsupported_tokenizer` if sentencepiece is not installed; `malformed_file`.
     """
-    with needs_extra("formats", f"{described_as} is a SentencePiece model. It"):
+    with needs_extra("formats", "sentencepiece", f"{described_as} is a SentencePiece model. It"):
         import sentencepiece
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
