@@ -1,21 +1,17 @@
-"""The causes of a difference by name, and the two answers that differ."""
+"""The causes of a difference by name, and the settings that end it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
-
-import numpy as np
+from typing import NamedTuple, Self
 
 from mmroute.geometry import TokenIds
-from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import NOT_DECODED
-from mmroute.parity.cases import Range
-from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Cause", "Diagnosis", "Difference", "Word", "text_of"]
+__all__ = ["Cause", "Diagnosis", "Remedy", "Word", "text_of"]
 
 
 class Word(StrEnum):
@@ -34,36 +30,21 @@ class Cause(Word):
     """The cause of a difference."""
 
     ORACLE_REFUSES = "oracle_refuses", "The oracle refuses the request, and mmroute answers it."
-    BOS_MISSING = (
-        "bos_missing",
-        "The oracle has a BOS where mmroute has none; nothing else differs.",
+    SPECIAL_TOKENS = (
+        "special_tokens",
+        "The oracle encodes the prompt with another value of `add_special_tokens`.",
     )
-    BOS_EXTRA = (
-        "bos_extra",
-        "mmroute has a BOS, or one more, where the oracle has none; nothing else differs.",
+    TEMPLATE = (
+        "template",
+        "The oracle renders another chat template, or the same one with other settings.",
     )
-    WRONG_FILL = "wrong_fill", "Images take the same positions, filled with another ID."
-    WRONG_COUNT = "wrong_count", "An image has another number (or arrangement) of tokens."
-    PLACEMENT_ORDER = (
-        "placement_order",
-        "The same images and the same text, put together in another order.",
+    PROCESSOR_ARGUMENT = (
+        "processor_argument",
+        "Images have the counts that another processor argument gives.",
     )
-    SPECIAL_TOKEN_SPLIT = (
-        "special_token_split",
-        "A special token is one ID for one of the two, and ordinary pieces for the other.",
-    )
-    TOKENIZER_CLASS = (
-        "tokenizer_class",
-        "The oracle's tokenizer is built by another class: other pipeline, options or tokens.",
-    )
-    DECODE_ROUND_TRIP = (
-        "decode_round_trip",
-        "The same text, in other IDs: one of the two has decoded and encoded it again.",
-    )
-    TEMPLATE = "template", "The oracle rendered another of the model directory's chat templates."
-    ORIENTATION = (
-        "orientation",
-        "The oracle counts an image with its sides swapped: EXIF, or height before width.",
+    WRONG_COUNT = (
+        "wrong_count",
+        "The same text, and images have counts that no processor argument that was tried gives.",
     )
     RANGES_ONLY = "ranges_only", "The same IDs; the images are said to stand elsewhere in them."
     IDENTITIES_ONLY = (
@@ -81,11 +62,7 @@ class Cause(Word):
     HASHES_ONLY = "hashes_only", "The same IDs, and hashes that nothing tried gives."
     LORA = "lora", "The engine answered with another adapter, or at another path."
     CACHE_SALT = "cache_salt", "The engine has another cache salt."
-    PROCESSOR_ARGUMENT = (
-        "processor_argument",
-        "Images have the counts that another processor argument gives.",
-    )
-    OTHER = "other", "None of these, or several at once."
+    OTHER = "other", "No setting that was tried makes the two answers equal."
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +72,9 @@ class Diagnosis:
     Attributes:
         cause: by name.
         first_difference: index of the first token ID that differs; 0 for a refusal, and the
-            length of the answer if only ranges do.
+            length of the answer if only ranges or identities differ.
         explanation: one or two sentences for the person who has to correct it.
-        alternatives: for a wrong count every change of the geometry that was found to give all
-            of the oracle's answer, such as ``rounding='down'``; else empty.
+        alternatives: the settings that give the oracle's answer, such as ``--model NAME``.
     """
 
     cause: Cause
@@ -107,42 +83,33 @@ class Diagnosis:
     alternatives: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Difference:
-    """Two answers with token IDs that differ.
+class Remedy(NamedTuple):
+    """The cause of a difference, and the setting that ends it.
 
     Attributes:
-        model: who gave ours.
-        request: the one both answered.
-        ours: our token IDs.
-        theirs: the oracle's.
-        our_ranges: where we say the images stand.
-        their_ranges: likewise; None if the oracle does not say.
-        at: index of the first ID that differs.
+        cause: by name.
+        explanation: for the person who sets it right.
+        setting: what goes into ``--engine-args``; empty if it is no option, or not known.
     """
 
-    model: ResolvedModel
-    request: Request
-    ours: TokenIds
-    theirs: TokenIds
-    our_ranges: tuple[Range, ...]
-    their_ranges: tuple[Range, ...] | None
-    at: int
+    cause: Cause
+    explanation: str
+    setting: str = ""
 
-    def text(self, ids: TokenIds) -> str | None:
-        """The text of token IDs; None if our tokenizer has none for them."""
-        return text_of(self.model.tokenizer, ids)
+    @staticmethod
+    def diagnosis(remedies: Sequence[Remedy], at: int) -> Diagnosis:
+        """The diagnosis that several remedies make together; the first names the cause.
 
-    def named(self, token_id: int) -> str:
-        """A token ID with its text, for an explanation."""
-        text = self.text(np.array([token_id], dtype=np.uint32))
-        return f"{token_id} ({text!r})" if text else f"{token_id} (not in our tokenizer)"
-
-    def found(
-        self, cause: Cause, explanation: str, alternatives: tuple[str, ...] = ()
-    ) -> Diagnosis:
-        """The diagnosis of this difference."""
-        return Diagnosis(cause, self.at, explanation, alternatives)
+        Args:
+            remedies: at least one.
+            at: index of the first token ID that differs.
+        """
+        return Diagnosis(
+            remedies[0].cause,
+            at,
+            " ".join(remedy.explanation for remedy in remedies),
+            tuple(remedy.setting for remedy in remedies if remedy.setting),
+        )
 
 
 def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
-from mmroute.parity.causes import Word
-from mmroute.parity.diagnosis import Diagnosis, diagnose
-from mmroute.parity.identity_causes import identities_of
+from mmroute.parity.causes import Diagnosis, Word
+from mmroute.parity.diagnosis import diagnose
+from mmroute.parity.identity_remedies import identities_of
 
 __all__ = ["Finding", "Verdict", "compare", "our_outcome"]
 
@@ -57,6 +58,7 @@ class Finding:
 def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
     """Each case's finding, as soon as it is known."""
     told = "" if oracle.running is None else oracle.running.model_string
+    arguments_found: list[Mapping[str, Any]] = []
     for case in cases:
         ours = our_outcome(model, case)
         try:
@@ -71,7 +73,9 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
         elif ours.token_ids is None:
             yield Finding(case, ours, theirs, Verdict.UNNEEDED, note=ours.refusal or "")
         else:
-            diagnosis = diagnose(model, case, ours, theirs, told)
+            diagnosis = diagnose(
+                model, case, ours, theirs, arguments_found=arguments_found, told=told
+            )
             yield Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 
 

@@ -10,7 +10,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.health.probes import written_image
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
-from mmroute.parity.tokenizer_causes import telling_texts
+from mmroute.parity.tokenizer_texts import telling_texts
 from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
 

@@ -1,65 +1,46 @@
-"""Find the cause of a difference between two answers."""
+"""Find the cause of a difference between two answers, and the setting that ends it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from mmroute.answering.lines import request_of
+from mmroute.answering.pipeline import answer
+from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome
-from mmroute.parity.causes import Cause, Diagnosis, Difference
-from mmroute.parity.identity_causes import identities
-from mmroute.parity.image_causes import (
-    orientation,
-    placement_order,
-    unexplained_count,
-    wrong_count,
-)
-from mmroute.parity.text_causes import (
-    bos,
-    decode_round_trip,
-    special_token_split,
-    template,
-    wrong_fill,
-)
-from mmroute.parity.tokenizer_causes import tokenizer_class
+from mmroute.parity.causes import Cause, Diagnosis, Remedy
+from mmroute.parity.identity_remedies import identities_of, identity_remedy
+from mmroute.parity.remedies import token_remedy
 
-__all__ = ["Cause", "Diagnosis", "diagnose"]
-
-_SHOWN: Final = 8
-
-# What proves itself by giving all of the oracle's answer comes before what only looks like it;
-# of two that give the same, the commoner one.
-_CHECKS: Final[tuple[Callable[[Difference], Diagnosis | None], ...]] = (
-    bos,
-    wrong_fill,
-    tokenizer_class,
-    special_token_split,
-    orientation,
-    wrong_count,
-    placement_order,
-    template,
-    decode_round_trip,
-    unexplained_count,
-)
+__all__ = ["diagnose"]
 
 
 def diagnose(
-    model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome, told: str = ""
+    model: ResolvedModel,
+    case: Case,
+    ours: Outcome,
+    theirs: Outcome,
+    *,
+    arguments_found: list[Mapping[str, Any]],
+    told: str = "",
 ) -> Diagnosis:
-    """The cause of a difference; `other` where none is found.
+    """The cause of a difference; `other` where no setting that was tried ends it.
 
     Args:
-        model: who gave our answer.
+        model: the model that gave our answer.
         case: the request.
         ours: our answer.
         theirs: the oracle's, which is another.
+        arguments_found: as for `token_remedy`.
         told: the engine's model string, if the oracle tells it.
     """
+    if ours.token_ids is None:
+        return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
     if theirs.token_ids is None:
         return Diagnosis(
             Cause.ORACLE_REFUSES,
@@ -67,23 +48,30 @@ def diagnose(
             f"The oracle refuses this request ({theirs.refusal}), and mmroute answers it. Which "
             "check of the engine is missing?",
         )
-    if ours.token_ids is None:
-        return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
-    if np.array_equal(ours.token_ids, theirs.token_ids):
-        if None in (ours.ranges, theirs.ranges) or ours.ranges == theirs.ranges:
-            return identities(model, case, ours, theirs, told)
+    if not np.array_equal(ours.token_ids, theirs.token_ids):
+        at, wanted = first_difference(ours.token_ids, theirs.token_ids), theirs.token_ids
+
+        def same_ids(routing: Routing) -> bool:
+            return routing.exact and np.array_equal(routing.token_ids, wanted)
+
+        request = request_of(case.request)
+        remedy = token_remedy(
+            model,
+            request,
+            answer(model, request),
+            wanted,
+            fits=same_ids,
+            arguments_found=arguments_found,
+        )
+        return Remedy.diagnosis([remedy], at)
+    if None not in (ours.ranges, theirs.ranges) and ours.ranges != theirs.ranges:
         return _ranges(ours, theirs)
-    difference = Difference(
-        model=model,
-        request=request_of(case.request),
-        ours=ours.token_ids,
-        theirs=theirs.token_ids,
-        our_ranges=ours.ranges or (),
-        their_ranges=theirs.ranges,
-        at=first_difference(ours.token_ids, theirs.token_ids),
-    )
-    found = (check(difference) for check in _CHECKS)
-    return next((diagnosis for diagnosis in found if diagnosis is not None), _other(difference))
+
+    def same_identities(other: ResolvedModel) -> bool:
+        return identities_of(other, case) == theirs.identities
+
+    remedy = identity_remedy(model, same_identities, told)
+    return Remedy.diagnosis([remedy], len(ours.token_ids))
 
 
 def _ranges(ours: Outcome, theirs: Outcome) -> Diagnosis:
@@ -95,15 +83,4 @@ def _ranges(ours: Outcome, theirs: Outcome) -> Diagnosis:
         0 if ours.token_ids is None else len(ours.token_ids),
         f"All IDs are equal; image {k + 1} stands at {shown[0]} in mmroute, at {shown[1]} in the "
         f"oracle ({len(a)} and {len(b)} ranges).",
-    )
-
-
-def _other(difference: Difference) -> Diagnosis:
-    at = difference.at
-    ours, theirs = (ids[at : at + _SHOWN] for ids in (difference.ours, difference.theirs))
-    return difference.found(
-        Cause.OTHER,
-        f"mmroute has {len(difference.ours)} IDs, the oracle {len(difference.theirs)}; from "
-        f"position {at} {ours.tolist()} ({difference.text(ours)!r}) and {theirs.tolist()} "
-        f"({difference.text(theirs)!r}).",
     )

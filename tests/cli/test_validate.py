@@ -19,8 +19,8 @@ from mmroute.cli import main
 from mmroute.model.spec import load_spec
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.cases import Case, Outcome
+from mmroute.parity.causes import Cause
 from mmroute.parity.comparison import compare, our_outcome
-from mmroute.parity.diagnosis import Cause
 from mmroute.requests.items import Modality
 from mmroute.specs.proposal import propose, size_cases
 from mmroute.specs.toml_text import toml_text
@@ -98,8 +98,8 @@ def test_a_wrong_limit_is_named(
         "--html", page, "--write-vectors", kept,
     )  # fmt: skip
     assert status == 1
-    assert "wrong, wrong_count" in text
-    assert "max_pixels" in text
+    assert "wrong, processor_argument" in text
+    assert '{"max_pixels": ' in text
     strips = _Strips()
     strips.feed(page.read_text(encoding="utf-8"))
     assert strips.marked > 2
@@ -108,7 +108,7 @@ def test_a_wrong_limit_is_named(
     report = json.loads(text)
     assert status == 1
     assert report["verdicts"]["silent"] > 0
-    assert {f["cause"] for f in report["findings"] if "cause" in f} == {"wrong_count"}
+    assert {f["cause"] for f in report["findings"] if "cause" in f} == {"processor_argument"}
 
 
 class _Engine:
@@ -133,9 +133,10 @@ def test_a_count_beyond_our_own_limits_is_explained(
     case = Case("large", "limits", {"messages": [message], "images": [image]})
     (finding,) = compare(Normalizer.from_pretrained(wrong_limit).model, engine, [case])
     assert finding.diagnosis is not None
-    assert finding.diagnosis.cause is Cause.WRONG_COUNT
+    assert finding.diagnosis.cause is Cause.PROCESSOR_ARGUMENT
     geometry: Any = engine._normalizer.model.media[Modality.IMAGE].geometry
-    assert f"max_pixels={geometry.max_pixels}" in finding.diagnosis.alternatives
+    (setting,) = finding.diagnosis.alternatives
+    assert f'"max_pixels": {geometry.max_pixels}' in setting
 
 
 def test_an_oracle_that_is_not_to_be_had(

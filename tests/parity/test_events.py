@@ -88,7 +88,7 @@ PLANTED = [
     ("hash algorithm", "algorithm", "--prefix-caching-hash-algo sha256_cbor"),
     ("algorithm and seed", "algorithm", "PYTHONHASHSEED=42"),
     ("block size", "block_size", "--block-size 32"),
-    ("chat template", "template", None),
+    ("chat template", "other", None),
     ("content format", "template", "--chat-template-content-format string"),
     ("processor arguments", "processor_argument", "--mm-processor-kwargs"),
     ("identity algorithm", "identities_only", "--mm-hasher-algorithm sha256"),

@@ -15,7 +15,7 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause
 from mmroute.parity.comparison import Verdict, compare, our_outcome
-from mmroute.parity.identity_causes import identities_of
+from mmroute.parity.identity_remedies import identities_of
 from mmroute.parity.media_cases import media_cases
 
 CASE = Case(

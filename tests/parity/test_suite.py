@@ -17,10 +17,10 @@ from mmroute.answering.lines import request_of
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import MmrouteError, Reason
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.parity.alternatives import total
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.cases import Case
 from mmroute.parity.comparison import our_outcome
+from mmroute.parity.processor_arguments import total
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.requests.items import Modality
 

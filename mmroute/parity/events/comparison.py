@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,17 +17,19 @@ from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
+from mmroute.geometry import TokenIds
 from mmroute.hashing import Hashing, KeyForm, event_extra_keys
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome, UndecidedError
-from mmroute.parity.causes import Cause, Diagnosis
+from mmroute.parity.causes import Cause, Diagnosis, Remedy
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.hashings import HashedWith, hashed_with
-from mmroute.parity.events.remedies import Remedy, key_remedies, token_remedies
+from mmroute.parity.events.remedies import key_remedies
 from mmroute.parity.oracles.pictures import with_pictures
+from mmroute.parity.remedies import token_remedy
 from mmroute.requests.request import Lora, Request
 
 __all__ = ["Announced", "compare_announced", "compare_watched", "proposal"]
@@ -128,7 +131,7 @@ class _Comparison:
         remedies += self._hash_remedies(hashing, None, chain)
         if not remedies:
             return Finding(case, theirs, theirs, Verdict.EQUAL)
-        return Finding(case, theirs, theirs, Verdict.SILENT, _diagnosis(remedies, 0))
+        return Finding(case, theirs, theirs, Verdict.SILENT, Remedy.diagnosis(remedies, 0))
 
     def _known(self, routing: Routing) -> Chain | None:
         """The blocks of a request that the engine held already."""
@@ -147,7 +150,15 @@ class _Comparison:
         if size != routing.hashing.block_size:
             remedies.append(_block_size(size, routing.hashing))
         if length < full or not np.array_equal(ids, chain.token_ids[:length]):
-            remedies += token_remedies(self._model, request, routing, chain, self._arguments)
+            remedy = token_remedy(
+                self._model,
+                request,
+                routing,
+                chain.token_ids,
+                fits=partial(_announced, chain),
+                arguments_found=self._arguments,
+            )
+            remedies.append(remedy)
         if chain.keys is not None:
             remedies += key_remedies(self._model, request, routing, chain)
             remedies += self._hash_remedies(routing.hashing, routing.lora, chain)
@@ -160,7 +171,7 @@ class _Comparison:
                 return Finding(case, ours, theirs, Verdict.EQUAL)
             why = "The same token IDs and names of images: do images stand elsewhere in them?"
             remedies.append(Remedy(Cause.RANGES_ONLY, why))
-        diagnosis = _diagnosis(remedies, first_difference(ids, chain.token_ids[:length]))
+        diagnosis = Remedy.diagnosis(remedies, first_difference(ids, chain.token_ids[:length]))
         return Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 
     def _hash_remedies(
@@ -241,13 +252,13 @@ def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
     return max(chains, key=alike, default=None)
 
 
-def _diagnosis(remedies: Sequence[Remedy], at: int) -> Diagnosis:
-    return Diagnosis(
-        remedies[0].cause,
-        at,
-        " ".join(remedy.explanation for remedy in remedies),
-        tuple(remedy.setting for remedy in remedies if remedy.setting),
-    )
+def _announced(chain: Chain, routing: Routing) -> bool:
+    """Whether all full blocks of a prompt are the announced ones; behind them may be an answer."""
+    if not routing.exact:
+        return False
+    length = len(routing.token_ids) // chain.block_size * chain.block_size
+    ours: TokenIds = routing.token_ids[:length]
+    return length > 0 and np.array_equal(ours, chain.token_ids[:length])
 
 
 def _block_size(size: int, hashing: Hashing) -> Remedy:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,13 +13,13 @@ from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.engine_classes import FILE, engine_class
+from mmroute.tokenizers.engine_classes import engine_class
 from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
 from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
-__all__ = ["builds", "built_class", "load_hf_model", "load_tokenizer_json"]
+__all__ = ["built_class", "load_hf_model", "load_tokenizer_json"]
 
 _FORMAT: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
@@ -123,54 +122,9 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
     )
 
 
-def builds(
-    files: ModelFiles, pipelines: Mapping[str, str]
-) -> Iterator[tuple[str, Callable[[], HfTokenizer]]]:
-    """What several classes would make of a model's tokenizer.json.
-
-    The first is the one that is chosen; of the others the smallest changes come first. Considered
-    are the file as it is written, the class that the model declares, and the one that the engine
-    takes for its type.
-
-    Yields:
-        How the tokenizer would be built, and what builds it, which may raise a `ModelError`.
-    """
-    chosen = PIPELINES.get(built_class(files, pipelines))
-    model_type, declared = files.object("config.json").get("model_type"), _declared_class(files)
-    engines = engine_class(model_type if isinstance(model_type, str) else None, declared)
-    yield "as now", partial(_build, files, chosen, REFERENCE_ONLY)
-    names = dict.fromkeys([engines or FILE, (declared or FILE).removesuffix("Fast")])
-    for name, other in [(name, PIPELINES[name]) for name in names if name in PIPELINES]:
-        if other == chosen:
-            continue
-        tokens = ", ".join(map(repr, sorted(set(other.defaults.values()))))
-        yield (
-            f"with the special tokens that {name} has by default ({tokens})",
-            partial(_build, files, chosen, REFERENCE_ONLY, defaults=other.defaults),
-        )
-        yield (
-            f"with the options that {name} gives the BPE model (without ignore_merges)",
-            partial(_build, files, chosen, REFERENCE_ONLY, model_of=other),
-        )
-        yield f"as {name} builds it", partial(_build, files, other, REFERENCE_ONLY)
-    if chosen is not None:
-        yield "from tokenizer.json as it is written", partial(_build, files, None, REFERENCE_ONLY)
-
-
-def _build(
-    files: ModelFiles,
-    pipeline: Pipeline | None,
-    fast_paths: FastPaths,
-    *,
-    defaults: Mapping[str, str] | None = None,
-    model_of: Pipeline | None = None,
-) -> HfTokenizer:
-    if defaults is None and pipeline is not None:
-        defaults = pipeline.defaults
-    special = read_special_tokens(files, defaults)
+def _build(files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths) -> HfTokenizer:
+    special = read_special_tokens(files, None if pipeline is None else pipeline.defaults)
     declared = _declared(files, pipeline, special)
-    if model_of is not None:
-        declared["model"] = _model(files, declared.get("model"), model_of, special)
     try:
         backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     except Exception as error:  # `tokenizers` raises bare Exception

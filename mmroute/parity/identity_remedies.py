@@ -1,9 +1,9 @@
-"""The same token IDs, and items that the engine calls by other names."""
+"""Settings under which items have the identities that an engine gives them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,14 @@ from pathlib import Path
 from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.engines.vllm.identity import HASHERS
+from mmroute.engines.vllm.versions import ERAS
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.cases import Case, Outcome, UndecidedError
-from mmroute.parity.causes import Cause, Diagnosis
+from mmroute.parity.cases import Case, UndecidedError
+from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.oracles.pictures import with_pictures
 
-__all__ = ["identities", "identities_of", "named_otherwise", "spellings_of"]
+__all__ = ["identities_of", "identity_remedy"]
 
 _OF_HUB = "models--"
 _MODEL = "--model "
@@ -35,44 +36,50 @@ def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
     return found if len(found) == len(named) else None
 
 
-def identities(
-    model: ResolvedModel, case: Case, ours: Outcome, theirs: Outcome, told: str
-) -> Diagnosis:
-    """Which setting gives the names that the engine has.
+def identity_remedy(
+    model: ResolvedModel, fits: Callable[[ResolvedModel], bool], told: str = ""
+) -> Remedy:
+    """Which setting gives the items the identities that the engine has.
 
     Args:
-        model: who gave our answer.
-        case: the request.
-        ours: our answer.
-        theirs: the oracle's, with other identities.
+        model: the model that predicted.
+        fits: whether a model gives them.
         told: the engine's model string as its server tells it; empty if it does not.
     """
-    strings = tuple(dict.fromkeys(filter(None, (told, *spellings_of(model)))))
-    fitting = (
-        setting
-        for setting, other in named_otherwise(model, strings)
-        if identities_of(other, case) == theirs.identities
-    )
-    found = next(fitting, "")
-    if found:
-        remedy = f"They are equal with {found} in --engine-args, in the place of any --model-id."
-    else:
-        remedy = (
-            "None of the strings that were tried gives the engine's identities: "
-            f"{', '.join(strings)}. The server tells {repr(told) if told else 'no string'}. Which "
-            "string stands behind `vllm serve` there, and which version is it?"
-        )
-    return Diagnosis(
-        Cause.MODEL_STRING if found.startswith(_MODEL) else Cause.IDENTITIES_ONLY,
-        0 if ours.token_ids is None else len(ours.token_ids),
-        f"All IDs and ranges are equal, but items have other identities, and so all blocks with or "
-        f"behind them other hashes. mmroute took the engine's model string to be "
-        f"{model.model_id!r}. {remedy}",
-        (found,) if found else (),
+    strings = tuple(dict.fromkeys(filter(None, (told, *_spellings_of(model)))))
+    taken = f"The engine's model string was taken to be {model.model_id!r}"
+    for setting, other in _identified_otherwise(model, strings):
+        if fits(other):
+            return Remedy(
+                Cause.MODEL_STRING if setting.startswith(_MODEL) else Cause.IDENTITIES_ONLY,
+                f"Items have other identities. {taken}; they are equal with {setting}.",
+                setting,
+            )
+    return Remedy(
+        Cause.IDENTITIES_ONLY,
+        f"Items have other identities. {taken}; none of the strings that were tried gives them: "
+        f"{', '.join(strings)}. The server tells {repr(told) if told else 'no string'}. Which "
+        "string stands behind `vllm serve` there, and which version is it? --engine URL asks it.",
     )
 
 
-def spellings_of(model: ResolvedModel) -> Iterator[str]:
+def _identified_otherwise(
+    model: ResolvedModel, strings: Iterable[str]
+) -> Iterator[tuple[str, ResolvedModel]]:
+    """The model under other settings of identities.
+
+    Yields:
+        The setting by which an engine is started so, and the model.
+    """
+    yield from _named_otherwise(model, strings)
+    engine = replace(model.engine, lora_in_identities=not model.engine.lora_in_identities)
+    yield "--enable-tower-connector-lora", replace(model, engine=engine)
+    for profile in ERAS[1:]:
+        engine = replace(model.engine, identify=profile.identify)
+        yield f"--backend vllm=={profile.version}", replace(model, engine=engine)
+
+
+def _spellings_of(model: ResolvedModel) -> Iterator[str]:
     """Model strings by which an engine may have been started with a model's files, own first."""
     path = Path(model.name)
     bare = model.name.rstrip("/")
@@ -84,14 +91,10 @@ def spellings_of(model: ResolvedModel) -> Iterator[str]:
             yield part.removeprefix(_OF_HUB).replace("--", "/")
 
 
-def named_otherwise(
+def _named_otherwise(
     model: ResolvedModel, strings: Iterable[str]
 ) -> Iterator[tuple[str, ResolvedModel]]:
-    """The model under other model strings, each with all of vLLM's hash algorithms for images.
-
-    Yields:
-        The setting by which an engine is started so, and the model.
-    """
+    """The model under other model strings, each with all of vLLM's hash algorithms for images."""
     for string in strings:
         renamed = replace(model, model_id=string)
         before = ""

@@ -1,0 +1,175 @@
+"""Settings under which mmroute has the token IDs that an oracle has, found by trying them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.answering.pipeline import answer, geometry_of, prepare
+from mmroute.answering.routing import Routing
+from mmroute.chat.template import ChatTemplate
+from mmroute.errors import InexactError, MmrouteError
+from mmroute.geometry import TokenIds
+from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import ModelFiles, find_model
+from mmroute.parity.causes import Cause, Remedy, text_of
+from mmroute.parity.processor_arguments import processor_arguments
+from mmroute.requests.items import ImageSize, Modality
+from mmroute.requests.request import Request
+
+__all__ = ["token_remedy"]
+
+_TEMPLATE_FIELDS: Final = ("chat_template.json", "processor_config.json", "tokenizer_config.json")
+_TEMPLATE_SWITCHES: Final = ({"enable_thinking": False}, {"enable_thinking": True},
+                             {"thinking": False}, {"thinking": True})  # fmt: skip
+_MOST_COUNTS: Final = 12
+_SHOWN: Final = 60
+
+
+def token_remedy(
+    model: ResolvedModel,
+    request: Request,
+    routing: Routing,
+    theirs: TokenIds,
+    *,
+    fits: Callable[[Routing], bool],
+    arguments_found: list[Mapping[str, Any]],
+) -> Remedy:
+    """Why the oracle has other token IDs.
+
+    Args:
+        model: the model that predicted.
+        request: the request.
+        routing: what was predicted, with token IDs.
+        theirs: the oracle's token IDs, shape (n,), uint32.
+        fits: whether a routing has the oracle's token IDs.
+        arguments_found: arguments of the processor that other requests had: they are tried first,
+            and those that are found are added.
+    """
+    for remedy, other_model, other_request in _rendered_otherwise(model, request):
+        if fits(answer(other_model, other_request)):
+            return remedy
+    tried = _processor_arguments(model, request, routing, theirs)
+    # What the engine was started with needs no trust, and it has a cache for the counts.
+    settings = replace(model.settings, trust_request_mm_kwargs=True)
+    cache = max(model.encoder_cache, len(theirs))
+    model = replace(model, settings=settings, encoder_cache=cache)
+    for arguments in (*arguments_found, *tried):
+        changed = request._replace(mm_processor_kwargs={**request.mm_processor_kwargs, **arguments})
+        if fits(answer(model, changed)):
+            if arguments not in arguments_found:
+                arguments_found.append(arguments)
+            text = json.dumps(arguments)
+            return Remedy(
+                Cause.PROCESSOR_ARGUMENT,
+                f"Images have other counts, which {text} as arguments of the processor give.",
+                f"--mm-processor-kwargs {shlex.quote(text)}",
+            )
+    return _unexplained(model, routing, theirs)
+
+
+def _rendered_otherwise(
+    model: ResolvedModel, request: Request
+) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
+    if request.messages is None:
+        special = not request.add_special_tokens
+        why = f"The oracle has the prompt with add_special_tokens {str(special).lower()}."
+        yield Remedy(Cause.SPECIAL_TOKENS, why), model, request._replace(add_special_tokens=special)
+        return
+    for template in _templates_of(model):
+        why = f"The oracle renders the chat template of {template.origin}."
+        file = template.origin if template.origin.endswith(".jinja") else ""
+        setting = f"--chat-template {shlex.quote(str(Path(model.name) / file))}" if file else ""
+        other = replace(model, chat=model.chat.with_template(template))
+        yield Remedy(Cause.TEMPLATE, why, setting), other, request
+    for form in ("openai", "string"):
+        why = f"The oracle gives its chat template contents in the form {form!r}."
+        other = replace(model, chat=model.chat.with_content_format(form))
+        remedy = Remedy(Cause.TEMPLATE, why, f"--chat-template-content-format {form}")
+        yield remedy, other, request
+    for switch in _TEMPLATE_SWITCHES:
+        text = json.dumps(switch)
+        why = f"The oracle renders its chat template with {text}."
+        setting = f"--default-chat-template-kwargs {shlex.quote(text)}"
+        kwargs = {**request.chat_template_kwargs, **switch}
+        switched = request._replace(chat_template_kwargs=kwargs)
+        yield Remedy(Cause.TEMPLATE, why, setting), model, switched
+
+
+def _templates_of(model: ResolvedModel) -> Iterator[ChatTemplate]:
+    """All chat templates there are: those that were loaded, and the others of the directory."""
+    yield from (model.chat.templates or {}).values()
+    # A hub name would have to be fetched again; what was loaded is all there is then.
+    if not Path(model.name).is_dir():
+        return
+    files = find_model(model.name)
+    for origin, source in _sources(files):
+        try:
+            yield ChatTemplate.compile(source, origin)
+        except MmrouteError:
+            continue
+
+
+def _sources(files: ModelFiles) -> Iterator[tuple[str, str]]:
+    for name in files.names():
+        if name.endswith(".jinja"):
+            yield name, files.text(name)
+    for name in _TEMPLATE_FIELDS:
+        found = files.object(name).get("chat_template") if files.has(name) else None
+        if isinstance(found, str):
+            yield f"{name}:chat_template", found
+
+
+def _processor_arguments(
+    model: ResolvedModel, request: Request, routing: Routing, theirs: TokenIds
+) -> Iterator[Mapping[str, Any]]:
+    """Arguments that give all images together as many tokens as the oracle has."""
+    try:
+        prepared = prepare(model, request)
+        found = [item.size for item in prepared.items.get(Modality.IMAGE, ())]
+        sizes = tuple(ImageSize(s.width, s.height) for s in found if isinstance(s, ImageSize))
+        if not sizes:
+            return
+        geometry = geometry_of(model, request, Modality.IMAGE)
+        fills = _fills(routing)
+        wanted = int(np.isin(theirs, fills).sum())
+        wanted -= int(np.isin(routing.token_ids, fills).sum()) - sum(
+            placed.length for placed in routing.placeholders
+        )
+        yield from islice(processor_arguments(geometry, sizes, model.context, wanted), _MOST_COUNTS)
+    except InexactError:
+        return
+
+
+def _fills(routing: Routing) -> TokenIds:
+    """The IDs that stand for images."""
+    pieces = [routing.token_ids[p.offset : p.offset + p.length] for p in routing.placeholders]
+    found: TokenIds = np.unique(np.concatenate(pieces)) if pieces else np.zeros(0, np.uint32)
+    return found
+
+
+def _unexplained(model: ResolvedModel, routing: Routing, theirs: TokenIds) -> Remedy:
+    fills = _fills(routing)
+    ours = routing.token_ids[~np.isin(routing.token_ids, fills)]
+    text = theirs[~np.isin(theirs, fills)]
+    common = min(len(ours), len(text))
+    if len(fills) and np.array_equal(ours[:common], text[:common]):
+        return Remedy(
+            Cause.WRONG_COUNT,
+            f"mmroute has {len(routing.token_ids)} token IDs and the oracle {len(theirs)}. The "
+            "text is the same, and no processor argument that was tried gives the images' counts. "
+            "Has the engine --mm-processor-kwargs, or other preprocessor files?",
+        )
+    shown = (text_of(model.tokenizer, text) or "")[:_SHOWN]
+    return Remedy(
+        Cause.OTHER,
+        f"mmroute has {len(routing.token_ids)} token IDs and the oracle {len(theirs)}, whose text "
+        f"begins {shown!r}. Has the engine another --chat-template, or other files of the model?",
+    )
