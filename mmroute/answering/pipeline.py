@@ -17,10 +17,10 @@ from mmroute.answering.media import check_decoded, given_items, items_of_parts
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import check_api_fields
-from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused, quoted
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
-from mmroute.requests.items import Items, Modality, VideoSize
+from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, integers
 
 if TYPE_CHECKING:
@@ -327,6 +327,8 @@ def _insertions(model: ResolvedModel, geometries: _Geometries, items: Items) -> 
         numbers = [item.size for item in listed]
         replacements = geometries[modality].replacements(numbers, model.context)
         for number, replacement in enumerate(replacements):
+            if not len(replacement.token_ids):
+                raise _without_tokens(numbers[number])
             num_embeds = replacement.num_embeds
             if num_embeds > model.encoder_cache:
                 raise InexactError(
@@ -364,6 +366,16 @@ def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
             f"truncate_prompt_tokens={kept} would shorten this prompt of {longest} tokens; that is "
             "not covered",
         )
+
+
+def _without_tokens(size: ImageSize | VideoSize | AudioLength) -> InexactError:
+    """The error of an item that the engine counts no token for.
+
+    Source: vLLM 0.33.0 ``multimodal/processing/processor.py`` (`_iter_placeholders` passes over it,
+    `_validate_mm_placeholders` misses it).
+    """
+    refused = image_refused if size.modality is Modality.IMAGE else item_refused
+    return refused(size, "it has no token, and would have no place in the prompt")
 
 
 def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:

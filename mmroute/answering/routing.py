@@ -13,7 +13,7 @@ from mmroute.geometry import TokenIds
 from mmroute.hashing import (
     BlockHashes,
     DynamoHashes,
-    ExtraKey,
+    EventKeys,
     ExtraKeys,
     HashedItem,
     Hashing,
@@ -28,6 +28,7 @@ from mmroute.hashing import (
     wide_pad_value_ids,
 )
 from mmroute.hashing.extra_keys import check_block_size
+from mmroute.hashing.older_vllm import untagged_keys
 from mmroute.hashing.reuse import HashReuse
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.placement import PlaceholderRange
@@ -191,13 +192,12 @@ class Routing:
         if defaults.keys is not KeyForm.TAGGED:
             return hash_older_blocks(
                 self.token_ids,
-                self._hashed_items(),
-                defaults,
+                self._untagged_keys(block_size),
                 algorithm=algorithm,
                 block_size=block_size,
                 seed=seed,
-                lora=self.lora,
-                cache_salt=self.cache_salt,
+                random_root=defaults.random_root,
+                previous=previous,
             )
         token_ids, keys = self.token_ids, self._extra_keys(block_size)
         if previous is None and self._reuse is not None:
@@ -261,16 +261,21 @@ class Routing:
         )
         return DynamoHashes(local, sequence_hashes(local))
 
-    def extra_keys(
-        self, *, block_size: int | None = None
-    ) -> tuple[tuple[ExtraKey, ...] | None, ...]:
+    def extra_keys(self, *, block_size: int | None = None) -> tuple[tuple[Any, ...] | None, ...]:
         """What else enters the hash of each full block: LoRA, images, cache salt; or None.
+
+        The keys of a block have the form of the engine's version: `mmroute.hashing.ExtraKey` since
+        vLLM 0.31; before it what an event has of them, and before 0.19 the identity of an image
+        alone.
 
         Raises:
             InexactError: as for `block_hashes`.
             ValueError: `block_size` is no positive integer.
         """
-        return tuple(self._extra_keys(self._block_size(block_size)))
+        block_size = self._block_size(block_size)
+        if self.hashing.keys is not KeyForm.TAGGED:
+            return self._untagged_keys(block_size)
+        return tuple(self._extra_keys(block_size))
 
     def _block_size(self, given: int | None) -> int:
         if self.hashing.pages:
@@ -307,6 +312,17 @@ class Routing:
         check_block_size(block_size)
         return extra_keys(
             self._hashed_items(),
+            num_blocks=len(self.token_ids) // block_size,
+            block_size=block_size,
+            lora=self.lora,
+            cache_salt=self.cache_salt,
+        )
+
+    def _untagged_keys(self, block_size: int) -> tuple[EventKeys, ...]:
+        check_block_size(block_size)
+        return untagged_keys(
+            self._hashed_items(),
+            self.hashing.keys,
             num_blocks=len(self.token_ids) // block_size,
             block_size=block_size,
             lora=self.lora,

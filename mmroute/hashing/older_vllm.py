@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from mmroute.hashing.extra_keys import EventKeys, ExtraKeys, HashedItem, event_extra_keys
+from mmroute.hashing.extra_keys import EventKeys, HashedItem, event_extra_keys, extra_keys
 from mmroute.requests.request import Lora
 
 __all__ = ["KeyForm", "encode_block", "untagged_keys"]
@@ -31,21 +31,29 @@ class KeyForm(StrEnum):
 
 
 def untagged_keys(
-    keys: ExtraKeys,
     items: Sequence[HashedItem],
     form: KeyForm,
     *,
+    num_blocks: int,
+    block_size: int,
     lora: Lora | None,
     cache_salt: str | None,
-) -> Sequence[EventKeys]:
-    """The extra keys of each block, without tags."""
+) -> tuple[EventKeys, ...]:
+    """What `mmroute.hashing.extra_keys` gives, in a form without tags.
+
+    Raises:
+        ValueError: as `mmroute.hashing.extra_keys`.
+    """
+    tagged = extra_keys(
+        items, num_blocks=num_blocks, block_size=block_size, lora=lora, cache_salt=cache_salt
+    )
     if form is KeyForm.UNTAGGED:
-        return event_extra_keys(keys) or ()
+        return tuple(event_extra_keys(tagged) or ())
     ordered = sorted(items, key=lambda item: item.offset)
-    size = keys.block_size
+    size = block_size
     blocks: list[EventKeys] = []
     current = 0
-    for start in range(0, len(keys) * size, size):
+    for start in range(0, num_blocks * size, size):
         found: list[str] = [lora.name] if lora is not None else []
         if ordered and ordered[-1].stop >= start:
             while current < len(ordered) and start + size > ordered[current].offset:
@@ -59,7 +67,7 @@ def untagged_keys(
         if start == 0 and cache_salt:
             found.append(cache_salt)
         blocks.append(tuple(found) or None)
-    return blocks
+    return tuple(blocks)
 
 
 def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: EventKeys) -> bytes:

@@ -22,14 +22,12 @@ from mmroute.hashing.chain import hash_chain, link_blocks
 from mmroute.hashing.digests import Digests
 from mmroute.hashing.extra_keys import (
     BlockKeys,
+    EventKeys,
     ExtraKeys,
-    HashedItem,
     check_block_size,
     check_token_ids,
 )
-from mmroute.hashing.extra_keys import extra_keys as keys_of
-from mmroute.hashing.older_vllm import KeyForm, encode_block, untagged_keys
-from mmroute.requests.request import Lora
+from mmroute.hashing.older_vllm import KeyForm, encode_block
 
 __all__ = [
     "Algorithm", "BlockHashes", "Hashing", "event_int", "hash_blocks", "hash_older_blocks",
@@ -95,18 +93,23 @@ class BlockHashes(Digests):
     seed: str | None
     reused: int = field(compare=False)
     _token_ids: TokenIds = field(compare=False)
-    _extra_keys: ExtraKeys = field(compare=False)
+    _extra_keys: ExtraKeys | Sequence[EventKeys] = field(compare=False)
 
     def event_ints(self) -> list[int]:
         """The hashes as events carry them with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=1, unsigned."""
         return list(map(event_int, self.hashes))
 
-    def num_shared(self, token_ids: TokenIds, keys: ExtraKeys) -> int:
+    def num_shared(self, token_ids: TokenIds, keys: ExtraKeys | Sequence[EventKeys]) -> int:
         """A number of first blocks that have the same tokens and extra keys in another prompt."""
+        mine = self._extra_keys
+        if isinstance(mine, ExtraKeys) is not isinstance(keys, ExtraKeys):
+            return 0
         length = min(len(self._token_ids), len(token_ids))
         differ = np.flatnonzero(self._token_ids[:length] != token_ids[:length])
         count = (int(differ[0]) if len(differ) else length) // self.block_size
-        return min(count, self._extra_keys.in_common(keys))
+        if isinstance(mine, ExtraKeys) and isinstance(keys, ExtraKeys):
+            return min(count, mine.in_common(keys))
+        return next((block for block in range(count) if mine[block] != keys[block]), count)
 
 
 def hash_blocks(
@@ -145,8 +148,6 @@ def hash_blocks(
     parent = none_hash(chosen, seed)
     check_block_size(block_size)
     check_token_ids(token_ids)
-    if previous is not None and not isinstance(previous, BlockHashes):
-        raise ValueError(f"previous must be BlockHashes or None, found {quoted(previous)}")
     num_blocks = len(token_ids) // block_size
     keys = ExtraKeys(block_size, num_blocks)
     if extra_keys is not None:
@@ -156,11 +157,8 @@ def hash_blocks(
     # A copy: what `previous` holds must be what was hashed, whatever the caller does to it later.
     ids = token_ids[: num_blocks * block_size].copy()
     ids.setflags(write=False)
-    hashes: tuple[bytes, ...] = ()
-    asked = chosen, block_size, seed
-    if previous and (previous.algorithm, previous.block_size, previous.seed) == asked:
-        hashes = previous.hashes[: previous.num_shared(ids, keys)]
-        parent = hashes[-1] if hashes else parent
+    hashes = _known_hashes(previous, ids, keys, (chosen, block_size, seed))
+    parent = hashes[-1] if hashes else parent
     reused = len(hashes)
     if reused < num_blocks:
         rest = ids[reused * block_size :]
@@ -170,16 +168,24 @@ def hash_blocks(
 
 def hash_older_blocks(
     token_ids: TokenIds,
-    items: Sequence[HashedItem],
-    hashing: Hashing,
+    keys: Sequence[EventKeys],
     *,
     algorithm: str,
     block_size: int,
     seed: str | None,
-    lora: Lora | None,
-    cache_salt: str | None,
+    random_root: bool,
+    previous: BlockHashes | None = None,
 ) -> BlockHashes:
     """The same for vLLM before 0.31, by `sha256` and `xxhash`.
+
+    Args:
+        token_ids: the expanded prompt, shape (n,).
+        keys: what `untagged_keys` gave for the n // block_size full blocks.
+        algorithm: a value of `Algorithm`.
+        block_size: tokens in a block.
+        seed: the engine's PYTHONHASHSEED; None if it is not set.
+        random_root: see `Hashing`.
+        previous: as for `hash_blocks`.
 
     Raises:
         InexactError: `unsupported_engine_setting`: another algorithm, or no seed where the engine
@@ -187,7 +193,7 @@ def hash_older_blocks(
         ValueError: as `hash_blocks`.
     """
     chosen = Algorithm(algorithm)
-    if seed is None and hashing.random_root:
+    if seed is None and random_root:
         raise InexactError(
             Reason.UNSUPPORTED_ENGINE_SETTING,
             "this version of vLLM draws the seed of its block hashes at random: set PYTHONHASHSEED "
@@ -198,19 +204,33 @@ def hash_older_blocks(
             Reason.UNSUPPORTED_ENGINE_SETTING,
             f"--prefix-caching-hash-algo {chosen} is not covered for this version of vLLM",
         )
-    keys = keys_of(
-        items, num_blocks=len(token_ids) // block_size, block_size=block_size, lora=lora,
-        cache_salt=cache_salt,
-    )  # fmt: skip
-    hashes = link_blocks(
-        token_ids,
-        untagged_keys(keys, items, hashing.keys, lora=lora, cache_salt=cache_salt),
-        none_hash(chosen, seed),
+    known = _known_hashes(previous, token_ids, keys, (chosen, block_size, seed))
+    reused = len(known)
+    hashes = known + link_blocks(
+        token_ids[reused * block_size :],
+        keys[reused:],
+        known[-1] if known else none_hash(chosen, seed),
         block_size=block_size,
         encode=encode_block,
         digest=METHODS[chosen].digest,
     )
-    return BlockHashes(hashes, chosen, block_size, seed, 0, token_ids, keys)
+    return BlockHashes(hashes, chosen, block_size, seed, reused, token_ids, keys)
+
+
+def _known_hashes(
+    previous: BlockHashes | None,
+    token_ids: TokenIds,
+    keys: ExtraKeys | Sequence[EventKeys],
+    asked: tuple[Algorithm, int, str | None],
+) -> tuple[bytes, ...]:
+    """The hashes of an earlier prompt's first blocks, as far as they are those of this one."""
+    if previous is None:
+        return ()
+    if not isinstance(previous, BlockHashes):
+        raise ValueError(f"previous must be BlockHashes or None, found {quoted(previous)}")
+    if (previous.algorithm, previous.block_size, previous.seed) != asked:
+        return ()
+    return previous.hashes[: previous.num_shared(token_ids, keys)]
 
 
 @lru_cache(maxsize=128)

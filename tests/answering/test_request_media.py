@@ -155,6 +155,22 @@ def test_no_decoder_and_no_process_is_started(
         assert read_audio(media_files("audios")[name].data).num_samples
 
 
+def test_an_item_without_a_token_is_refused(tmp_path: Path) -> None:
+    """vLLM 0.33.0: "Expected there to be 1 prompt placeholders ... found 0"."""
+    directory = write_model(FAMILY_MODELS["small-qwen2.5-omni"](), tmp_path / "model")
+    model = Normalizer.from_pretrained(str(directory), model_id="org/omni")
+    limits = {"merge_size": 1, "min_pixels": 196, "max_pixels": 784}
+    prompt = "<|vision_start|><|IMAGE|><|vision_end|>"
+
+    def answer(side: int) -> Routing:
+        images = [ImageSize(side, side, "square")]
+        return model.normalize(prompt=prompt, images=images, mm_processor_kwargs=limits)
+
+    assert answer(14).reason is Reason.IMAGE_REFUSED
+    assert answer(28).placeholders[0].length == 1
+    assert len(answer(28).block_hashes(block_size=1)) == len(answer(28).token_ids)
+
+
 def test_what_omni_makes_of_surplus_placeholders_depends_on_its_cache(tmp_path: Path) -> None:
     directory = write_model(FAMILY_MODELS["small-qwen2.5-omni"](), tmp_path / "model")
     model = Normalizer.from_pretrained(directory)

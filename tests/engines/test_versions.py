@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from media_files import png_url
 
-from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
+from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
 from mmroute.engines.known import find_engine
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.geometry import Overrides
-from mmroute.hashing import HashedItem
+from mmroute.hashing import HashedItem, KeyForm
+from mmroute.hashing.older_vllm import untagged_keys
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_events
 from mmroute.requests.items import IdentityForm, ImageFile
 from mmroute.requests.request import Lora
 
 VECTORS = Path(__file__).parents[1] / "conformance" / "vectors" / "versions" / "hashes.jsonl"
+PICTURE = png_url(64, 48)
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 
 
@@ -28,15 +33,21 @@ LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 def test_hashes_are_those_of_the_version(line: dict[str, Any]) -> None:
     engine = find_engine(f"vllm=={line['version']}")
     for case in line["cases"]:
+        keys = untagged_keys(
+            [HashedItem(*item) for item in case["items"]],
+            engine.hashing.keys,
+            num_blocks=len(case["token_ids"]) // case["block_size"],
+            block_size=case["block_size"],
+            lora=Lora(case["lora"], "/path") if case["lora"] else None,
+            cache_salt=case["cache_salt"],
+        )
         hashes = hash_older_blocks(
             np.array(case["token_ids"], dtype=np.uint32),
-            [HashedItem(*item) for item in case["items"]],
-            engine.hashing,
+            keys,
             algorithm="sha256",
             block_size=case["block_size"],
             seed="0",
-            lora=Lora(case["lora"], "/path") if case["lora"] else None,
-            cache_salt=case["cache_salt"],
+            random_root=engine.hashing.random_root,
         )
         assert hashes.hex() == case["hashes"]
 
@@ -58,6 +69,46 @@ def test_identities_are_those_of_the_version(line: dict[str, Any]) -> None:
         assert identity is not None
         found.append(identity.value)
     assert found == line["identities"]
+
+
+@pytest.fixture(scope="module", params=["0.30", "0.28", "0.23", "0.18", "0.15"])
+def older(request: pytest.FixtureRequest) -> Normalizer:
+    return Normalizer.from_pretrained("pixtral-12b-2409", backend=f"vllm=={request.param}")
+
+
+def chat(older: Normalizer, *questions: str) -> Routing:
+    system = {"role": "system", "content": "You answer in few words."}
+    image = {"type": "image_url", "image_url": {"url": PICTURE}, "uuid": "cat"}
+    texts = [{"type": "text", "text": question} for question in questions]
+    user = {"role": "user", "content": [*texts, image]}
+    return older.normalize(messages=[system, user], cache_salt="s")
+
+
+def test_extra_keys_have_the_form_of_the_version(older: Normalizer) -> None:
+    routing = chat(older, "What is this?")
+    start = routing.placeholders[0].offset // 2
+    by_identity = older.model.engine.hashing.keys is KeyForm.IDENTITIES
+    keys = routing.extra_keys(block_size=2)
+    offset = routing.placeholders[0].offset - 2 * (start + 1)
+    assert keys[0] == ("s",)
+    assert keys[start + 1] == (("cat",) if by_identity else (("cat", offset),))
+    hashes = hash_older_blocks(
+        routing.token_ids, keys, algorithm="sha256", block_size=2, seed="0", random_root=False
+    )
+    assert routing.block_hashes(block_size=2, seed="0")[:] == hashes[:]
+
+
+def test_hashes_of_an_earlier_turn_are_taken_over(older: Normalizer) -> None:
+    first = chat(older, "What is this? " * 20)
+    for later in (chat(older, "What is this? " * 20, "And this?"), chat(older, "Who is this? ")):
+        fresh = later.block_hashes(block_size=2, seed="0")
+        previous = first.block_hashes(block_size=2, seed="0")
+        resumed = later.block_hashes(block_size=2, seed="0", previous=previous)
+        same = sum(itertools.takewhile(bool, map(operator.eq, fresh, previous)))
+        assert resumed[:] == fresh[:]
+        assert resumed.reused == same > 0
+    with pytest.raises(ValueError, match="previous must be BlockHashes"):
+        first.block_hashes(seed="0", previous=["hash"])  # type: ignore[arg-type]  # on purpose
 
 
 def test_a_seed_that_is_drawn_at_random_must_be_given() -> None:

@@ -14,9 +14,7 @@ from scripted_server import ScriptedServer
 from server_helpers import CHAT, COMPLETION, picture, user
 
 from mmroute import InexactError, ModelError, Normalizer, Reason, Remote
-from mmroute.engines.known import find_engine
 from mmroute.errors import EngineVersionWarning
-from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
 
 pytestmark = pytest.mark.process
@@ -159,12 +157,10 @@ def test_block_hashes_follow_the_rules_of_the_server_s_version(scripted: Scripte
         routing.block_hashes(seed="0").hex()
         == hash_older_blocks(
             routing.token_ids,
-            [HashedItem("aa", 1, 15)],
-            find_engine("vllm==0.28").hashing,
+            [(("aa", 1),), None],
             algorithm="sha256",
             block_size=16,
             seed="0",
-            lora=None,
-            cache_salt=None,
+            random_root=True,
         ).hex()
     )

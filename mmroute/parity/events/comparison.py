@@ -275,7 +275,9 @@ def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
     Raises:
         InexactError: there are none.
     """
-    keys = event_extra_keys(routing.extra_keys(block_size=chain.block_size)) or ()
+    hashed = routing.extra_keys(block_size=chain.block_size)
+    tagged = routing.hashing.keys is KeyForm.TAGGED
+    keys = (event_extra_keys(hashed) or ()) if tagged else hashed
     length = len(keys) * chain.block_size
     return replace(
         chain,
