@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 __all__ = [
-    "EngineVersionWarning", "EventsError", "InexactError", "MmrouteError", "ModelError",
-    "ModelIdWarning", "NoTokenIdsError", "Reason", "SpecError", "did_you_mean", "image_refused",
-    "invalid", "item_refused", "malformed", "nearest", "needs_extra", "problem", "quoted",
+    "BlockSizeWarning", "EngineVersionWarning", "EventsError", "InexactError", "MmrouteError",
+    "ModelError", "ModelIdWarning", "NoTokenIdsError", "Reason", "SpecError", "did_you_mean",
+    "image_refused", "invalid", "item_refused", "malformed", "nearest", "needs_extra", "problem",
+    "quoted",
 ]  # fmt: skip
 
 
@@ -199,6 +200,10 @@ class EventsError(MmrouteError):
 
 class ModelIdWarning(UserWarning):
     """Block hashes cover the engine's model string, and it was not given."""
+
+
+class BlockSizeWarning(UserWarning):
+    """Block hashes are of blocks of the commonest size, and the engine's was not given."""
 
 
 class EngineVersionWarning(UserWarning):

@@ -8,7 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mmroute.answering.placed_items import PlacedItem, identified, numbered
-from mmroute.errors import InexactError, ModelIdWarning, NoTokenIdsError, Reason
+from mmroute.errors import (
+    BlockSizeWarning,
+    InexactError,
+    ModelIdWarning,
+    NoTokenIdsError,
+    Reason,
+)
 from mmroute.geometry import TokenIds
 from mmroute.hashing import (
     BlockHashes,
@@ -293,8 +299,10 @@ class Routing:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
                 "the engine itself chooses the block size of this model; give the worker's, which "
-                "its BlockStored events and its log tell",
+                "its metrics (--engine URL reads them), its BlockStored events and its log tell",
             )
+        if block_size is None and self.hashing.block_size_guessed:
+            _warn_of_size(self.hashing.model_id, size)
         return size
 
     @property
@@ -388,4 +396,17 @@ def _warn_of_guess(model: str) -> None:
         "give it as model_id (--model-id, or --engine-args with the engine's command line).",
         ModelIdWarning,
         stacklevel=4,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_size(model: str, size: int) -> None:
+    """Say it once for each model, whatever the filter of warnings."""
+    warnings.warn(
+        f"block hashes of {model or 'the model'} are of blocks of {size} tokens, which nobody "
+        "told: it is vLLM's default on most GPUs, and 128 is that on CPUs. If the engine's blocks "
+        "have another size, no hash is equal: give it as block_size (--block-size, or "
+        "--engine-args with the engine's), or ask the engine (--engine URL).",
+        BlockSizeWarning,
+        stacklevel=5,
     )

@@ -23,7 +23,7 @@ from mmroute.cli.serve import add_serve
 from mmroute.cli.texts import add_decode, add_encode
 from mmroute.cli.trace import add_trace
 from mmroute.cli.validate import add_validate
-from mmroute.errors import MmrouteError, ModelIdWarning, nearest
+from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, nearest
 
 __all__ = ["main"]
 
@@ -104,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("default", ModelIdWarning)
+            for guess in (BlockSizeWarning, ModelIdWarning):
+                warnings.simplefilter("default", guess)
             # Without a line of code, as the commands say things.
             warnings.showwarning = lambda message, *_: say(f"warning: {message}")
             if isinstance(getattr(arguments, "engine", None), str):  # serve has one for each model

@@ -31,7 +31,8 @@ __all__ = ["add_doctor", "add_spec"]
 
 _EXIT_UNHEALTHY: Final = 1
 _DOCTOR_EPILOG = """\
-exit status: 0 healthy; 1 not, or not to be loaded, or with --strict a warning; 2 bad usage
+exit status: 0 healthy; 1 not, or not to be loaded, or with --strict a warning or a guess; 2 bad
+usage
 """
 _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
@@ -64,7 +65,9 @@ def add_doctor(commands: Commands) -> None:
     doctor.add_argument(
         "--vectors", metavar="FILE", type=Path, help="compare a few of these as well"
     )
-    doctor.add_argument("--strict", action="store_true", help="exit status 1 for warnings, too")
+    doctor.add_argument(
+        "--strict", action="store_true", help="exit status 1 for warnings and guesses, too"
+    )
 
 
 def add_spec(commands: Commands) -> None:
@@ -142,8 +145,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
         print_table(rows)
         for warning in report.warnings:
             print(f"warning: {warning}")
+        for guess in report.guesses:
+            print(f"guessed: {guess}")
         print("healthy" if report.healthy else "not healthy")
-    well = report.healthy and not (arguments.strict and report.warnings)
+    well = report.healthy and not (arguments.strict and (report.warnings or report.guesses))
     return 0 if well else _EXIT_UNHEALTHY
 
 

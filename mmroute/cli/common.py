@@ -121,7 +121,7 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
         ModelError: as `ask_running` and `adopted_backend`.
     """
     running, arguments.engine_args = ask_running(
-        arguments.engine, arguments.api_key, arguments.engine_args
+        arguments.engine, arguments.api_key, arguments.engine_args, arguments.engine_config
     )
     given = arguments.backend
     if isinstance(given, list):
@@ -153,22 +153,26 @@ def adopted_backend(running: RunningEngine, backend: str) -> str:
     return running.backend
 
 
-def ask_running(url: str, api_key: str | None, engine_args: str) -> tuple[RunningEngine, str]:
-    """Ask an engine who it is and how it was started, and say what was taken.
+def ask_running(
+    url: str, api_key: str | None, engine_args: str, config: str | None
+) -> tuple[RunningEngine, str]:
+    """Ask an engine who it is and how it was started; say what was taken, and what is not known.
 
     Args:
         url: the address of the engine.
         api_key: the key that it wants; None for none.
         engine_args: a command line that wins over what it tells.
+        config: the path of its configuration file; None for none.
 
     Returns:
         The engine, and its command line as far as it is known.
 
     Raises:
         InexactError: `remote_unavailable`.
-        ModelError: `invalid_engine_setting`: `url` is no URL.
+        ModelError: `invalid_engine_setting`: `url` is no URL; as `parse_command`.
     """
-    from mmroute.engines.vllm.serve_command import joined
+    from mmroute.engines.vllm.serve_command import joined, parse_command
+    from mmroute.engines.vllm.serve_settings import DECIDING
     from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
     from mmroute.remote.server_info import ask_engine, ask_options
@@ -183,11 +187,14 @@ def ask_running(url: str, api_key: str | None, engine_args: str) -> tuple[Runnin
         if running.engine != DEFAULT_BACKEND:  # the options of another engine are not read
             return running, engine_args
         told = ask_options(transport)
+    say(f"taken from it: {told.line}")
+    given = parse_command(engine_args, config=config)
+    known = {*told.names, *(f"--{name}" for name in given.options), *given.environment}
     say(
-        f"taken from it: {told}; not told, and to be given by --engine-args: "
-        "PYTHONHASHSEED, --chat-template and its options"
+        "neither told by it nor given in --engine-args, and taken to be the engine's default: "
+        f"{', '.join(sorted(DECIDING - known))}"
     )
-    return running, joined(told, engine_args)
+    return running, joined(told.line, engine_args)
 
 
 def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAGE) -> int:

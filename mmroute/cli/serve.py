@@ -110,7 +110,9 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
         backend, engine_args = arguments.backend, own(arguments.engine_args) or ""
         engine = own(arguments.engine)
         if engine is not None and not arguments.check_config:
-            running, engine_args = ask_running(engine, arguments.engine_api_key, engine_args)
+            running, engine_args = ask_running(
+                engine, arguments.engine_api_key, engine_args, own(arguments.engine_config)
+            )
             backend = adopted_backend(running, backend)
         settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
         if one and settings.served_names and names == (given,):

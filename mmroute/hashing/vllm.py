@@ -50,6 +50,8 @@ class Hashing:
     Attributes:
         algorithm: a value of `Algorithm`.
         block_size: tokens under one hash; None where the engine chooses them for the model.
+        block_size_guessed: whether that is only the commonest default, which is another one on
+            CPUs and with some attention backends.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         keys: the form of extra keys in a hash.
         random_root: whether the engine draws the seed at random if PYTHONHASHSEED is not set,
@@ -66,6 +68,7 @@ class Hashing:
 
     algorithm: str = Algorithm.SHA256
     block_size: int | None = 16
+    block_size_guessed: bool = True
     seed: str | None = None
     keys: KeyForm = KeyForm.TAGGED
     random_root: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -54,6 +54,7 @@ class HealthReport:
         backend: the engine that is matched, and its version.
         checks: in the order they were made.
         warnings: what was not tested, or cannot be answered; no sign of a wrong answer.
+        guesses: what block hashes depend on, and nobody told.
         fingerprints: SHA-256 of each file that may decide over token IDs, by its name in a model
             directory.
     """
@@ -63,6 +64,7 @@ class HealthReport:
     backend: str
     checks: tuple[Check, ...]
     warnings: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,7 +102,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         Check("versions", ok=True, detail=versions),
         Check("encoder", ok=True, detail=_encoder(model)),
         Check("block_hashes", ok=True, detail=_hasher()),
-        Check("model_id", ok=True, detail=_model_id(model)),
+        *_told(model),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", lost, "a text is the same after encoding and decoding"),
         _check("requests", problems, f"as they must be: {', '.join(exact)}"),
@@ -111,6 +113,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         backend=f"{model.engine.name} {model.engine.version}",
         checks=(*checks, *(check(model) for check in further)),
         warnings=(*untested(model, installed), *limits),
+        guesses=tuple(_guesses(model)),
         fingerprints=fingerprints,
     )
 
@@ -133,10 +136,32 @@ def load_and_check(
     return check_model(resolved, *further)
 
 
-def _model_id(model: ResolvedModel) -> str:
-    if model.hashing.guessed:
-        return f"{model.model_id}, as the model was named here; --model-id gives the engine's own"
-    return model.model_id
+def _told(model: ResolvedModel) -> Iterator[Check]:
+    """What block hashes depend on, where somebody told it."""
+    hashing = model.hashing
+    if not (hashing.guessed and model.media):
+        yield Check("model_id", ok=True, detail=model.model_id)
+    if hashing.block_size is not None and not hashing.block_size_guessed:
+        yield Check("block_size", ok=True, detail=f"{hashing.block_size} tokens")
+
+
+def _guesses(model: ResolvedModel) -> Iterator[str]:
+    hashing = model.hashing
+    if hashing.guessed and model.media:  # hashes of text do not cover it
+        yield (
+            f"model_id: the engine's own is taken to be {model.model_id}, as the model was named "
+            "here; --model-id, --engine-args or --engine tell it"
+        )
+    if hashing.block_size_guessed:
+        yield (
+            f"block_size: the engine's is taken to be {hashing.block_size}, the default of most "
+            "GPUs (128 on CPUs); --engine-args or --engine tell it"
+        )
+    elif hashing.block_size is None and not hashing.pages:
+        yield (
+            "block_size: the engine chooses that of this model, and there are no block hashes "
+            "without it; --engine tells it"
+        )
 
 
 def _check(name: str, problems: Sequence[str], detail: str) -> Check:

@@ -190,13 +190,14 @@ def configured_hashing(
 ) -> Hashing:
     """What block hashes of a model depend on."""
     refused = settings.hashes_refused
-    size = settings.hash_block_size
-    if size is None and not hybrid:
-        size = settings.block_size or default.block_size
+    told = settings.hash_block_size
+    if told is None and not hybrid:
+        told = settings.block_size
     return replace(
         default,
         algorithm=settings.hash_algorithm or default.algorithm,
-        block_size=size,
+        block_size=told or (None if hybrid else default.block_size),
+        block_size_guessed=told is None and not hybrid and default.block_size is not None,
         seed=settings.hash_seed,
         refused=f"{refused}: block hashes of such an engine are not covered" if refused else "",
         model_id=model_id,

@@ -1,26 +1,28 @@
 """What a running server tells: its engine, its models, and how it was started.
 
-Every server tells its model string, names, adapters and longest context. One that was started with
-``VLLM_SERVER_DEV_MODE=1`` has a route for its whole configuration. None tells PYTHONHASHSEED or
-its chat template. ``vllm launch render`` has no cache, and shows the defaults of one.
+Every server tells its model string, names, adapters and longest context, and in its metrics the
+block size and the hash algorithm. One that was started with ``VLLM_SERVER_DEV_MODE=1`` has a route
+for its whole configuration. None tells PYTHONHASHSEED or its chat template. ``vllm launch render``
+has no cache: it has no metrics of one, and shows the defaults of its configuration.
 Source: vLLM 0.33.0 ``entrypoints/serve/dev/server_info/api_router.py``,
-``entrypoints/openai/models/serving.py``.
+``entrypoints/openai/models/serving.py``, ``config/cache.py`` (`metrics_info`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mmroute.engines.running import Evidence, RunningEngine, running_engine
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 
-__all__ = ["ServedModel", "ask_engine", "ask_options", "served_models"]
+__all__ = ["ServedModel", "ToldOptions", "ask_engine", "ask_options", "served_models"]
 
 _VLLM_VERSION: Final = "/version"  # of mmroute serve as well, which names the engine it matches
 _SGLANG_VERSION: Final = "/server_info"
@@ -28,6 +30,10 @@ _MODELS: Final = "/v1/models"
 _INFO: Final = "/server_info?config_format=json"
 _GENERATES: Final = "/v1/chat/completions"  # which vllm launch render does not
 _OF_CACHES: Final = ("cache_config", "scheduler_config")
+_METRICS: Final = "/metrics"
+_CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+_DEFAULT: Final = "None"  # of a label
 # Where the configuration has the value of an option.
 _CONFIGURED: Final[Mapping[str, tuple[str, str]]] = {
     "--tokenizer": ("model_config", "tokenizer"),
@@ -55,8 +61,24 @@ _CONFIGURED: Final[Mapping[str, tuple[str, str]]] = {
 }
 _ENVIRONMENT: Final = (
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_MAX_IMAGE_PIXELS",
-    "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES", "VLLM_MEDIA_CONNECTOR",
+    "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES", "VLLM_MEDIA_CONNECTOR", "VLLM_USE_RUST_FRONTEND",
 )  # fmt: skip
+
+_Options: TypeAlias = dict[str, list[str] | None]
+"""Values by the option's name; None where the server says that it has its default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldOptions:
+    """The options that a server tells.
+
+    Attributes:
+        line: the part of its command line that is not the default, variables in front.
+        names: the options and variables that it tells, with those that have their default.
+    """
+
+    line: str
+    names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +142,8 @@ def ask_engine(transport: Transport) -> RunningEngine:
     return running_engine("engine", "")
 
 
-def ask_options(transport: Transport) -> str:
-    """The part of its command line that a server tells, variables in front; may be empty.
+def ask_options(transport: Transport) -> ToldOptions:
+    """The options of its command line that a server tells.
 
     Raises:
         InexactError: `remote_unavailable`: it cannot be reached.
@@ -129,50 +151,86 @@ def ask_options(transport: Transport) -> str:
     info = transport.ask("GET", _INFO).body
     info = info if isinstance(info, dict) else {}
     environment = info.get("vllm_env") or {}
+    variables = {name: environment[name] for name in _ENVIRONMENT if name in environment}
     words = [
         f"{name}={int(value) if isinstance(value, bool) else value}"
-        for name in _ENVIRONMENT
-        if (value := environment.get(name)) is not None
+        for name, value in variables.items()
+        if value is not None
     ]
-    words += _of_models(served_models(transport))
+    options = _of_models(served_models(transport))
     configuration = info.get("vllm_config")
     if isinstance(configuration, dict):
         left_out: tuple[str, ...] = ()
         if transport.ask("GET", _GENERATES).status == HTTPStatus.NOT_FOUND:
             left_out = _OF_CACHES
-        words += _of_configuration(configuration, left_out)
-    return shlex.join(words)
+        options |= _of_configuration(configuration, left_out)
+    options |= _of_metrics(transport.ask("GET", _METRICS).raw.decode(errors="replace"))
+    for option, values in options.items():
+        if values is not None:
+            words += [option, *values]
+    return ToldOptions(shlex.join(words), frozenset({*options, *variables}))
 
 
-def _of_models(models: Mapping[str, ServedModel]) -> Iterator[str]:
+def _of_models(models: Mapping[str, ServedModel]) -> _Options:
+    options: _Options = {}
     own = {name: model for name, model in models.items() if model.parent is None}
     for first in list(own.values())[:1]:
         if first.root:
-            yield from ("--model", first.root, "--served-model-name", *own)
+            options |= {"--model": [first.root], "--served-model-name": [*own]}
         if first.max_model_len is not None:
-            yield from ("--max-model-len", str(first.max_model_len))
+            options["--max-model-len"] = [str(first.max_model_len)]
     adapters = [f"{n}={model.root}" for n, model in models.items() if model.parent and model.root]
-    if adapters:
-        yield from ("--lora-modules", *adapters)
+    options["--lora-modules"] = adapters or None
+    return options
 
 
-def _of_configuration(configuration: Mapping[str, Any], left_out: tuple[str, ...]) -> Iterator[str]:
+def _of_configuration(configuration: Mapping[str, Any], left_out: tuple[str, ...]) -> _Options:
     model = configuration.get("model_config") or {}
     parts = {
         **configuration,
         "": configuration,
         "multimodal_config": model.get("multimodal_config"),
     }
+    options: _Options = {}
     for option, (part, name) in _CONFIGURED.items():
-        value = (parts.get(part) or {}).get(name)
-        if value is None or value is False or value in ({}, []) or part in left_out:
+        values = parts.get(part) or {}
+        if name not in values or part in left_out:
             continue
-        if part == "parallel_config" and value == 1:
-            continue
-        yield option
-        if isinstance(value, dict):
-            yield json.dumps(value, default=str)
+        value = values[name]
+        default = value is None or value is False or value in ({}, [])
+        if default or (part == "parallel_config" and value == 1):
+            options[option] = None
+        elif isinstance(value, dict):
+            options[option] = [json.dumps(value, default=str)]
         elif isinstance(value, list):
-            yield from map(str, value)
-        elif value is not True:
-            yield str(value)
+            options[option] = [*map(str, value)]
+        else:
+            options[option] = [] if value is True else [str(value)]
+    return options
+
+
+def _of_metrics(text: str) -> _Options:
+    """What the engine says of its cache, where all engines of the server say the same.
+
+    The size of hybrid models' hashes is that of the smallest blocks, if their states are kept at
+    the ends of blocks. Source: vLLM 0.33.0 ``v1/engine/core.py`` (`_initialize_kv_caches`),
+    ``v1/core/kv_cache_utils.py`` (`resolve_kv_cache_block_sizes`).
+    """
+    engines = [dict(_LABEL.findall(s)) for s in text.splitlines() if s.startswith(_CACHE_METRIC)]
+    same = {
+        name: value
+        for name, value in (engines[0] if engines else {}).items()
+        if all(engine.get(name) == value for engine in engines)
+    }
+    options: _Options = {}
+    size = same.get("block_size", _DEFAULT)
+    if size != _DEFAULT:
+        options["--block-size"] = [size]
+    unit = same.get("prefix_match_unit")
+    if unit == _DEFAULT and same.get("mamba_cache_mode") == "align":
+        unit = size
+    if unit is not None:
+        options["--prefix-match-unit"] = None if unit == _DEFAULT else [unit]
+    if "prefix_caching_hash_algo" in same:
+        options["--prefix-caching-hash-algo"] = [same["prefix_caching_hash_algo"]]
+    return options

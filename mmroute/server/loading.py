@@ -172,6 +172,7 @@ def load(
         "model": source.model,
         "model_id": model.model_id,
         "model_id_guessed": model.hashing.guessed,
+        "block_size_guessed": model.hashing.block_size_guessed,
         "encoder": None if encoder is None else encoder.engine,
         "seconds": round(time.perf_counter() - began, 3),
     }

@@ -177,21 +177,48 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("said", "line", "warns"),
-    [("0.33.0", "proved", False), ("0.12.0", "unknown", True), ("0.34.0", "unknown", True)],
+    ("said", "named", "line", "warns"),
+    [
+        ("0.33.0", "vllm", "proved", False),
+        ("0.12.0", "vllm==0.33.0", "unknown", True),
+        ("0.34.0", "vllm==0.33.0", "unknown", True),
+    ],
 )
 def test_doctor_says_how_an_engine_s_version_is_known(
-    capsys: pytest.CaptureFixture[str], said: str, line: str, *, warns: bool
+    capsys: pytest.CaptureFixture[str], said: str, named: str, line: str, *, warns: bool
 ) -> None:
+    own = "--engine-args", "org/m --block-size 32"
     with ScriptedServer() as server:
         server.routes["/version"] = 200, {"version": said}
-        arguments = ("doctor", EMBEDDED_MODEL, "--engine", server.url)
+        arguments = "doctor", EMBEDDED_MODEL, "--engine", server.url, "--backend", named, *own
         status, text = run(capsys, *arguments)
         assert status == 0
         (shown,) = (row for row in text.splitlines() if row.startswith("engine "))
         assert f"vllm {said}: {line}" in shown
         assert (f"warning: vllm {said}" in text) == warns
         assert run(capsys, *arguments, "--strict")[0] == warns
+
+
+@pytest.mark.parametrize(
+    ("told", "guessed"),
+    [
+        ("", ["model_id", "block_size"]),
+        ("org/m", ["block_size"]),
+        ("--block-size 32", ["model_id"]),
+        ("org/m --block-size 32", []),
+    ],
+)
+def test_doctor_calls_no_guess_ok(
+    capsys: pytest.CaptureFixture[str], told: str, guessed: list[str]
+) -> None:
+    arguments = "doctor", EMBEDDED_MODEL, "--engine-args", told
+    status, text = run(capsys, *arguments)
+    assert status == 0
+    lines = [line for line in text.splitlines() if "model_id" in line or "block_size" in line]
+    shown = {line.removeprefix("guessed: ").split()[0].strip(":"): line for line in lines}
+    assert sorted(shown) == ["block_size", "model_id"]
+    assert [name for name in shown if shown[name].startswith("guessed: ")] == guessed
+    assert run(capsys, *arguments, "--strict")[0] == bool(guessed)
 
 
 def test_doctor_of_what_cannot_be_loaded(

@@ -69,7 +69,8 @@ def test_the_report_as_json(
 ) -> None:
     report = json.loads(json.dumps(check_model(normalizer(QWEN).model).as_json()))
     assert report.keys() == {
-        "healthy", "model", "family", "backend", "mmroute", "checks", "warnings", "fingerprints",
+        "healthy", "model", "family", "backend", "mmroute", "checks", "warnings", "guesses",
+        "fingerprints",
     }  # fmt: skip
     assert (report["healthy"], report["family"]) == (True, "qwen2.5-vl")
     assert (report["backend"], report["mmroute"]) == ("vllm 0.33.0", TESTED["mmroute"][0])

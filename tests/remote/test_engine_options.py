@@ -33,7 +33,24 @@ def server() -> Iterator[ScriptedServer]:
 
 
 def told(server: ScriptedServer) -> EngineSettings:
-    return EngineSettings.from_args(ask_options(Transport(Remote(server.url))))
+    return EngineSettings.from_args(ask_options(Transport(Remote(server.url))).line)
+
+
+# What vLLM 0.33.0's `CacheConfig.metrics_info` gives, without the labels that are not read here.
+def cache_metric(size: int, *, mode: str = "none", unit: int | None = None, engine: int = 0) -> str:
+    return (
+        f'vllm:cache_config_info{{_block_size_resolved="True",block_size="{size}",'
+        f'enable_prefix_caching="True",engine="{engine}",kv_cache_dtype_skip_layers="[]",'
+        f'mamba_block_size="None",mamba_cache_mode="{mode}",prefix_caching_hash_algo="xxhash_cbor",'
+        f'prefix_match_unit="{unit}",user_specified_block_size="False"}} 1.0\n'
+    )
+
+
+def with_metrics(server: ScriptedServer, *lines: str) -> None:
+    """The metrics of a server that does not tell its configuration."""
+    server.routes.pop(INFO, None)
+    head = "# TYPE vllm:cache_config_info gauge\n"
+    server.routes["/metrics"] = 200, f'{head}{"".join(lines)}vllm:x{{y="z"}} 1.0\n'.encode()
 
 
 def test_a_server_that_tells_its_configuration_tells_nearly_all(server: ScriptedServer) -> None:
@@ -85,7 +102,7 @@ def test_the_command_says_what_it_took(
     result = run("blocks", model, *given, stdin=line)
     assert "is vllm 0.33.0" in result.stderr
     assert "--mm-processor-kwargs" in result.stderr
-    assert "not told" in result.stderr
+    assert "neither told" in result.stderr
     by_hand = f"{RECORDED['arguments']} --block-size 64"
     same = run("blocks", model, "--engine-args", f"PYTHONHASHSEED=7 {by_hand}", stdin=line)
     assert result.stdout == same.stdout
@@ -94,6 +111,89 @@ def test_the_command_says_what_it_took(
     assert "remote_unavailable" in unreachable.stderr
     wrong = run("blocks", model, "--engine", "nonsense", stdin=line)
     assert "--engine" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([cache_metric(128)], (128, None, "xxhash_cbor")),
+        ([cache_metric(160, mode="align")], (160, 160, "xxhash_cbor")),
+        ([cache_metric(160, mode="align", unit=32)], (160, 32, "xxhash_cbor")),
+        ([cache_metric(160, mode="none", unit=32)], (160, 32, "xxhash_cbor")),
+        ([cache_metric(64), cache_metric(64, engine=1)], (64, None, "xxhash_cbor")),
+        ([cache_metric(64), cache_metric(32, engine=1)], (None, None, "xxhash_cbor")),
+        ([], (None, None, None)),
+    ],
+)
+def test_the_block_size_and_the_algorithm_are_in_the_metrics(
+    server: ScriptedServer, lines: list[str], expected: tuple[object, ...]
+) -> None:
+    with_metrics(server, *lines)
+    found = told(server)
+    assert (found.block_size, found.hash_block_size, found.hash_algorithm) == expected
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_block_hashes_have_the_size_that_the_engine_tells(
+    server: ScriptedServer, changed_model: Callable[..., Path], *, hybrid: bool
+) -> None:
+    def change(files: Any) -> None:
+        if hybrid:
+            config = files["config.json"]
+            config |= {
+                "model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]
+            }  # fmt: skip
+
+    model = str(changed_model("small-qwen3-vl", change))
+    with_metrics(server, cache_metric(48, mode="align" if hybrid else "none"))
+    line = json.dumps({"prompt_token_ids": [1, 2, 3] * 40})
+    asked = run(
+        "blocks", model, "--engine", server.url, "--engine-args", "PYTHONHASHSEED=0", stdin=line
+    )
+    given = ["--block-size", "48", "--algorithm", "xxhash_cbor", "--hash-seed", "0"]
+    by_hand = run("blocks", model, *given, stdin=line)
+    assert len(json.loads(asked.stdout)["block_hashes"]) == 2
+    assert asked.stdout == by_hand.stdout
+    assert "which nobody told" not in asked.stderr + by_hand.stderr
+
+
+def test_what_was_neither_told_nor_given_is_named(
+    server: ScriptedServer, small_model: Callable[[str], Path]
+) -> None:
+    def named(*options: str) -> set[str]:
+        model = str(small_model("small-qwen2.5-vl"))
+        result = run("blocks", model, "--engine", server.url, *options)
+        (line,) = (s for s in result.stderr.splitlines() if "neither told" in s)
+        return set(line.rpartition(": ")[2].split(", "))
+
+    never = {"PYTHONHASHSEED", "VLLM_USE_RUST_FRONTEND", "--chat-template"}
+    of_configuration = {"--hf-overrides", "--mm-processor-kwargs", "--speculative-config"}
+    of_metrics = {"--block-size", "--prefix-caching-hash-algo", "--prefix-match-unit"}
+    always = {"--served-model-name", "--max-model-len", "--lora-modules"}
+    found = named()
+    assert never <= found
+    assert not found & (of_configuration | of_metrics | always)
+    given = "--engine-args", "PYTHONHASHSEED=0 --chat-template {{messages}}"
+    assert found - named(*given) == {"PYTHONHASHSEED", "--chat-template"}
+    with_metrics(server, cache_metric(32))
+    assert named() & (of_configuration | of_metrics | always) == of_configuration
+    with_metrics(server)
+    assert of_metrics <= named()
+
+
+def test_a_block_size_that_nobody_told_is_warned_of_once(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = tmp_path / "model"  # of a name that was not warned of
+    model.symlink_to(small_model("small-qwen2.5-vl"))
+    lines = "".join(json.dumps({"prompt_token_ids": [1, 2] * n}) + "\n" for n in (20, 30, 40))
+    for given in (["--block-size", "16"], ["--engine-args", "--block-size 16"]):
+        told = run("blocks", str(model), *given, stdin=lines)
+        assert "which nobody told" not in told.stderr
+    guessed = run("blocks", str(model), stdin=lines)
+    assert guessed.stdout == told.stdout
+    assert guessed.stderr.count("blocks of 16 tokens, which nobody told") == 1
+    assert "128" in guessed.stderr
 
 
 def test_a_server_asks_the_engine_of_each_model(

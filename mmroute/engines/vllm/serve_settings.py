@@ -15,7 +15,7 @@ from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_comman
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.requests.items import Modality
 
-__all__ = ["read_settings"]
+__all__ = ["DECIDING", "read_settings"]
 
 _DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -264,3 +264,8 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
     "VLLM_SYSTEM_START_DATE": ("start_date", _string),
     "VLLM_USE_RUST_FRONTEND": ("frontend", _frontend),
 }
+DECIDING: Final = frozenset({
+    *(f"--{name}" for name in (*_READ, *_REFUSED, *_HASHES_REFUSED)),
+    "--language-model-only", "--tokenizer", *_READ_ENVIRONMENT, *_REFUSED_ENVIRONMENT,
+})  # fmt: skip
+"""The options and variables on which token IDs, identities or hashes depend."""
