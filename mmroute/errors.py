@@ -142,7 +142,7 @@ class Reason(StrEnum):
     FLEET_DISAGREES = "fleet_disagrees"
     """The workers of one model hold different files: no one tokenizer is right for all."""
     TOKENIZER_UNAVAILABLE = "tokenizer_unavailable"
-    """Neither the model's own source nor a worker gave a tokenizer that could be loaded."""
+    """No worker of a model gave its files."""
 
     MALFORMED_EVENTS = "malformed_events"
     """A payload is no batch of the engine's KV events (`mmroute.kv_events`)."""

@@ -1,4 +1,4 @@
-"""Fetch tokenizer and configuration files from workers over gRPC, and keep a registry of them.
+"""Fetch tokenizer and configuration files from the workers of a model over gRPC.
 
 Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this package.
 """
@@ -6,10 +6,8 @@ Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this pa
 from mmroute.bundle.client import Bundle, fetch_bundle
 from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits
-from mmroute.bundle.fleet import FleetError
-from mmroute.bundle.registry import Status, TokenizerRegistry
+from mmroute.bundle.fleet import FleetError, fetch_fleet
 
 __all__ = [
-    "Bundle", "BundleError", "Fault", "FleetError", "Limits", "Status", "TokenizerRegistry",
-    "fetch_bundle",
+    "Bundle", "BundleError", "Fault", "FleetError", "Limits", "fetch_bundle", "fetch_fleet",
 ]  # fmt: skip

@@ -6,13 +6,12 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
-from mmroute.bundle.client import Bundle
-from mmroute.errors import MmrouteError, Reason
+from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
+from mmroute.errors import MmrouteError, ModelError, Reason
 
-__all__ = ["Fleet", "FleetError", "fetch_fleet"]
+__all__ = ["FleetError", "fetch_fleet"]
 
 _AT_A_TIME: Final = 8  # calls: a fleet with dead workers must not wait for them one by one
 _SHOWN_DIGITS: Final = 12
@@ -31,34 +30,34 @@ class FleetError(MmrouteError):
         self.files = tuple(files)
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """The result of asking all workers of one model.
+def fetch_fleet(
+    model: str, workers: Sequence[str], *, fetch: Callable[[str], Bundle] = fetch_bundle
+) -> Bundle:
+    """Fetch the files of all workers of a model, eight at a time; keep one of the equal bundles.
 
-    Attributes:
-        bundle: of the first worker, in the order given, that could be asked; None if none could.
-        fingerprints: of all that could, by worker.
-        failures: why the others could not.
-    """
-
-    bundle: Bundle | None
-    fingerprints: Mapping[str, str]
-    failures: Mapping[str, Exception]
-
-
-def fetch_fleet(model: str, workers: Sequence[str], fetch: Callable[[str], Bundle]) -> Fleet:
-    """Fetch the files of all workers, and keep one of the equal bundles.
+    A worker that cannot be asked, or whose stream breaks, is passed over. Those that answer must
+    hold the same files, byte for byte: names and contents are compared, not zips, whose digests
+    depend on times.
 
     Args:
-        model: for messages.
-        workers: their addresses.
+        model: the model's name, for messages.
+        workers: their addresses, at least one.
         fetch: asks one of them.
 
+    Returns:
+        The files of the first worker, in the order given, that answered.
+
     Raises:
-        FleetError: they disagree. Nothing is kept, whatever is raised.
+        FleetError: the workers disagree.
+        ModelError: `tokenizer_unavailable`: none of them answered; the message has each failure.
+        ValueError: there is no worker, or one has no address that `fetch_bundle` takes.
     """
+    if not workers:
+        raise ValueError(f"the files of {model} are fetched from at least one worker")
+    for worker in workers:
+        grpc_address(worker)
     fingerprints: dict[str, str] = {}
-    failures: dict[str, Exception] = {}
+    failures: list[Exception] = []
     different: dict[str, Bundle] = {}
     with contextlib.ExitStack() as fetched:
 
@@ -68,11 +67,11 @@ def fetch_fleet(model: str, workers: Sequence[str], fetch: Callable[[str], Bundl
             return bundle
 
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            asked = {worker: pool.submit(fetch_one, worker) for worker in workers}
+            asked = {worker: pool.submit(fetch_one, worker) for worker in dict.fromkeys(workers)}
         for worker, answer in asked.items():
             error = answer.exception()
             if isinstance(error, Exception):
-                failures[worker] = error
+                failures.append(error)
                 continue
             bundle = answer.result()
             fingerprints[worker] = bundle.fingerprint
@@ -80,8 +79,13 @@ def fetch_fleet(model: str, workers: Sequence[str], fetch: Callable[[str], Bundl
                 bundle.close()
         if len(different) > 1:
             raise _disagreement(model, different, fingerprints)
-        fetched.pop_all()  # one bundle at most is still open, and that is the caller's now
-    return Fleet(next(iter(different.values()), None), fingerprints, failures)
+        if not different:
+            raise ModelError(
+                Reason.TOKENIZER_UNAVAILABLE,
+                f"No worker gives the files of {model}: {'; '.join(map(str, failures))}",
+            ) from ExceptionGroup("the workers that were asked", failures)
+        fetched.pop_all()  # one bundle is still open, and that is the caller's now
+    return next(iter(different.values()))
 
 
 def _disagreement(

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, Final
 
 from mmroute.answering.stages import Stopwatch
@@ -202,16 +201,12 @@ def _load_from_workers(
     source: ModelSource, load_files: Callable[[ModelSource], LoadedModel]
 ) -> LoadedModel:
     try:
-        from mmroute.bundle import TokenizerRegistry  # an extra
+        from mmroute.bundle import fetch_fleet  # an extra
     except ModuleNotFoundError as error:
         raise ModelError(
             Reason.TOKENIZER_UNAVAILABLE,
             f"{source.model}: {error.name} is not installed; pip install 'mmroute[bundle]'",
         ) from error
 
-    def load_one(_: str, directory: Path) -> LoadedModel:
-        return load_files(replace(source, model=str(directory), model_id=source.model_string))
-
-    with TokenizerRegistry(load_one) as registry:
-        registry.add(source.names[0], workers=source.workers)
-        return registry.get(source.names[0])
+    with fetch_fleet(source.names[0], source.workers) as bundle:
+        return load_files(replace(source, model=str(bundle.root), model_id=source.model_string))

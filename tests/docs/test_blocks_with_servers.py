@@ -66,9 +66,9 @@ def workers(model: Path, tmp_path: Path) -> Iterator[list[str]]:
         server.stop(None).wait()
 
 
-def test_a_registry_of_workers(workers: list[str]) -> None:
+def test_a_fleet_of_workers(workers: list[str]) -> None:
     replaced = {"10.0.0.7:50051": workers[0], "10.0.0.8:50051": workers[1]}
-    names = run_block("bundles.md", "TokenizerRegistry", replaced)
+    names = run_block("bundles.md", "fetch_fleet", replaced)
     assert names["normalizer"].normalize(prompt="Hi").exact
     assert names["normalizer"].model.model_id == MODEL
     assert names["bundle"].files
