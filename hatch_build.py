@@ -1,4 +1,4 @@
-"""Adds the optional extension `mmroute.hashing.native._chain` to a wheel.
+"""Adds the optional extensions of `mmroute.native_build` to a wheel.
 
 Without a compiler the wheel is the pure one. MMROUTE_BUILD_EXTENSION=0 asks for that one, and =1
 makes a failed build an error, as release wheels want it.
@@ -16,11 +16,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools.errors import BaseError, CCompilerError
 
-_PACKAGE = Path("mmroute/hashing/native")
-
 
 class ExtensionHook(BuildHookInterface):  # type: ignore[misc]  # hatchling has no types here
-    """Compiles the extension, and names the wheel after the platform."""
+    """Compiles the extensions, and names the wheel after the platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Before the wheel is put together."""
@@ -28,15 +26,17 @@ class ExtensionHook(BuildHookInterface):  # type: ignore[misc]  # hatchling has 
         no_limited_api = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
         if version == "editable" or wanted == "0" or no_limited_api:
             return
-        build = runpy.run_path(str(Path(self.root) / _PACKAGE / "build.py"))["build_extension"]
+        build = runpy.run_path(str(Path(self.root) / "mmroute/native_build.py"))["build_extensions"]
+        folder = Path(tempfile.mkdtemp())
         try:
-            extension = build(Path(tempfile.mkdtemp()))
+            extensions = build(folder)
         except (BaseError, CCompilerError, OSError) as error:
             if wanted == "1":
                 raise
-            self.app.display_warning(f"mmroute is built without its compiled hasher: {error}")
+            self.app.display_warning(f"mmroute is built without its compiled parts: {error}")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"cp311-abi3-{platform}"
         build_data["pure_python"] = False
-        build_data["force_include"][str(extension)] = str(_PACKAGE / extension.name)
+        for extension in extensions:
+            build_data["force_include"][str(extension)] = str(extension.relative_to(folder))

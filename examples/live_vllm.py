@@ -32,11 +32,9 @@ from mmroute.kv_events.streams import Message
 def follow(index: BlockIndex, worker: str, messages: Iterable[Message]) -> None:
     """Keep the index as the worker's cache is."""
     for message in messages:
-        if isinstance(message, Received):
-            index.apply(worker, message.batch)
-        else:  # another process, or events that are lost: what is left may be held in error
-            print(f"forgetting {worker}: {message}", file=sys.stderr)
-            index.remove_worker(worker)
+        if not isinstance(message, Received):  # another process, or events that are lost
+            print(f"forgetting the blocks of {worker}: {message}", file=sys.stderr)
+        index.apply(worker, message)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mmroute.kv_events.block_index import BlockIndex, WorkerRank
+from mmroute.kv_events.block_index import BlockIndex, Residency, WorkerRank
 from mmroute.kv_events.events import (
     AllBlocksCleared,
     BlockRemoved,
@@ -10,15 +10,17 @@ from mmroute.kv_events.events import (
     EventBatch,
     decode_events,
 )
-from mmroute.kv_events.streams import Lost, Received, Restarted, Source
+from mmroute.kv_events.health import Health, WorkerHealth
+from mmroute.kv_events.streams import Lost, Position, Received, Restarted, Source
 from mmroute.lazy import lazily
 
 if TYPE_CHECKING:
     from mmroute.kv_events.subscriber import Subscriber
 
 __all__ = [
-    "AllBlocksCleared", "BlockIndex", "BlockRemoved", "BlockStored", "EventBatch", "Lost",
-    "Received", "Restarted", "Source", "Subscriber", "WorkerRank", "decode_events",
+    "AllBlocksCleared", "BlockIndex", "BlockRemoved", "BlockStored", "EventBatch", "Health", "Lost",
+    "Position", "Received", "Residency", "Restarted", "Source", "Subscriber", "WorkerHealth",
+    "WorkerRank", "decode_events",
 ]  # fmt: skip
 
 

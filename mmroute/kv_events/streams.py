@@ -8,14 +8,14 @@ for by a number, and answered by all batches from there on that the publisher st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mmroute.errors import EventsError
-from mmroute.kv_events.events import EventBatch, decode_events
+from mmroute.kv_events.events import Changes, EventBatch, decode_changes, decode_events
 
-__all__ = ["Lost", "Message", "Received", "Restarted", "Source", "Streams"]
+__all__ = ["Lost", "Message", "Position", "Received", "Restarted", "Source", "Streams"]
 
 _NUMBER_BYTES: Final = 8
 _FRAMES: Final = 3
@@ -29,12 +29,41 @@ class Source(NamedTuple):
     data_parallel_rank: int
 
 
+class Position(NamedTuple):
+    """How far a publisher's batches were taken.
+
+    Attributes:
+        sequence: the number of the last batch.
+        ts: its `EventBatch.ts`. Another process has other times under the same numbers.
+    """
+
+    sequence: int
+    ts: float
+
+
 class Received(NamedTuple):
-    """One batch, in its place."""
+    """One batch, in its place.
+
+    Attributes:
+        source: the publisher.
+        sequence: the batch's number.
+        changes: what it says of the blocks that are held.
+        payload: all of it.
+    """
 
     source: Source
     sequence: int
-    batch: EventBatch
+    changes: Changes | EventBatch
+    payload: bytes
+
+    @property
+    def batch(self) -> EventBatch:
+        """All fields of the events.
+
+        Raises:
+            EventsError: one that `changes` has no need of cannot be read.
+        """
+        return decode_events(self.payload)
 
 
 class Lost(NamedTuple):
@@ -64,7 +93,7 @@ class _Arrived(NamedTuple):
     source: Source
     sequence: int
     payload: bytes
-    batch: EventBatch
+    changes: Changes | EventBatch
 
 
 @dataclass(slots=True)
@@ -73,26 +102,24 @@ class _Stream:
 
     source: Source
     next: int = 0
-    last_payload: bytes = b""
     last_time: float = float("-inf")
 
     def put(self, new: _Arrived) -> Iterator[Message]:
         """A message, of which those before it are not to be had if they are missing."""
         if new.sequence < self.next:
             # A message that comes again was made before the last one, one of a new process after.
-            if new.batch.ts <= self.last_time:
+            if new.changes.ts <= self.last_time:
                 return
             yield self.restarted()
         if new.sequence > self.next:
             why = "they were not received, and no replay has them"
             yield Lost(self.source, self.next, new.sequence - 1, why)
-        self.next, self.last_payload = new.sequence + 1, new.payload
-        self.last_time = new.batch.ts
-        yield Received(self.source, new.sequence, new.batch)
+        self.next, self.last_time = new.sequence + 1, new.changes.ts
+        yield Received(self.source, new.sequence, new.changes, new.payload)
 
     def restarted(self) -> Restarted:
         """Begin again."""
-        self.next, self.last_payload, self.last_time = 0, b"", float("-inf")
+        self.next, self.last_time = 0, float("-inf")
         return Restarted(self.source)
 
 
@@ -104,10 +131,12 @@ class Streams:
         replays: whether there is a publisher that can be asked; then there is no other.
         most_waiting: bytes of messages kept while a replay runs. More are let go, and asked for
             again.
+        taken: how far each publisher's batches were taken before, by another subscriber.
     """
 
     replays: bool = False
     most_waiting: int = 64 << 20
+    taken: Mapping[Source, Position] = field(default_factory=dict)
     _streams: dict[Source, _Stream] = field(default_factory=dict)
     _waiting: list[_Arrived] = field(default_factory=list)
     _waiting_bytes: int = 0
@@ -117,8 +146,10 @@ class Streams:
     _gives: bool = False
 
     def __post_init__(self) -> None:
-        if self.replays:
-            self._ask(0)  # what was published before anybody listened
+        for source, (sequence, ts) in self.taken.items():
+            self._streams[source] = _Stream(source, sequence + 1, ts)
+        self._has_given = bool(self.taken)
+        self.check()  # what was published before anybody listened
 
     def take_request(self) -> bytes | None:
         """The replay to be asked for now, as the publisher wants it; None for none.
@@ -168,15 +199,18 @@ class Streams:
             else:
                 yield from self.ended()
             return
+        is_first = not self._gives
         self._has_given = self._gives = True
         new = self._arrived(frames)
         if isinstance(new, Lost):
             yield new
             return
         stream = self._stream(new.source)
+        if is_first and new.sequence == stream.next and stream.next:
+            yield stream.restarted()  # without the last known batch nothing says whose this is
         if new.sequence >= stream.next:
             yield from stream.put(new)
-        elif new.sequence == stream.next - 1 and new.payload != stream.last_payload:
+        elif new.sequence == stream.next - 1 and new.changes.ts != stream.last_time:
             yield stream.restarted()  # another process has other batches by the same numbers
             self._ask(0)
 
@@ -205,15 +239,16 @@ class Streams:
             return Lost(Source("", 0), 0, 0, why)
         topic, number = frames[0].decode("utf-8", "replace"), int.from_bytes(frames[1], "big")
         try:
-            batch = decode_events(frames[2])
+            changes = decode_changes(frames[2])
         except EventsError as error:
-            return self._unreadable(topic, number, frames[2], str(error))
-        return _Arrived(Source(topic, batch.data_parallel_rank or 0), number, frames[2], batch)
+            return self._unreadable(topic, number, str(error))
+        source = Source(topic, changes.data_parallel_rank or 0)
+        return _Arrived(source, number, frames[2], changes)
 
-    def _unreadable(self, topic: str, number: int, payload: bytes, why: str) -> Lost:
+    def _unreadable(self, topic: str, number: int, why: str) -> Lost:
         of_topic = (stream for stream in self._streams.values() if stream.source.topic == topic)
         for stream in of_topic:  # the payload would tell the rank
             if stream.next == number:
-                stream.next, stream.last_payload = number + 1, payload
+                stream.next = number + 1
                 return Lost(stream.source, number, number, why)
         return Lost(Source(topic, 0), number, number, why)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Final, Self
 
 try:
@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
         "subscribing to events needs pyzmq: pip install 'mmroute[events]'", name="zmq"
     ) from error
 
-from mmroute.kv_events.streams import Message, Streams
+from mmroute.kv_events.streams import Message, Position, Source, Streams
 
 __all__ = ["Subscriber"]
 
@@ -47,6 +47,7 @@ class Subscriber:
         topic: what the topics begin with that are wanted; empty for all.
         replay_endpoint: of the same publisher; None where it has none.
         bind: publishers connect to `endpoint`, and this binds it.
+        taken: how far the publishers' batches were taken before; see `BlockIndex.positions`.
 
     Raises:
         ValueError: a replay endpoint where many publishers may connect.
@@ -60,11 +61,12 @@ class Subscriber:
         topic: str = "",
         replay_endpoint: str | None = None,
         bind: bool = False,
+        taken: Mapping[Source, Position] | None = None,
     ) -> None:
         if bind and replay_endpoint is not None:
             raise ValueError("replays are of one publisher, and many may connect to what is bound")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._streams = Streams(replays=replay_endpoint is not None)
+        self._streams = Streams(replays=replay_endpoint is not None, taken=taken or {})
         self._replay_endpoint = replay_endpoint or ""
         self._deadline = 0.0
         self._heard = time.monotonic()

@@ -157,11 +157,9 @@ class ReplicaCaches:
                 while not follower.ending.is_set():
                     messages = subscriber.receive(_TICK)
                     for message in messages:
-                        if isinstance(message, Received):
-                            self._index.apply(replica, message.batch)
-                        else:  # a new process, or lost events: what is left may be held in error
+                        if not isinstance(message, Received):
                             _LOG.info("forgetting the blocks of %s: %s", replica, message)
-                            self._index.remove_worker(replica)
+                        self._index.apply(replica, message)
                     if len(messages) < _FULL:
                         follower.current = time.monotonic()
         except Exception:  # noqa: BLE001 - a thread; without its events the replica gets requests by load

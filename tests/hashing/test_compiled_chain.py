@@ -17,7 +17,7 @@ from tools import needs
 
 from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm, ExtraKey, ExtraKeys, HashedItem, chain, extra_keys, none_hash
-from mmroute.hashing.native.build import build_extension
+from mmroute.native_build import build_extensions
 from mmroute.requests.request import Lora
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]
@@ -32,7 +32,7 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 def built(folder: Path) -> ModuleType:
-    path = build_extension(folder)
+    (path,) = build_extensions(folder, "mmroute.hashing.native._chain")
     spec = importlib.util.spec_from_file_location("_chain", path)
     assert spec is not None
     assert spec.loader is not None

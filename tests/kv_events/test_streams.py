@@ -146,6 +146,17 @@ def test_a_restart_is_seen_where_the_new_process_is_ahead() -> None:
     assert told(answered(streams, publisher)) == ["new", 0, 1, 2, 3, 4]
 
 
+def test_a_replay_without_the_last_known_batch_may_be_of_another_process() -> None:
+    publisher = Publisher(buffer_steps=3)
+    streams = listening(publisher)
+    assert told(streams.received(publisher.publish())) == [0]
+    publisher.start()
+    for _ in range(3):
+        publisher.publish()  # not heard
+    assert told(streams.received(publisher.publish())) == []
+    assert told(answered(streams, publisher)) == ["new", (0, 0), 1, 2, 3]
+
+
 def test_a_silence_hides_no_lost_batch_and_no_restart() -> None:
     publisher = Publisher()
     streams = listening(publisher)

@@ -53,7 +53,7 @@ def test_what_was_missed_is_replayed_and_enters_the_index(worker: Worker) -> Non
         worker.publish(PAYLOADS[3])
         for message in (next(messages) for _ in range(2)):
             assert isinstance(message, Received)
-            index.apply("w", message.batch)
+            index.apply("w", message)
     assert index.longest_prefixes([]) == {("w", 0): 0}
 
 

@@ -11,7 +11,7 @@ from mmroute.errors import EventsError, Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing import EventKeys
 from mmroute.kv_events import BlockStored, EventBatch
-from mmroute.kv_events.block_index import low_bits
+from mmroute.kv_events.holders import low_bits
 
 __all__ = ["Chain", "Chains"]
 
