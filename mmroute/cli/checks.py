@@ -117,6 +117,10 @@ def _spec_new(arguments: argparse.Namespace) -> int:
         if arguments.out is None:
             print(f"\n{best.text}")
         print(_DECISIONS)
+        if best.uncompared:
+            print(
+                f"- the rest: the engine answered no request with {' or '.join(best.uncompared)}."
+            )
         return 0
     known = "no family fits the files" if best.problem else f"{best.family} agrees best"
     print(f"\nno good proposal: {known}; {GOOD:.0%} of the requests must be answered alike.")

@@ -54,7 +54,8 @@ model's geometry, conversations, unusual text, typed placeholders. --random adds
 like.
 
 exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 bad usage;
-3 nothing could be decided: the model, the oracle or the requests are not to be had
+3 nothing could be decided: the model, the oracle or the requests are not to be had, or both
+refuse every request with an item
 """
 
 
@@ -146,6 +147,7 @@ def _compared(arguments: argparse.Namespace) -> int:
         known_differences=known_differences(family) if arguments.against == "transformers" else (),
         engine="" if running is None else str(running),
         warning="" if running is None else running.warning(normalizer.model.engine),
+        modalities=tuple(normalizer.model.media),
     )
     if arguments.write_vectors is not None:
         fingerprints = check_model(normalizer.model).fingerprints

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from mmroute.answering.lines import json_object, numbered
 from mmroute.engines.running import RunningEngine
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.geometry import TokenIds
+from mmroute.requests.items import Modality
 
 __all__ = ["Case", "Oracle", "Outcome", "Range", "UndecidedError", "json_objects"]
 
+_ITEM_FIELDS: Final = ("images", "videos", "audios")
 Range: TypeAlias = tuple[int, int]
 """Offset and length of one image in the expanded prompt."""
 
@@ -33,6 +35,17 @@ class Case:
     id: str
     kind: str
     request: Mapping[str, Any]
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What items the request has, beside its messages and in their parts."""
+        kinds = {field.removesuffix("s") for field in _ITEM_FIELDS if self.request.get(field)}
+        for message in self.request.get("messages") or ():
+            parts = message.get("content") if isinstance(message, Mapping) else None
+            for part in parts if isinstance(parts, list) else ():
+                if isinstance(part, Mapping):
+                    kinds.add(str(part.get("type")).removeprefix("input_").removesuffix("_url"))
+        return frozenset(modality for modality in Modality if modality in kinds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from mmroute.parity.cases import Case
 from mmroute.parity.conversations import part, user
 from mmroute.requests.items import Modality
 
-__all__ = ["media_cases"]
+__all__ = ["audio_cases", "media_cases", "video_cases"]
 
 _QUESTION: Final = "What happens here?"
 # Width, height, frames, and hundredths of a second of each: around what samplers and pairs decide.
@@ -36,15 +36,25 @@ _RECORDINGS: Final = (
 def media_cases(model: ResolvedModel) -> Iterator[Case]:
     """Chats with each of the modalities but images that the engine takes for a model."""
     if Modality.VIDEO in model.media:
-        for width, height, frames, delay in _VIDEOS:
-            name = f"video-{frames}-of-{width}x{height}-at-{delay}"
-            yield _case(name, "video_url", _gif(width, height, frames, delay))
-        for width, height, frames in _FRAME_LISTS:
-            listed = f"data:video/jpeg;base64,{','.join([_jpeg(width, height)] * frames)}"
-            yield _case(f"video-list-{frames}-of-{width}x{height}", "video_url", listed)
+        yield from video_cases()
     if Modality.AUDIO in model.media:
-        for samples, rate in _RECORDINGS:
-            yield _case(f"audio-{samples}-at-{rate}", "audio_url", _wav(samples, rate))
+        yield from audio_cases()
+
+
+def video_cases() -> Iterator[Case]:
+    """Chats with one video each."""
+    for width, height, frames, delay in _VIDEOS:
+        name = f"video-{frames}-of-{width}x{height}-at-{delay}"
+        yield _case(name, "video_url", _gif(width, height, frames, delay))
+    for width, height, frames in _FRAME_LISTS:
+        listed = f"data:video/jpeg;base64,{','.join([_jpeg(width, height)] * frames)}"
+        yield _case(f"video-list-{frames}-of-{width}x{height}", "video_url", listed)
+
+
+def audio_cases() -> Iterator[Case]:
+    """Chats with one recording each."""
+    for samples, rate in _RECORDINGS:
+        yield _case(f"audio-{samples}-at-{rate}", "audio_url", _wav(samples, rate))
 
 
 def _case(name: str, kind: str, url: str) -> Case:

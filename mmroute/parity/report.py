@@ -12,6 +12,7 @@ import numpy as np
 from mmroute.geometry import TokenIds
 from mmroute.parity.causes import text_of
 from mmroute.parity.comparison import Finding, Verdict
+from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
 __all__ = [
@@ -46,6 +47,7 @@ class Report:
         engine: the engine that answered, and how its version is known; empty if none was asked.
         warning: why its version may answer otherwise; empty if it does not.
         proposal: by which settings more would be equal; empty if nothing is known.
+        modalities: the modalities that the model takes.
     """
 
     model: str
@@ -57,6 +59,7 @@ class Report:
     engine: str = ""
     warning: str = ""
     proposal: str = ""
+    modalities: tuple[Modality, ...] = ()
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
@@ -65,11 +68,25 @@ class Report:
 
     @property
     def parity(self) -> bool | None:
-        """True if all decided answers are equal; False if one is not; None if most are not."""
+        """True if all decided answers are equal; False if one is not.
+
+        None if most are not decided, or if both sides refuse every request with an item that the
+        model takes.
+        """
         if self.verdicts[Verdict.SILENT] or self.verdicts[Verdict.UNNEEDED]:
             return False
-        equal = self.verdicts[Verdict.EQUAL]
-        return True if equal and equal >= self.verdicts[Verdict.UNDECIDED] else None
+        equal = [f for f in self.findings if f.verdict is Verdict.EQUAL]
+        asked = {modality for f in equal for modality in f.case.modalities}
+        if self.uncompared == self.modalities and not asked.isdisjoint(self.modalities):
+            return None
+        return True if equal and len(equal) >= self.verdicts[Verdict.UNDECIDED] else None
+
+    @property
+    def uncompared(self) -> tuple[Modality, ...]:
+        """The modalities that the model takes and of which no two answers were compared."""
+        answered = (f for f in self.findings if f.theirs and f.theirs.token_ids is not None)
+        compared = {modality for f in answered for modality in f.case.modalities}
+        return tuple(modality for modality in self.modalities if modality not in compared)
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -77,6 +94,7 @@ def as_json(report: Report) -> dict[str, Any]:
     return {
         **{name: getattr(report, name) for name in _WORDS},
         "parity": report.parity,
+        "uncompared": report.uncompared,
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
         "known_differences": list(report.known_differences),
@@ -136,7 +154,9 @@ def verdict_of(report: Report) -> str:
     counts = report.verdicts
     decided = len(report.findings) - counts[Verdict.UNDECIDED]
     verdict = {True: "parity", False: "no parity", None: "not decided"}[report.parity]
-    return f"{verdict}: {counts[Verdict.EQUAL]} of {decided} decided answers are equal"
+    equal = f"{verdict}: {counts[Verdict.EQUAL]} of {decided} decided answers are equal"
+    missing = " and none with ".join(f"{modality}s" for modality in report.uncompared)
+    return f"{equal}; no answer with {missing} was compared" if missing else equal
 
 
 def by_kind(findings: Sequence[Finding]) -> dict[str, dict[str, int]]:

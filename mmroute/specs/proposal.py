@@ -21,6 +21,7 @@ from mmroute.model.spec import load_spec
 from mmroute.model_directory import FieldRef, ModelFiles
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.comparison import our_outcome
+from mmroute.parity.media_cases import audio_cases, video_cases
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.specs.toml_text import toml_text
@@ -49,9 +50,12 @@ class Candidate:
         geometry: its geometry; None if it takes text only.
         text: its spec as TOML, with the name and the match of the new model.
         equal: the number of requests answered as the oracle answers them.
-        decided: the number of requests that the oracle has an answer to.
+        decided: the number of requests that the oracle or the candidate answers. That both refuse a
+            request says nothing of the spec.
         counted: the number of requests whose items have as many tokens as the oracle's.
         problem: why the spec does not fit the files; empty if it does.
+        compared: the modalities of the spec of which the oracle answered a request.
+        uncompared: its other modalities.
     """
 
     family: str
@@ -61,11 +65,17 @@ class Candidate:
     decided: int = 0
     counted: int = 0
     problem: str = ""
+    compared: tuple[Modality, ...] = ()
+    uncompared: tuple[Modality, ...] = ()
 
     @property
     def good(self) -> bool:
-        """Whether it is worth to begin with."""
-        return not self.problem and 0 < self.equal >= GOOD * self.decided
+        """Whether an author may begin with this spec: most answers are equal, and not texts alone.
+
+        Texts are enough for a spec that takes nothing else.
+        """
+        answered = self.compared or not self.uncompared
+        return not self.problem and bool(answered) and 0 < self.equal >= GOOD * self.decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,8 @@ class Proposal:
         """What no known family has; empty if the best is good."""
         if self.best.good:
             return ""
+        if self.best.uncompared and not self.best.compared:
+            return f"the engine answered no request with {' or '.join(self.best.uncompared)}"
         counting = max(self.candidates, key=lambda c: (not c.problem, c.counted))
         if not counting.problem and counting.counted >= GOOD * counting.decided:
             return (
@@ -125,10 +137,22 @@ def _tried(
         return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         return Candidate(family, geometry, text, problem=quoted(error))
-    pairs = [(our_outcome(model, case), theirs) for case, theirs in decided]
+    outcomes = [(our_outcome(model, case), theirs) for case, theirs in decided]
+    pairs = [pair for pair in outcomes if any(one.token_ids is not None for one in pair)]
     equal = sum(ours.same(theirs) for ours, theirs in pairs)
     counted = sum(_lengths(ours) == _lengths(theirs) for ours, theirs in pairs)
-    return Candidate(family, geometry, text, equal, len(pairs), counted)
+    answers = [case for case, theirs in decided if theirs.token_ids is not None]
+    answered = {modality for case in answers for modality in case.modalities}
+    return Candidate(
+        family,
+        geometry,
+        text,
+        equal,
+        len(pairs),
+        counted,
+        compared=tuple(modality for modality in spec.media if modality in answered),
+        uncompared=tuple(modality for modality in spec.media if modality not in answered),
+    )
 
 
 def _lengths(outcome: Outcome) -> list[int] | None:
@@ -137,7 +161,7 @@ def _lengths(outcome: Outcome) -> list[int] | None:
 
 
 def size_cases() -> list[Case]:
-    """Requests of one image each, of many sizes, and one of text alone."""
+    """Requests of one item each, of many sizes, and one of text alone."""
     cases = [Case("text", "text", {"messages": [{"role": "user", "content": [_TEXT]}]})]
     pairs = [(w, h) for i, w in enumerate(_SIDES) for h in (*_SIDES[i % 3 :: 3], w)]
     for width, height in dict.fromkeys(pairs):
@@ -145,7 +169,7 @@ def size_cases() -> list[Case]:
         images = [{"width": width, "height": height}]
         request = {"messages": messages, "images": images}
         cases.append(Case(f"{width}x{height}", "size", request))
-    return cases
+    return [*cases, *video_cases(), *audio_cases()]
 
 
 def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposal:

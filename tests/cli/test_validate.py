@@ -21,6 +21,7 @@ from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause
 from mmroute.parity.comparison import compare, our_outcome
+from mmroute.parity.report import Report, verdict_of
 from mmroute.requests.items import Modality
 from mmroute.specs.proposal import propose, size_cases
 from mmroute.specs.toml_text import toml_text
@@ -40,10 +41,13 @@ def test_parity_with_vectors(
     against = ("--against", VECTORS / f"{name}.jsonl")
     status, text = run(capsys, "validate", small_model(name), *against)
     assert status == 0
-    assert text.splitlines()[-1] == "parity: 108 of 108 decided answers are equal"
+    assert text.splitlines()[-1] == (
+        "parity: 108 of 108 decided answers are equal; no answer with videos was compared"
+    )
     status, text = run(capsys, "validate", small_model(name), *against, "--json")
     report = json.loads(text)
     assert (report["parity"], report["verdicts"]["equal"], report["findings"]) == (True, 108, [])
+    assert report["uncompared"] == ["video"]
 
 
 @pytest.mark.parametrize(
@@ -284,11 +288,13 @@ def test_a_spec_is_proposed_for_a_model_nobody_knows(
     with pytest.raises(ModelError) as caught:
         Normalizer.from_pretrained(path)
     assert caught.value.reason is Reason.UNKNOWN_FAMILY
-    cases = size_cases()[::3]
-    proposal = propose(find_model(str(path)), _Engine(normalizer(name)), cases)
+    cases = [case for case in size_cases() if case.kind in ("text", "size")][::3]
+    engine = _Engine(normalizer(name))
+    answered = sum(engine.answer(case).token_ids is not None for case in cases)
+    proposal = propose(find_model(str(path)), engine, cases)
     best = proposal.best
     assert (best.geometry, best.problem) == (NEW_MODELS[name], "")
-    assert best.equal == best.counted == best.decided == len(cases)
+    assert best.equal == best.counted == best.decided == answered > len(cases) - 2
     assert all(other.equal <= best.equal for other in proposal.candidates)
     assert best.good
     assert not proposal.missing
@@ -296,6 +302,60 @@ def test_a_spec_is_proposed_for_a_model_nobody_knows(
     assert spec.family == "newcomer"
     assert spec.checked == {}
     assert spec.matches(find_model(str(path)))
+
+
+class _Refusing(_Engine):
+    """An engine that refuses every request with an item."""
+
+    def answer(self, case: Case) -> Outcome:
+        return Outcome(refusal="400") if case.modalities else super().answer(case)
+
+
+def test_refusals_of_both_sides_are_no_agreement(
+    changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
+) -> None:
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+
+    path = changed_model("small-qwen3-vl", rename)
+    cases = [case for case in size_cases() if case.kind in ("text", "audio")]
+    assert len(cases) > 10
+    proposal = propose(find_model(str(path)), _Refusing(normalizer("small-qwen3-vl")), cases)
+    assert max(candidate.decided for candidate in proposal.candidates) < len(cases)
+    assert (proposal.best.equal, proposal.best.decided) == (1, 1)
+    assert not proposal.best.good
+    assert "answered no request with" in proposal.missing
+
+
+def test_no_parity_is_claimed_where_no_item_was_answered(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer("small-qwen2.5-vl").model
+    image, text = {"type": "image"}, {"type": "text", "text": "Hi"}
+    requests: list[dict[str, Any]] = [
+        {"messages": [{"role": "user", "content": [text]}]},
+        {"messages": [{"role": "user", "content": [image]}], "images": [{"width": 9, "height": 1}]},
+    ]
+    cases = [Case(str(number), "own", request) for number, request in enumerate(requests)]
+    thin = Case("thin", "own", requests[1] | {"images": [{"width": 2010, "height": 10}]})
+
+    def report(*asked: Case) -> Report:
+        engine = (
+            _Refusing(normalizer("small-qwen2.5-vl"))
+            if thin in asked
+            else _Engine(normalizer("small-qwen2.5-vl"))
+        )
+        findings = tuple(compare(model, engine, asked))
+        modalities = tuple(model.media)
+        return Report("m", "f", "o", findings, model.tokenizer, modalities=modalities)
+
+    assert (report(*cases).parity, report(*cases).uncompared) == (True, (Modality.VIDEO,))
+    assert report(cases[0]).parity is True
+    assert report(cases[0], thin).parity is None
+    assert verdict_of(report(cases[0], thin)) == (
+        "not decided: 2 of 2 decided answers are equal; "
+        "no answer with images and none with videos was compared"
+    )
 
 
 @pytest.mark.parametrize("vision", [True, False])
