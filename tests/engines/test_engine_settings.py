@@ -207,7 +207,8 @@ def test_hashes_as_events_have_them_and_the_model_string(
     guessed = run("blocks", spelled, stdin=json.dumps(picture))
     assert json.loads(guessed.stdout)["model_id"] == spelled
     assert "--model-id" in guessed.stderr
-    told = run("blocks", model, "--engine-args", "vllm serve org/m", stdin=json.dumps(picture))
+    line = "vllm serve org/m --block-size 16"
+    told = run("blocks", model, "--engine-args", line, stdin=json.dumps(picture))
     assert json.loads(told.stdout)["model_id"] == "org/m"
     assert told.stderr == ""
 
