@@ -17,7 +17,7 @@ from mmroute.errors import quoted
 from mmroute.server.changes import Change
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, invalid_body
-from mmroute.server.exchange import Exchange, Route
+from mmroute.server.exchange import Exchange, Route, readable
 from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.loading import ModelSource
@@ -41,11 +41,11 @@ class AdminRoutes:
         add = endpoints.of(TypeAdapter(AddModelRequest), _add)
         replace = endpoints.of(TypeAdapter(AddModelRequest), _replace)
         self._all = {
-            "GET": Route(_MODELS, self._show_all),
+            **readable(Route(_MODELS, self._show_all)),
             "POST": Route(_MODELS, add, takes_body=True),
         }
         self._one = {
-            "GET": Route(_ONE_MODEL, functools.partial(self._of_one, models.entry)),
+            **readable(Route(_ONE_MODEL, functools.partial(self._of_one, models.entry))),
             "PUT": Route(_ONE_MODEL, replace, takes_body=True),
             "DELETE": Route(_ONE_MODEL, functools.partial(self._of_one, remove)),
         }

@@ -83,7 +83,8 @@ async def respond(service: Service, scope: _Message, receive: _Receive, send: _S
             "status": response.status,
             "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in found.items()],
         })  # fmt: skip
-        await send({"type": "http.response.body", "body": response.body})
+        body = b"" if scope["method"] == "HEAD" else response.body
+        await send({"type": "http.response.body", "body": body})
         status = response.status
     except _ClientHasGoneError:
         pass

@@ -123,7 +123,7 @@ class Endpoints:
         """Answer a small request at once, as a thread costs more. Others are waited for."""
         raw = b""
         try:
-            _check_content_type(exchange.head)
+            _check_content(exchange.head)
             raw = exchange.body()
             exchange.reservation.enter()
             context = self._context(exchange.head, exchange.entry.request_id)
@@ -266,11 +266,20 @@ class Endpoints:
         return Response(upstream.status, upstream.body, {**upstream.headers, **said})
 
 
-def _check_content_type(head: Head) -> None:
+def _check_content(head: Head) -> None:
+    """By what the head says of it: its type as in vLLM, its coding by RFC 9110, section 8.4."""
     media_type = head.headers.get(b"content-type", b"")
     if media_type != _JSON and media_type.lower().partition(b";")[0] != _JSON:
         raise invalid_body(
             "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
+        )
+    coding = head.header(b"content-encoding").lower()
+    if coding not in ("", "identity"):
+        raise ApiError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaTypeError",
+            f"The body has the Content-Encoding {quoted(coding)}; it must be sent without any.",
+            headers={"accept-encoding": "identity"},
         )
 
 

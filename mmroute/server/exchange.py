@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -10,7 +11,7 @@ from mmroute.server.capacity import Reservation
 from mmroute.server.http import Head, Response
 from mmroute.server.logs import LogEntry
 
-__all__ = ["CLIENT_HAS_GONE", "Answer", "Deferred", "Exchange", "Route"]
+__all__ = ["CLIENT_HAS_GONE", "Answer", "Deferred", "Exchange", "Route", "readable"]
 
 CLIENT_HAS_GONE: Final = 499
 """The status of an exchange whose answer nobody took, as proxies write it."""
@@ -41,6 +42,11 @@ class Route:
         self.takes_body = takes_body
 
 
+def readable(route: Route) -> dict[str, Route]:
+    """A route for GET, and for HEAD, whose answer the front sends without its body."""
+    return {"GET": route, "HEAD": route}
+
+
 class Exchange:
     """A request while it is received and answered.
 
@@ -55,7 +61,7 @@ class Exchange:
         entry: what the log will say of it.
     """
 
-    __slots__ = ("_chunks", "began", "entry", "head", "reservation", "route")
+    __slots__ = ("_body", "began", "entry", "head", "reservation", "route")
 
     def __init__(self, head: Head, route: Route, reservation: Reservation, request_id: str) -> None:
         self.head = head
@@ -63,7 +69,7 @@ class Exchange:
         self.reservation = reservation
         self.began = time.perf_counter()
         self.entry = LogEntry(request_id)
-        self._chunks: list[bytes] = []
+        self._body: io.BytesIO | None = None
 
     def expect(self) -> None:
         """The head is complete.
@@ -82,11 +88,15 @@ class Exchange:
             ApiError: 413, 503: it is too much.
         """
         self.reservation.hold(len(chunk))
-        if self.route.takes_body:
-            self._chunks.append(chunk)
+        if self._body is not None:
+            self._body.write(chunk)
+        elif self.route.takes_body:
+            self._body = io.BytesIO(chunk)  # not a copy, until there is more
+            self._body.seek(0, io.SEEK_END)
 
     def body(self) -> bytes:
         """All of the body, which is not kept here any longer."""
-        chunks, self._chunks = self._chunks, []
-        self.entry.bytes = sum(map(len, chunks))
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        kept, self._body = self._body, None
+        raw = b"" if kept is None else kept.getvalue()  # not a copy
+        self.entry.bytes = len(raw)
+        return raw

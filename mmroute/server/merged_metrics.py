@@ -48,7 +48,7 @@ class SharedPages:
         paths = [path for path in self._directory.iterdir() if path.suffix in ("", _ENDED)]
         for path in paths:
             about, samples = "", dict[str, float]()
-            for line in path.read_text(encoding="utf-8").rstrip("\n").split("\n"):
+            for line in path.read_bytes().decode().rstrip("\n").split("\n"):
                 if line.startswith("# HELP"):
                     about = f"{line}\n"
                 elif line.startswith("# TYPE"):

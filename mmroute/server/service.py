@@ -18,7 +18,7 @@ from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.drain import Drain
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, bad_request
-from mmroute.server.exchange import Answer, Deferred, Exchange, Route
+from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
 from mmroute.server.fallback import Fallback
 from mmroute.server.fallback_version import watch_fallback
 from mmroute.server.http import Head, Response, error_response, json_response
@@ -86,7 +86,7 @@ class Service:
             self._tracing = Tracing(settings.otlp_traces_endpoint)
         pages = Pages(models, settings, self.metrics, self.drain, self._capacity)
         self._routes: dict[str, dict[str, Route]] = {
-            path: {"GET": Route(path, page)} for path, page in pages.by_path().items()
+            path: readable(Route(path, page)) for path, page in pages.by_path().items()
         }
         self._routes["/ping"]["POST"] = self._routes["/ping"]["GET"]  # as vLLM has it
         for path, posted in POSTED.items():
@@ -191,7 +191,7 @@ class Service:
             methods = self._admin.methods(head.path)
         if methods is None:
             return self._redirect(head)
-        return methods.get(head.method) or _not_allowed(head.path, methods)
+        return methods.get(head.method) or _not_allowed(methods)
 
     def _redirect(self, head: Head) -> Route:
         """To the path without its last slash, if there is one; as vLLM's framework does it."""
@@ -244,10 +244,11 @@ def _always(name: str, response: Response) -> Route:
     return Route(name, lambda _: response)
 
 
-def _not_allowed(path: str, methods: Mapping[str, Route]) -> Route:
+def _not_allowed(methods: Mapping[str, Route]) -> Route:
     """In the shape of vLLM's framework, as vLLM leaves it; so is the next one."""
     allowed = {"allow": ", ".join(methods)}
-    return _always(path, json_response({"detail": "Method Not Allowed"}, 405, allowed))
+    name = next(iter(methods.values())).name  # not the path: a client's own words are no label
+    return _always(name, json_response({"detail": "Method Not Allowed"}, 405, allowed))
 
 
 _NOT_FOUND: Final = _always("none", json_response({"detail": "Not Found"}, 404))

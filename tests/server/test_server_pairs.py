@@ -41,6 +41,7 @@ DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
     f"{TOKENIZE} a function without a name": ((400, "BadRequestError", None), "likewise"),
     f"{TOKENIZE} not UTF-8": ((400, "Bad Request", "body"), "one shape for all errors"),
     f"{TOKENIZE} nested deeply": ((400, "Bad Request", "body"), "one shape for all errors"),
+    "HEAD /health": (200, "a server answers HEAD where it answers GET: RFC 9110, section 9.1"),
     "GET /version": (200, "names mmroute's version as well"),
     "GET /tokenizer_info": (200, "of the files, not of a tokenizer object"),
 }  # fmt: skip
