@@ -84,7 +84,7 @@ def main() -> None:
         own = normalizer.normalize(messages=json.loads(_body(number))["messages"])
         found = json.loads(answer)
         assert found["token_ids"] == own.token_ids.tolist(), number
-        assert found["features"]["mm_hashes"]["image"] == [str(own.image_identities[0])], number
+        assert found["features"]["mm_hashes"]["image"] == [str(own.identities[0])], number
 
     rows = []
     warm = Plan(_request, 500, _CONNECTIONS)  # buffers and caches

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mmroute.model.tokenizer_loading import load_tokenizer
     from mmroute.remote import Remote
     from mmroute.remote.normalizer import connect
-    from mmroute.requests.items import Identity as ImageIdentity
     from mmroute.videos.reading import read_video
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "FastPaths",
     "Identity",
     "ImageFile",
-    "ImageIdentity",
     "ImageLinks",
     "ImageSize",
     "InexactError",
@@ -67,7 +65,6 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "ImageIdentity": "mmroute.requests.items:Identity",  # the old name
         "Remote": "mmroute.remote",
         "connect": "mmroute.remote.normalizer",
         "read_audio": "mmroute.audios.reading",

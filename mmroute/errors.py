@@ -96,8 +96,6 @@ class Reason(StrEnum):
     """Block hashes were asked for without a block size, and the engine chooses the model's own."""
     TOO_MANY_ITEMS = "too_many_images"
     """More images, videos or recordings than the engine takes in one prompt."""
-    TOO_MANY_IMAGES = TOO_MANY_ITEMS
-    """Its old name, for one more release."""
     PLACEHOLDER_COUNT_MISMATCH = "placeholder_count_mismatch"
     """The prompt has fewer placeholders than images (or typed more of them than the engine
     accepts)."""

@@ -14,7 +14,7 @@ def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
 
     Args:
         package: its name.
-        places: the module of each name; ``MODULE:NAME`` where it has another name there.
+        places: the module of each name.
     """
 
     def find(name: str) -> object:
@@ -22,8 +22,7 @@ def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
             # With name and obj, Python's own traceback proposes the nearest name.
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
-        module, _, other_name = places[name].partition(":")
-        value: object = getattr(importlib.import_module(module), other_name or name)
+        value: object = getattr(importlib.import_module(places[name]), name)
         return value
 
     return find

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mmroute.answering.batch import normalize_many
 from mmroute.answering.caches import NO_CACHES, Caches
@@ -21,8 +21,6 @@ from mmroute.reuse.fast_paths import FastPaths, Stats
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel
-    from mmroute.net.remote import Remote
-    from mmroute.remote.normalizer import RemoteNormalizer
 
 __all__ = ["Normalizer"]
 
@@ -56,29 +54,6 @@ class Normalizer:
             raise TypeError("only a Normalizer made by from_pretrained can be pickled")
         return _load, (self._loaded_with,)
 
-    @overload
-    @classmethod
-    def from_pretrained(
-        cls,
-        model: str | os.PathLike[str],
-        *,
-        backend: str = ...,
-        model_id: str | None = ...,
-        revision: str | None = ...,
-        token: str | None = ...,
-        links: ImageLinks | None = ...,
-        self_check: bool = ...,
-        fast_paths: FastPaths | None = ...,
-        engine_settings: EngineSettings | None = ...,
-        remote: None = None,
-    ) -> Normalizer: ...
-
-    @overload
-    @classmethod
-    def from_pretrained(
-        cls, model: str | os.PathLike[str], *, remote: str | Remote
-    ) -> RemoteNormalizer: ...
-
     @classmethod
     def from_pretrained(
         cls,
@@ -92,8 +67,7 @@ class Normalizer:
         self_check: bool = False,
         fast_paths: FastPaths | None = None,
         engine_settings: EngineSettings | None = None,
-        remote: str | Remote | None = None,
-    ) -> Normalizer | RemoteNormalizer:
+    ) -> Normalizer:
         """Load a model.
 
         Args:
@@ -110,7 +84,6 @@ class Normalizer:
                 see `FastPaths`.
             engine_settings: the options the engine was started with, where they are not its
                 defaults; see `EngineSettings.from_args`.
-            remote: deprecated: use `mmroute.connect`.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -118,19 +91,6 @@ class Normalizer:
         A model directory is trusted: its chat template is a program that runs, sandboxed but
         unlimited in time and memory.
         """
-        if remote is not None:
-            others = (model_id, revision, token, links, fast_paths, engine_settings)
-            if backend != "vllm" or self_check or any(other is not None for other in others):
-                raise TypeError("with `remote` the server decides: no argument but `model` goes")
-            warnings.warn(
-                "from_pretrained(remote=...) is mmroute.connect(model, remote) now, and ends with "
-                "the next release",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            from mmroute.remote.normalizer import connect  # httpcore
-
-            return connect(os.fspath(model), remote)
         if links is not None and not isinstance(links, ImageLinks):
             raise TypeError(f"links must be an ImageLinks, found {quoted(links)}")
         if fast_paths is not None and not isinstance(fast_paths, FastPaths):

@@ -120,11 +120,6 @@ class Routing:
         return tuple(map(PlacedItem, self.placeholders, self.identities))
 
     @property
-    def image_identities(self) -> tuple[Identity | None, ...]:
-        """The old name of `identities`, for one more release."""
-        return self.identities
-
-    @property
     def token_ids(self) -> TokenIds:
         """The expanded prompt as the engine stores it: contiguous uint32, read-only, (n,).
 

@@ -70,10 +70,6 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             option, metavar="N", type=int, default=64, help=f"{text} (default: %(default)s)"
         )
-    parser.add_argument(
-        "--shadow-rate", metavar="RATE", type=float, default=0.0,
-        help="has no effect; accepted for one more release",
-    )  # fmt: skip
 
 
 def _listen_options(parser: argparse.ArgumentParser) -> None:

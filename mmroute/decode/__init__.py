@@ -1,6 +1,5 @@
 """Decode token IDs as they arrive, and stop at stop strings and stop tokens."""
 
-from mmroute.decode.builder import StopSequenceDecoderBuilder
 from mmroute.decode.sequence import Sequence
 from mmroute.decode.stop import (
     StopConditions,
@@ -13,5 +12,5 @@ from mmroute.decode.stream import DecodeStream, TokenDecoder
 
 __all__ = [
     "DecodeStream", "Sequence", "StopConditions", "StopOutput", "StopSequenceDecoder",
-    "StopSequenceDecoderBuilder", "StopString", "StopToken", "TokenDecoder",
+    "StopString", "StopToken", "TokenDecoder",
 ]  # fmt: skip

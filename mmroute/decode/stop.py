@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder, own_copy
 from mmroute.geometry import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.decode.builder import StopSequenceDecoderBuilder
 
 __all__ = ["StopConditions", "StopOutput", "StopSequenceDecoder", "StopString", "StopToken"]
 
@@ -153,13 +150,6 @@ class StopSequenceDecoder:
         self.reset()
 
     __copy__ = own_copy
-
-    @staticmethod
-    def builder(tokenizer: TokenDecoder) -> StopSequenceDecoderBuilder:
-        """The old way to make a decoder; use its arguments, and `StopConditions.of`."""
-        from mmroute.decode.builder import StopSequenceDecoderBuilder  # only until the next release
-
-        return StopSequenceDecoderBuilder(tokenizer)
 
     def reset(self) -> None:
         """Begin again, behind the same prompt."""

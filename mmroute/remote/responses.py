@@ -30,7 +30,7 @@ _REASONS: Final[Mapping[str, Reason]] = {
     "input_tokens": Reason.PROMPT_TOO_LONG,
     "input_text": Reason.PROMPT_TOO_LONG,
     "mm_processor_kwargs": Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-    "image": Reason.TOO_MANY_IMAGES,  # "At most 1 image(s) may be provided in one prompt."
+    "image": Reason.TOO_MANY_ITEMS,  # "At most 1 image(s) may be provided in one prompt."
 }
 _REFUSALS: Final = frozenset({
     HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_IMPLEMENTED,

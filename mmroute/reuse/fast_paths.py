@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -37,7 +36,6 @@ class FastPaths:
         hash_cache_bytes: the same for block hashes.
         chat_cache_bytes: the same for the messages of chats and their texts, so that only a
             conversation's new messages are checked and rendered.
-        shadow_rate: has no effect; accepted for one more release.
         image_cache_bytes: memory for images that come again as data URLs, which are then neither
             decoded nor hashed; 0 for none.
 
@@ -48,7 +46,6 @@ class FastPaths:
     encoder: str = EncoderChoice.AUTO
     text_cache_bytes: int = 64 * _MEBIBYTE
     hash_cache_bytes: int = 64 * _MEBIBYTE
-    shadow_rate: float = 0.0
     chat_cache_bytes: int = 64 * _MEBIBYTE
     image_cache_bytes: int = 64 * _MEBIBYTE
 
@@ -63,12 +60,6 @@ class FastPaths:
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise ValueError(f"{name} must be a number of bytes or 0, found {quoted(value)}")
-        if self.shadow_rate:
-            warnings.warn(
-                "FastPaths.shadow_rate has no effect: an encoder is proved when a model is loaded",
-                DeprecationWarning,
-                stacklevel=3,
-            )
 
 
 REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, **dict.fromkeys(_BYTES, 0))

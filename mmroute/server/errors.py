@@ -22,7 +22,7 @@ __all__ = [
 REFUSED_BY_ENGINE: Final = frozenset({
     Reason.INVALID_REQUEST, Reason.IMAGE_COUNT_MISMATCH, Reason.IMAGE_REFUSED,
     Reason.ITEM_COUNT_MISMATCH, Reason.ITEM_REFUSED, Reason.ITEM_UNREADABLE,
-    Reason.TOO_MANY_IMAGES, Reason.PLACEHOLDER_COUNT_MISMATCH, Reason.CHAT_TEMPLATE_FAILED,
+    Reason.TOO_MANY_ITEMS, Reason.PLACEHOLDER_COUNT_MISMATCH, Reason.CHAT_TEMPLATE_FAILED,
     Reason.TOKEN_OUT_OF_VOCABULARY, Reason.EMPTY_PROMPT, Reason.PROMPT_TOO_LONG,
 })  # fmt: skip
 """Reasons by which vLLM refuses the request as well: 400. All others are 422, or the fallback's."""

@@ -35,7 +35,7 @@ def answer(routing: Routing) -> tuple[Any, ...]:
     if not routing.exact:
         return routing.reason, routing.message
     hashes = routing.block_hashes(block_size=4).hex()
-    return routing.token_ids.tolist(), routing.placeholders, routing.image_identities, hashes
+    return routing.token_ids.tolist(), routing.placeholders, routing.identities, hashes
 
 
 @pytest.mark.parametrize("threads", [*THREADS, None])

@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
     "too thin": ({"messages": ASK, "images": [ImageSize(2010, 10)]}, Reason.IMAGE_REFUSED),
     "1000 images": (
         {"messages": user(*[IMAGE] * 1000), "images": [ImageSize(64, 64)] * 1000},
-        Reason.TOO_MANY_IMAGES,
+        Reason.TOO_MANY_ITEMS,
     ),
     "an ID above the vocabulary": (
         {"prompt_token_ids": [1, 10**6]},

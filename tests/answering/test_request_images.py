@@ -42,10 +42,10 @@ def test_each_part_takes_its_own_image(normalizer: Callable[[str], Normalizer]) 
     ]
     alone = model.normalize(messages=ask(*[part(None)] * 4), images=images)
     assert mixed.token_ids.tolist() == alone.token_ids.tolist()
-    assert [str(i)[:3] for i in mixed.image_identities] == [
-        "a", str(alone.image_identities[1])[:3], "b", "c",
+    assert [str(i)[:3] for i in mixed.identities] == [
+        "a", str(alone.identities[1])[:3], "b", "c",
     ]  # fmt: skip
-    assert alone.image_identities[0] is None
+    assert alone.identities[0] is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_identity_by_what_is_known(normalizer: Callable[[str], Normalizer]) -> N
     image, kwargs = read_image(FILES["jpeg"]), {"unknown": 1}
 
     def identity(image: Image, **options: Any) -> Any:
-        return model.normalize(messages=ask(part(None)), images=[image], **options).image_identities
+        return model.normalize(messages=ask(part(None)), images=[image], **options).identities
 
     (content,) = identity(image)
     (named,) = identity(ImageSize(93, 31, "page-1"))
@@ -156,7 +156,7 @@ def test_wrong_arguments_of_the_caller(normalizer: Callable[[str], Normalizer]) 
         with pytest.raises(InexactError, match="empty uuid"):
             form()
     with pytest.raises(TypeError, match="ImageLinks"):
-        Normalizer.from_pretrained("pixtral-12b-2409", links="localhost")  # type: ignore[call-overload]
+        Normalizer.from_pretrained("pixtral-12b-2409", links="localhost")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_file_has_an_identity_and_numbers_have_none(
         by_numbers.block_hashes()
     assert caught.value.reason is Reason.ITEM_IDENTITY_UNKNOWN
     named = model.normalize(prompt=VIDEO, videos=[VideoSize(640, 480, 60, 30.0, "clip")])
-    assert [str(identity) for identity in named.image_identities] == ["clip"]
+    assert [str(identity) for identity in named.identities] == ["clip"]
 
 
 def test_frames_that_are_smaller_than_their_file_have_no_identity(
@@ -77,7 +77,7 @@ def test_frames_that_are_smaller_than_their_file_have_no_identity(
     large = read_video(PLAIN.data + padding)  # 6 frames of 32x16 pixels are 9,216 bytes
     routing = normalizer(QWEN).normalize(prompt=VIDEO, videos=[large])
     assert routing.exact
-    assert routing.image_identities == (None,)
+    assert routing.identities == (None,)
 
 
 def test_images_and_videos_take_their_own_places(

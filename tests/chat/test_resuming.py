@@ -325,4 +325,4 @@ def assert_same(kept: Normalizer, none: Normalizer, asked: dict[str, Any]) -> No
     assert right.exact, right.message
     assert found.token_ids.tolist() == right.token_ids.tolist()
     assert found.placeholders == right.placeholders
-    assert found.image_identities == right.image_identities
+    assert found.identities == right.identities

@@ -72,7 +72,7 @@ def problem_of(routing: Routing, expect: dict[str, Any]) -> str:
     }
     if found != wanted:
         return f"ranges {found}, the engine's {wanted}"
-    identities = [identity and identity.value for identity in routing.image_identities]
+    identities = [identity and identity.value for identity in routing.identities]
     named = expect.get("mm_identifiers", identities)
     if any(ours not in (None, theirs) for ours, theirs in zip(identities, named, strict=True)):
         return f"identities {identities}, the engine's {named}"

@@ -238,21 +238,6 @@ def test_conditions_of_a_request() -> None:
     assert StopConditions.of(min_tokens=2) == StopConditions(min_tokens=2)
 
 
-def test_the_builder_still_works() -> None:
-    with pytest.deprecated_call(match="StopConditions.of"):
-        builder = StopSequenceDecoder.builder(Words())
-    builder.stop_strings("a", "b").stop_strings("c", visible=True).stop_tokens(7, 8)
-    builder.eos_token(EOS).min_tokens(2).skip_special_tokens(False).prompt([HELLO])
-    assert builder.conditions() == StopConditions(
-        (StopString("a"), StopString("b"), StopString("c", visible=True)),
-        (StopToken(7), StopToken(8), StopToken(EOS, is_eos=True)),
-        2,
-    )
-    one, other = builder.build(), builder.build()
-    assert one.process_tokens([WORLD]).text == " world"
-    assert other.text == ""
-
-
 def test_what_vllm_refuses() -> None:
     with pytest.raises(ValueError, match="at least one character"):
         StopConditions.of(stop=["a", ""])

@@ -124,9 +124,9 @@ def test_limits_of_the_engine_refuse_what_it_refuses(loaded: Callable[..., Norma
     images = [ImageSize(64, 64)] * 2
     assert loaded("").normalize(messages=two, images=images).exact
     few = loaded("--limit-mm-per-prompt '{\"image\": 1}'").normalize(messages=two, images=images)
-    assert few.reason is Reason.TOO_MANY_IMAGES
+    assert few.reason is Reason.TOO_MANY_ITEMS
     none = loaded("--language-model-only").normalize(messages=CHAT, images=images[:1])
-    assert none.reason is Reason.TOO_MANY_IMAGES
+    assert none.reason is Reason.TOO_MANY_ITEMS
     short = loaded("--max-model-len 16").normalize(prompt="a " * 30)
     assert short.reason is Reason.PROMPT_TOO_LONG
     with pytest.raises(ModelError, match="longest context"):

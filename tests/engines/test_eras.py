@@ -71,7 +71,7 @@ def answer_of(routing: Routing, *, hashed: bool) -> dict[str, Any]:
     hashes = routing.block_hashes(seed=HASH_SEED, block_size=BLOCK_SIZE)
     return {
         **prompt,
-        "mm_identifiers": [str(identity) for identity in routing.image_identities],
+        "mm_identifiers": [str(identity) for identity in routing.identities],
         "num_blocks": len(hashes),
         "last_block_hash": hashes.hex()[-1] if hashes else None,
     }

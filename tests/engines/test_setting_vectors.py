@@ -59,9 +59,9 @@ def test_answers_as_the_engine_started_so(
         assert routing.token_ids.tolist() == ids, case["id"]
         ranges = [{"offset": p.offset, "length": p.length} for p in routing.placeholders]
         assert ranges == expect["placeholders"], case["id"]
-        if any(identity is None for identity in routing.image_identities):
+        if any(identity is None for identity in routing.identities):
             continue  # of a video
-        assert [str(i) for i in routing.image_identities] == expect["mm_identifiers"], case["id"]
+        assert [str(i) for i in routing.identities] == expect["mm_identifiers"], case["id"]
         hashes = routing.block_hashes()
         assert hashes.hex() == expect["block_hashes"], case["id"]
         published = [

@@ -51,7 +51,7 @@ def compared(routing: Routing, case: dict[str, Any]) -> str:
         return f"IDs {routing.token_ids.tolist()}"
     if features_of(routing) != expect["features"]:
         return f"features {features_of(routing)}"
-    named = all(identity is not None for identity in routing.image_identities)
+    named = all(identity is not None for identity in routing.identities)
     if named and routing.page_hashes(PAGE).event_ints() != expect["event_hashes"]:
         return "page hashes"
     return ""
@@ -124,7 +124,7 @@ def test_mm_hashes_are_read_as_the_engine_does(
 ) -> None:
     normalizer = load("small-qwen2.5-vl", tmp_path)
     routing = normalizer.answer(request_of({**TWO, "mm_hashes": given}))
-    assert [None if i is None else i.value for i in routing.image_identities] == kept
+    assert [None if i is None else i.value for i in routing.identities] == kept
     if None in kept:
         with pytest.raises(InexactError, match="mm_hashes"):
             routing.page_hashes(PAGE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import pickle
 import random
 import sys
@@ -418,11 +417,3 @@ def test_wrong_numbers_of_blocks_are_refused() -> None:
         extra_keys(num_blocks=-1, block_size=4)
     with pytest.raises(ValueError, match="block_size must be an integer of at least 1, found 0"):
         extra_keys(num_blocks=1, block_size=0)
-
-
-def test_the_old_name_of_the_room_still_works() -> None:
-    old = importlib.import_module("mmroute.block_hashes")
-    with pytest.deprecated_call(match=r"mmroute\.hashing\.hash_blocks"):
-        assert old.hash_blocks is hash_blocks
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = old.nothing

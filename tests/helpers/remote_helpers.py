@@ -13,7 +13,7 @@ from typing import Any, Final
 import uvicorn
 from scripted_server import ScriptedServer
 
-from mmroute import Normalizer, Remote
+from mmroute import Remote, connect
 from mmroute.remote.normalizer import RemoteNormalizer
 from mmroute.server.app import create_app
 from mmroute.server.models import Models
@@ -59,5 +59,5 @@ def listening(
     listener.close()
 
 
-def connect(server: ScriptedServer, **settings: Any) -> RemoteNormalizer:
-    return Normalizer.from_pretrained("m", remote=Remote(server.url, **settings))
+def connected(server: ScriptedServer, **settings: Any) -> RemoteNormalizer:
+    return connect("m", Remote(server.url, **settings))

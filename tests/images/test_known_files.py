@@ -131,7 +131,7 @@ def test_a_normalizer_answers_as_without(small_model: Callable[[str], Path]) -> 
             found = keeps.normalize(messages=messages)
             assert found.reason == wanted.reason
             assert not found.exact or found.token_ids.tolist() == wanted.token_ids.tolist()
-            assert not found.exact or found.image_identities == wanted.image_identities
+            assert not found.exact or found.identities == wanted.identities
     stats = keeps.stats().images
     assert stats is not None
     assert stats.hits == 2

@@ -159,9 +159,9 @@ def test_a_field_that_the_spec_does_not_hold_for_is_named(changed_model: Changed
 def test_an_image_hashed_by_its_pixels_has_no_identity_but_its_name(kimi_k2_5: Normalizer) -> None:
     by_file = kimi_k2_5.normalize(messages=[_with(PNG_RGBA)])
     assert by_file.exact
-    assert by_file.image_identities == (None,)
+    assert by_file.identities == (None,)
     named = kimi_k2_5.normalize(messages=[IMAGE], images=[ImageSize(9, 9, "cat")])
-    assert [str(identity) for identity in named.image_identities] == ["cat"]
+    assert [str(identity) for identity in named.identities] == ["cat"]
     mixed = kimi_k2_5.normalize(
         messages=[IMAGE, IMAGE], images=[ImageSize(9, 9, "cat"), ImageSize(9, 9)]
     )

@@ -418,7 +418,7 @@ def test_nothing_is_fetched_for_a_request_that_is_refused_anyway(
     routing = following.normalize(messages=[{"role": "user", "content": [link, audio]}])
     assert routing.reason is Reason.UNSUPPORTED_MODALITY
     routing = following.normalize(messages=[{"role": "user", "content": [link] * 1000}])
-    assert routing.reason is Reason.TOO_MANY_IMAGES
+    assert routing.reason is Reason.TOO_MANY_ITEMS
     assert not _Site.seen
 
 
@@ -469,4 +469,4 @@ def test_media_behind_links_are_items(site: str, normalizer: Callable[[str], Nor
     part = {"type": "video_url", "video_url": {"url": f"http://{site}/parts/large"}, "uuid": "clip"}
     text = {"type": "text", "text": "<|video_pad|>"}  # which the small template does not write
     routing = following.normalize(messages=[{"role": "user", "content": [part, text]}])
-    assert [str(identity) for identity in routing.image_identities] == ["clip"]
+    assert [str(identity) for identity in routing.identities] == ["clip"]

@@ -10,7 +10,7 @@ from remote_helpers import QWEN, listening
 from scripted_server import ScriptedServer
 from small_models import SMALL_MODELS
 
-from mmroute import Normalizer
+from mmroute import connect
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.remote.normalizer import RemoteNormalizer
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
@@ -37,7 +37,7 @@ def served(
 
 @pytest.fixture
 def qwen(served: str) -> Iterator[RemoteNormalizer]:
-    with Normalizer.from_pretrained(QWEN, remote=served) as remote:
+    with connect(QWEN, served) as remote:
         yield remote
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_helpers import RANGE, connect
+from remote_helpers import RANGE, connected
 from scripted_server import ScriptedServer
 from server_helpers import CHAT, COMPLETION, picture, user
 
-from mmroute import InexactError, ModelError, Normalizer, Reason, Remote
+from mmroute import InexactError, ModelError, Reason, Remote, connect
 from mmroute.errors import EngineVersionWarning
 from mmroute.hashing.vllm import hash_older_blocks
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 def refused(model: str, remote: Any) -> ModelError:
     with pytest.raises(ModelError) as caught:
-        Normalizer.from_pretrained(model, remote=remote)
+        connect(model, remote)
     return caught.value
 
 
@@ -72,13 +72,13 @@ def test_no_server(tmp_path: Path) -> None:
 
 
 def test_the_api_key(scripted: ScriptedServer) -> None:
-    with connect(scripted, api_key="secret") as remote:
+    with connected(scripted, api_key="secret") as remote:
         assert scripted.headers[-1]["Authorization"] == "Bearer secret"
         assert "secret" not in repr(remote) + repr(remote.remote)
 
 
 def test_a_url_may_end_in_v1(scripted: ScriptedServer) -> None:
-    with Normalizer.from_pretrained("m", remote=f"{scripted.url}/v1/") as remote:
+    with connect("m", f"{scripted.url}/v1/") as remote:
         assert remote.normalize(prompt="a").exact
     assert {path for path, _ in scripted.asked} == {"/version", "/v1/models", COMPLETION}
 
@@ -110,25 +110,21 @@ def test_settings_that_are_none(settings: Any, why: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_nothing_else_goes_with_a_server() -> None:
-    others: list[dict[str, Any]] = [{"backend": "x"}, {"model_id": "x"}, {"self_check": True}]
-    for other in others:
-        with pytest.raises(TypeError, match="remote"):
-            Normalizer.from_pretrained("m", remote="http://h", **other)
+def test_what_is_no_server() -> None:
     with pytest.raises(TypeError, match="URL or a Remote"):
-        Normalizer.from_pretrained("m", remote=3)  # type: ignore[call-overload]  # what is tested
+        connect("m", 3)
 
 
 @pytest.mark.parametrize("said", ["0.12.0", "0.28.0", "0.34.0", "0.33.1.dev7+g0a1b2c3"])
 def test_a_server_of_other_rules_is_told(scripted: ScriptedServer, said: str) -> None:
     scripted.routes["/version"] = 200, {"version": said}
     with pytest.warns(EngineVersionWarning, match=re.escape(f"vllm {said}: ")):
-        connect(scripted).close()
+        connected(scripted).close()
 
 
 def test_block_hashes_of_an_unknown_version_are_refused(scripted: ScriptedServer) -> None:
     scripted.routes["/version"] = 200, {"version": "0.34.0"}
-    with pytest.warns(EngineVersionWarning), connect(scripted) as remote:
+    with pytest.warns(EngineVersionWarning), connected(scripted) as remote:
         routing = remote.normalize(prompt="a")
     assert routing.exact
     with pytest.raises(InexactError, match=r"0\.34\.0") as caught:
@@ -141,7 +137,7 @@ def test_a_server_of_the_newest_rules_is_not_warned_of(scripted: ScriptedServer,
     scripted.routes["/version"] = 200, {"version": said}
     with warnings.catch_warnings():
         warnings.simplefilter("error", EngineVersionWarning)
-        connect(scripted).close()
+        connected(scripted).close()
 
 
 def test_block_hashes_follow_the_rules_of_the_server_s_version(scripted: ScriptedServer) -> None:
@@ -149,7 +145,7 @@ def test_block_hashes_follow_the_rules_of_the_server_s_version(scripted: Scripte
     features = {"mm_hashes": {"image": ["aa"]}, "mm_placeholders": {"image": images}}
     scripted.routes[CHAT] = 200, {"token_ids": list(range(32)), "features": features}
     scripted.routes["/version"] = 200, {"version": "0.28.0"}
-    with pytest.warns(EngineVersionWarning), connect(scripted) as remote:
+    with pytest.warns(EngineVersionWarning), connected(scripted) as remote:
         routing = remote.normalize(messages=user(picture(8, 8)))
     with pytest.raises(InexactError, match="PYTHONHASHSEED"):
         routing.block_hashes()

@@ -16,11 +16,11 @@ import pytest
 from comparison import read_vectors
 from media_files import png_url
 from paths import VECTORS
-from remote_helpers import LINK, PART, QWEN, RANGE, connect, listening
+from remote_helpers import LINK, PART, QWEN, RANGE, connected, listening
 from scripted_server import ScriptedServer
 from server_helpers import CHAT, COMPLETION, HI, picture, user
 
-from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, Remote, Routing
+from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, Remote, Routing, connect
 from mmroute.answering.lines import request_of
 from mmroute.forwarding import vllm_generate, vllm_generate_cached
 from mmroute.images import read_image
@@ -46,7 +46,7 @@ def assert_same(found: Routing, expected: Routing) -> None:
         [(p.offset, p.length, p.embed_runs) for p in r.placeholders] for r in (found, expected)
     ]
     assert placed[0] == placed[1]
-    assert [*map(str, found.image_identities)] == [*map(str, expected.image_identities)]
+    assert [*map(str, found.identities)] == [*map(str, expected.identities)]
     assert found.block_hashes().hex() == expected.block_hashes().hex()
     assert found.extra_keys(block_size=4) == expected.extra_keys(block_size=4)
     assert found.pad_value_ids().tolist() == expected.pad_value_ids().tolist()
@@ -73,7 +73,7 @@ def arguments(case: dict[str, Any]) -> dict[str, Any]:
 def test_vectors(path: Path, served: str, normalizer: Callable[[str], Normalizer]) -> None:
     """vLLM's own IDs and ranges, and all else as from the same model, loaded."""
     local, asked = normalizer(path.stem), 0
-    with Normalizer.from_pretrained(path.stem, remote=Remote(served, timeout=30)) as remote:
+    with connect(path.stem, Remote(served, timeout=30)) as remote:
         for case in read_vectors(path)[1]:
             given = arguments(case)
             found = remote.normalize(**given)
@@ -106,7 +106,7 @@ def test_a_part_of_a_prompt_is_no_answer(small_model: Callable[[str], Path]) -> 
     settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)
     with (
         listening(Models([ModelSource(str(small_model(QWEN)), (QWEN,))]), settings) as url,
-        Normalizer.from_pretrained(QWEN, remote=url) as remote,
+        connect(QWEN, url) as remote,
     ):
         found = remote.normalize(messages=user({"type": "text", "text": "a"}, LINK))
         assert found.reason is Reason.IMAGE_SIZE_UNKNOWN
@@ -228,7 +228,7 @@ def test_what_no_server_can_be_asked(qwen: RemoteNormalizer) -> None:
 
 def test_one_uuid_for_two_images_is_not_asked(scripted: ScriptedServer) -> None:
     """vLLM answers with the first image's tokens for both."""
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         messages = user(picture(4, 4, uuid="u"), picture(99, 99, uuid="u"))
         assert remote.normalize(messages=messages).reason is Reason.INVALID_REQUEST
         assert not scripted.bodies(CHAT)
@@ -239,15 +239,15 @@ def test_one_uuid_for_two_images_is_not_asked(scripted: ScriptedServer) -> None:
 def test_a_size_given_for_a_link_is_left_to_the_server(scripted: ScriptedServer) -> None:
     features = {"mm_hashes": {"image": ["u"]}, "mm_placeholders": {"image": [RANGE]}}
     scripted.routes[CHAT] = (200, {"token_ids": [1] * 5, "features": features})
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         routing = remote.normalize(messages=user(LINK), images=[ImageSize(4, 4, "u")])
-    assert [*map(str, routing.image_identities)] == ["u"]
+    assert [*map(str, routing.identities)] == ["u"]
     assert scripted.bodies(CHAT)[0]["messages"] == user({**LINK, "uuid": "u"})
 
 
 def test_many_requests_in_threads(served: str, normalizer: Callable[[str], Normalizer]) -> None:
     requests: list[dict[str, Any]] = [{"prompt": f"what is {n}" * (n % 7 + 1)} for n in range(200)]
-    remote = Normalizer.from_pretrained(QWEN, remote=Remote(served, max_connections=3))
+    remote = connect(QWEN, Remote(served, max_connections=3))
     local = normalizer(QWEN)
     with remote, ThreadPoolExecutor(8) as pool:
         for request, found in zip(
@@ -290,7 +290,7 @@ def rendered(*ranges: Any, ids: Sequence[int] = (7, 9, 9, 9, 8), hashes: Any = N
 
 def test_feature_positions_that_vllm_does_not_tell(scripted: ScriptedServer) -> None:
     scripted.routes[CHAT] = rendered(RANGE, hashes=["ab" * 32])
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         routing = remote.normalize(messages=user(picture(4, 4)))
     (placeholder,) = routing.placeholders
     assert (placeholder.offset, placeholder.length) == (1, 3)
@@ -310,7 +310,7 @@ def test_a_fallback_is_not_taken_for_mmroute(
     settings = ServerSettings(inexact=InexactPolicy.FALLBACK, fallback_url=scripted.url)
     with (
         listening(models, settings) as url,
-        Normalizer.from_pretrained("m", remote=url) as remote,
+        connect("m", url) as remote,
     ):
         own = remote.normalize(messages=user(picture(64, 48)))
         other = remote.normalize(messages=user(LINK))
@@ -328,16 +328,16 @@ def test_a_fallback_is_not_taken_for_mmroute(
 )
 def test_feature_positions_that_are_told(scripted: ScriptedServer, more: Any, runs: Any) -> None:
     scripted.routes[CHAT] = rendered({**RANGE, **more})
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         (placeholder,) = remote.normalize(messages=user(picture(4, 4))).placeholders
     assert (placeholder.embed_runs, placeholder.embeds_known) == (runs, True)
 
 
 def test_images_are_listed_by_position(scripted: ScriptedServer) -> None:
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         routing = remote.normalize(messages=user(picture(4, 4), picture(5, 5)))
     assert [(p.offset, p.length) for p in routing.placeholders] == [(1, 2), (4, 1)]
-    assert [*map(str, routing.image_identities)] == ["bb", "aa"]
+    assert [*map(str, routing.identities)] == ["bb", "aa"]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_images_are_listed_by_position(scripted: ScriptedServer) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_is_no_answer(scripted: ScriptedServer, reply: Any) -> None:
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         scripted.routes[CHAT] = reply
         scripted.more_headers = {"Location": f"{scripted.url}/other"}
         routing = remote.normalize(messages=user(picture(4, 4)))
@@ -379,7 +379,7 @@ def test_what_is_no_answer(scripted: ScriptedServer, reply: Any) -> None:
 
 @pytest.mark.parametrize("reply", [(200, {"token_ids": [1], "features": None}), (200, [])])
 def test_what_is_no_answer_to_a_prompt(scripted: ScriptedServer, reply: Any) -> None:
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         scripted.routes[COMPLETION] = reply
         assert remote.normalize(prompt="a").reason is Reason.REMOTE_UNAVAILABLE
 
@@ -390,7 +390,7 @@ def test_what_is_no_answer_to_a_prompt(scripted: ScriptedServer, reply: Any) -> 
         (400, "BadRequestError", None, Reason.INVALID_REQUEST),
         (400, "Bad Request", "body.messages", Reason.INVALID_REQUEST),
         (400, "BadRequestError", "input_tokens", Reason.PROMPT_TOO_LONG),
-        (400, "BadRequestError", "image", Reason.TOO_MANY_IMAGES),
+        (400, "BadRequestError", "image", Reason.TOO_MANY_ITEMS),
         (400, "BadRequestError", "mm_processor_kwargs", Reason.UNSUPPORTED_PROCESSOR_KWARGS),
         (400, "BadRequestError", "unsupported_field", Reason.INVALID_REQUEST),
         (400, "BadRequestError", ["a"], Reason.INVALID_REQUEST),
@@ -406,7 +406,7 @@ def test_refusals(
 ) -> None:
     error = {"message": "this is why", "type": kind, "param": param, "code": status}
     scripted.routes[CHAT] = (status, {"error": error})
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         routing = remote.normalize(messages=HI)
     assert routing.reason is reason
     assert "this is why" in routing.message

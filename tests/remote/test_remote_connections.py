@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_helpers import QWEN, connect, listening
+from remote_helpers import QWEN, connected, listening
 from scripted_server import ScriptedServer
 
-from mmroute import Normalizer, Reason, Remote
+from mmroute import Reason, Remote, connect
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 
 
 def test_connections_are_kept_and_closed(scripted: ScriptedServer) -> None:
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         for _ in range(5):
             assert remote.normalize(prompt="a").exact
         assert len(set(scripted.clients)) == 1
@@ -36,7 +36,7 @@ def test_connections_are_kept_and_closed(scripted: ScriptedServer) -> None:
 
 
 def test_connections_are_bounded(scripted: ScriptedServer) -> None:
-    with connect(scripted, max_connections=2) as remote, ThreadPoolExecutor(8) as pool:
+    with connected(scripted, max_connections=2) as remote, ThreadPoolExecutor(8) as pool:
         scripted.delay = 0.02
         routings = list(pool.map(lambda _: remote.normalize(prompt="a"), range(24)))
     assert all(routing.exact for routing in routings)
@@ -45,7 +45,7 @@ def test_connections_are_bounded(scripted: ScriptedServer) -> None:
 
 
 def test_a_forked_process_has_its_own_connections(scripted: ScriptedServer) -> None:
-    with connect(scripted) as remote:
+    with connected(scripted) as remote:
         child = os.fork()
         if not child:
             os._exit(0 if remote.normalize(prompt="a").exact else 1)
@@ -61,7 +61,7 @@ def test_a_forked_process_has_its_own_connections(scripted: ScriptedServer) -> N
 def test_a_server_that_is_started_again(small_model: Callable[[str], Path], tmp_path: Path) -> None:
     source = ModelSource(str(small_model(QWEN)), ("m",))
     with listening(Models([source]), uds=tmp_path / "s") as url:
-        remote = Normalizer.from_pretrained("m", remote=url)
+        remote = connect("m", url)
         assert remote.normalize(prompt="a").exact
     away = remote.normalize(prompt="a")
     assert away.reason is Reason.REMOTE_UNAVAILABLE
@@ -133,7 +133,7 @@ def test_a_kept_connection_that_is_closed_at_the_wrong_moment() -> None:
         requests.append(receive(connection))
         send(connection, [{"token_ids": [2], "features": None}])
 
-    with answering(behave) as (url, count), Normalizer.from_pretrained("m", remote=url) as remote:
+    with answering(behave) as (url, count), connect("m", url) as remote:
         assert remote.normalize(prompt="b").token_ids.tolist() == [2]
     assert len(count) == 2
     assert requests[0] == requests[1]
@@ -146,7 +146,7 @@ def test_a_new_connection_that_is_closed_is_not_tried_again() -> None:
         else:
             receive(connection)
 
-    with answering(behave) as (url, count), Normalizer.from_pretrained("m", remote=url) as remote:
+    with answering(behave) as (url, count), connect("m", url) as remote:
         remote.close()
         assert remote.normalize(prompt="b").reason is Reason.REMOTE_UNAVAILABLE
         assert len(count) == 2
@@ -171,7 +171,7 @@ def test_a_slow_server(beginning: bytes, drips: bool) -> None:
                 connection.sendall(b" ")
 
     with answering(behave) as (url, count):
-        remote = Normalizer.from_pretrained("m", remote=Remote(url, timeout=1.0))
+        remote = connect("m", Remote(url, timeout=1.0))
         routing = remote.normalize(prompt="b")
         done.set()
         remote.close()
@@ -197,7 +197,7 @@ def test_what_is_no_http(answer: bytes) -> None:
         receive(connection)
         connection.sendall(answer)
 
-    with answering(behave) as (url, _), Normalizer.from_pretrained("m", remote=url) as remote:
+    with answering(behave) as (url, _), connect("m", url) as remote:
         assert remote.normalize(prompt="b").reason is Reason.REMOTE_UNAVAILABLE
 
 
@@ -214,7 +214,7 @@ def test_an_answer_without_end() -> None:
             sent += 1 << 20
 
     with answering(behave) as (url, _):
-        remote = Normalizer.from_pretrained("m", remote=Remote(url, timeout=60))
+        remote = connect("m", Remote(url, timeout=60))
         routing = remote.normalize(prompt="b")
         remote.close()
     assert routing.reason is Reason.REMOTE_UNAVAILABLE

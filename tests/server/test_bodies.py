@@ -126,4 +126,4 @@ def test_an_answer_has_the_identity_of_the_picture(small_model: Callable[[str], 
         found = client.post(CHAT, json=body).json()
         tokens = client.post(TOKENIZE, json={"messages": body["messages"]}).json()
     assert found["token_ids"] == tokens["tokens"] == own.token_ids.tolist()
-    assert found["features"]["mm_hashes"]["image"] == [str(own.image_identities[0])]
+    assert found["features"]["mm_hashes"]["image"] == [str(own.identities[0])]

@@ -53,7 +53,7 @@ def test_a_chat_has_the_normalizer_s_own_ids(client: TestClient, models: Models,
     assert [(p["offset"], p["length"]) for p in placed] == [
         (p.offset, p.length) for p in routing.placeholders
     ]
-    assert answer["features"]["mm_hashes"]["image"] == [str(i) for i in routing.image_identities]
+    assert answer["features"]["mm_hashes"]["image"] == [str(i) for i in routing.identities]
     tokens = client.post(TOKENIZE, json={"model": name, "messages": messages}).json()
     assert tokens["tokens"] == answer["token_ids"]
     assert tokens["count"] == len(tokens["tokens"])

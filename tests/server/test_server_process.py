@@ -83,7 +83,7 @@ def test_a_unix_socket_serves_many_models(
             model_id = f"org/{name.replace('alias', 'qwen')}"
             own = Normalizer.from_pretrained(model, model_id=model_id).normalize(messages=messages)
             assert answer["token_ids"] == own.token_ids.tolist()
-            assert answer["features"]["mm_hashes"]["image"] == [str(own.image_identities[0])]
+            assert answer["features"]["mm_hashes"]["image"] == [str(own.identities[0])]
         answer = client.post(CHAT, json={"messages": EMBEDDINGS})
         assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
         assert answer.headers["x-request-id"]

@@ -262,14 +262,9 @@ def test_wrong_settings(wrong: dict[str, Any], message: str) -> None:
         FastPaths(**wrong)
 
 
-def test_the_shadow_check_that_was_is_announced_as_gone() -> None:
-    with pytest.warns(DeprecationWarning, match="shadow_rate has no effect"):
-        FastPaths(shadow_rate=0.01)
-
-
 def test_a_choice_is_no_word() -> None:
     with pytest.raises(TypeError, match="fast_paths must be a FastPaths, found 'auto'"):
-        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths="auto")  # type: ignore[call-overload]  # on purpose
+        Normalizer.from_pretrained(EMBEDDED_MODEL, fast_paths="auto")  # type: ignore[arg-type]  # on purpose
 
 
 def test_fastokens_alone_where_another_library_encodes_chats() -> None:
