@@ -100,7 +100,7 @@ def _measured(
 def _rendered(normalizer: Normalizer, fields: Any) -> object:
     model, request = normalizer.model, Request.of(fields)
     chat: Chat = model.chat
-    return chat.render(model.engine.parse_chat(request, None), {}, request)
+    return chat.render(chat.read(request), {}, request)
 
 
 def _encoders(

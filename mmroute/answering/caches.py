@@ -9,7 +9,7 @@ from mmroute.images.known_files import KnownFiles
 from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import ChatReuse
+    from mmroute.chat.cache import ChatCache
 
 __all__ = ["NO_CACHES", "Caches"]
 
@@ -24,17 +24,17 @@ class Caches(NamedTuple):
     """
 
     hashes: HashReuse | None = None
-    chats: ChatReuse | None = None
+    chats: ChatCache | None = None
     images: KnownFiles | None = None
 
     @classmethod
     def of(cls, options: FastPaths) -> Caches:
         """Empty ones, as large as the options say."""
-        from mmroute.chat.reuse import ChatReuse  # jinja2
+        from mmroute.chat.cache import ChatCache  # jinja2
 
         return cls(
             HashReuse(options.hash_cache_bytes) if options.hash_cache_bytes else None,
-            ChatReuse(options.chat_cache_bytes) if options.chat_cache_bytes else None,
+            ChatCache(options.chat_cache_bytes) if options.chat_cache_bytes else None,
             KnownFiles(options.image_cache_bytes) if options.image_cache_bytes else None,
         )
 

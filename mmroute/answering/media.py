@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
-from mmroute.chat.conversation import MediaPart
+from mmroute.chat.parts import MediaPart
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.images.reading import read_image

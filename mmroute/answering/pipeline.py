@@ -16,7 +16,7 @@ from mmroute.answering.identities import identities_of
 from mmroute.answering.media import check_decoded, given_items, items_of_parts
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage, Stopwatch
-from mmroute.chat import check_api_fields
+from mmroute.chat import Continued
 from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused, quoted
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
@@ -24,7 +24,6 @@ from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, Vide
 from mmroute.requests.request import Request, integers
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import Beginning
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.replacement import VideoGeometry
     from mmroute.model.resolved import MediaRules, ResolvedModel
@@ -221,27 +220,23 @@ def _chat_ids(
     watch: Stopwatch | None,
 ) -> tuple[Items, TokenIds]:
     """The items of a chat, and its prompt before they are in it."""
-    beginning = None if caches.chats is None else model.chat.begin(request, caches.chats)
-    chat = model.engine.parse_chat(request, beginning)
-    if model.family.drops_items:
-        chat = chat._replace(media={})
-        request = request._replace(images=(), videos=(), audios=())
-    for modality, parts in chat.media.items():
-        rules_of(model, modality, len(parts))
-    items = items_of_parts(chat.media, request, model.engine, links, caches.images)
+    chat = model.chat.read(request, caches.chats)
+    items: Items = {}
+    if not model.chat.ignores_items:
+        for modality, parts in chat.media.items():
+            rules_of(model, modality, len(parts))
+        items = items_of_parts(chat.media, request, model.engine, links, caches.images)
     if watch is not None:
         watch.lap(Stage.PARSE)
-    if request.api_fields:
-        check_api_fields(model.chat, request)
     rendered = model.chat.render(chat, items, request)
     if watch is not None:
         watch.lap(Stage.RENDER)
-    if not isinstance(rendered, str):
-        return items, rendered
-    if beginning is not None and beginning.rendered:
-        ids = _encode_rest(model, beginning, rendered)
-    else:
+    if isinstance(rendered, str):
         ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
+    elif isinstance(rendered, Continued):
+        ids = _encode_rest(model, rendered)
+    else:
+        return items, rendered
     if watch is not None:
         watch.lap(Stage.ENCODE)
     return items, ids
@@ -286,14 +281,14 @@ def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool)
         raise invalid(f"the prompt cannot be encoded: {error}") from error
 
 
-def _encode_rest(model: ResolvedModel, beginning: Beginning, rest: str) -> TokenIds:
-    """The token IDs of a chat whose beginning is known."""
-    _check_characters(model, beginning.characters + len(rest))
+def _encode_rest(model: ResolvedModel, rendered: Continued) -> TokenIds:
+    """The token IDs of a chat of which a prefix is encoded already."""
+    _check_characters(model, rendered.characters + len(rendered.text))
     try:
-        ids, cuts = model.tokenizer.encode_cut(rest)
+        ids, cuts = model.tokenizer.encode_cut(rendered.text)
     except ValueError as error:
         raise invalid(f"the prompt cannot be encoded: {error}") from error
-    return beginning.whole(rest, ids, cuts)
+    return rendered.prompt(ids, cuts)
 
 
 def _check_characters(model: ResolvedModel, length: int) -> None:

@@ -1,8 +1,11 @@
 """Chat messages to a prompt: what all engines share."""
 
-from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference
+from mmroute.chat.rendered import Continued, Rendered
 from mmroute.chat.renderer import Chat, check_api_fields
 
 __all__ = [
-    "Chat", "MediaPart", "ParsedChat", "Part", "TextPart", "ToolReference", "check_api_fields",
+    "Chat", "Continued", "MediaPart", "ParsedChat", "Part", "Rendered", "TextPart",
+    "ToolReference", "check_api_fields",
 ]  # fmt: skip

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.rendered import Rendered
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import Beginning, ChatReuse
+    from mmroute.chat.cache import ChatCache
     from mmroute.chat.template import ChatTemplate
 
 __all__ = ["Chat", "check_api_fields"]
@@ -45,8 +45,13 @@ class Chat(Protocol):
 
     @property
     def request_fields(self) -> frozenset[str]:
-        """Of the engine's API, beside those of a `Request`: what this model's prompts depend on."""
+        """The fields of the engine's API, beside those of a `Request`, that change prompts."""
         return frozenset()
+
+    @property
+    def ignores_items(self) -> bool:
+        """Whether the engine drops the items of a chat, and renders its texts alone."""
+        return False
 
     def with_template(self, template: ChatTemplate) -> Chat:
         """The same renderer with another template for all requests."""
@@ -56,39 +61,47 @@ class Chat(Protocol):
         """The same renderer, whose templates get message contents in another form."""
         return self
 
-    def begin(self, request: Request, reuse: ChatReuse) -> Beginning | None:
-        """What is known of the messages of a request; None if they are to be looked at from anew.
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        """Check the messages of a request as the engine's API does, and take them apart.
 
         Args:
-            request: not yet checked.
-            reuse: the cache of rendered chats of this model.
-        """
-        return None
+            request: the request, whose messages are not yet checked.
+            cache: the chats that this model rendered before.
 
-    def render(self, chat: ParsedChat, items: Items, request: Request) -> str | TokenIds:
+        Raises:
+            InexactError: the engine would not accept the messages.
+        """
+
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> Rendered:
         """Render a conversation.
 
         Args:
-            chat: the messages of the request.
-            items: of its media parts.
-            request: with its options.
+            chat: what `read` gave for the request.
+            items: the items of its media parts.
+            request: the request, whose options are read.
 
         Returns:
-            The text after the chat template; or the token IDs, where the engine's renderer
-            gives those at once (mistral-common).
+            The text that the chat template gives; or token IDs, where the engine's renderer gives
+            those at once (mistral-common, Harmony).
 
         Raises:
             InexactError: the engine would not accept it, or it cannot be rendered exactly.
         """
 
 
-def check_api_fields(chat: Chat, request: Request) -> None:
-    """Refuse fields that the model's renderer reads, and mmroute does not.
+def check_api_fields(known: frozenset[str], request: Request) -> None:
+    """Refuse fields of the engine's API that a renderer reads, and mmroute does not.
+
+    Args:
+        known: the fields that the renderer reads.
+        request: the request, with the fields that it has.
 
     Raises:
         InexactError: `unsupported_field`.
     """
-    found = sorted(chat.request_fields & request.api_fields.keys())
+    if not request.api_fields:
+        return
+    found = sorted(known & request.api_fields.keys())
     if "tool_choice" in found and (
         not request.tools or request.api_fields["tool_choice"] == "auto"
     ):

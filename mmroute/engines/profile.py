@@ -11,8 +11,7 @@ from mmroute.hashing import Hashing
 from mmroute.requests.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
-    from mmroute.chat import Chat, ParsedChat
-    from mmroute.chat.reuse import Beginning
+    from mmroute.chat import Chat
     from mmroute.engines.settings import EngineSettings
     from mmroute.geometry import Overrides
     from mmroute.geometry.frame_sampling import Frames
@@ -62,6 +61,8 @@ class EngineProfile:
         name: as the caller gives it.
         version: what the profile was checked on.
         era: the versions between which nothing that can be seen changed.
+        prompts: the era of prompts: profiles with the same one make the same token IDs of texts
+            and chats, whatever else they do otherwise.
         proved: versions whose own code gave these answers.
         read: other releases of the era. Their own code was not run.
         max_items: items of one modality in one prompt; more are refused.
@@ -75,8 +76,6 @@ class EngineProfile:
             if no item of the model needs as many by its own configuration.
         applies_exif_orientation: whether an image is counted as it is shown, or as it is
             stored in its file.
-        parse_chat: checks the messages of a request as its API does, and takes those apart that
-            are not known. Raises `InexactError`: it would not accept them.
         load_chat: makes a model's chat renderer. Raises `ModelError`: its chat template cannot be
             loaded.
         identify: names items.
@@ -103,6 +102,7 @@ class EngineProfile:
     name: str
     version: str
     era: str
+    prompts: str
     proved: frozenset[str]
     max_items: int
     max_image_pixels: int
@@ -112,7 +112,6 @@ class EngineProfile:
     max_audio_bytes: int
     min_encoder_cache: int
     applies_exif_orientation: bool
-    parse_chat: Callable[[Request, Beginning | None], ParsedChat]
     load_chat: Callable[
         [ModelFiles, FamilySpec, Tokenizer, Mapping[Modality, MediaRules], EngineSettings], Chat
     ]

@@ -92,7 +92,7 @@ def with_same_prompts(
         ModelError: `unknown_backend`.
     """
     engine = find_engine(backend)
-    same = engine.load_chat is model.engine.load_chat
+    same = engine.prompts == model.engine.prompts
     if not same or settings.of_prompts() != model.settings.of_prompts():
         return None
     given = model_id or settings.model_string

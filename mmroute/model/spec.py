@@ -258,7 +258,6 @@ class FamilySpec(FamilyHead):
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
     chat: str = "template"
     """How the engine renders chats; see `mmroute.engines`."""
-    drops_items: bool = False
     """Whether the engine leaves out the items of chats, and says nothing."""
     hybrid: bool = False
     """Whether layers with a state stand among those with attention: the engine then chooses the

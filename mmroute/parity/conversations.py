@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError, Reason
 from mmroute.health.probes import written_image
@@ -303,12 +305,11 @@ def _prompt(
     request = Request(messages=messages)
     sizes = [ImageSize(image["width"], image["height"]) for image in images]
     try:
-        rendered = model.chat.render(
-            model.engine.parse_chat(request, None), {Modality.IMAGE: sizes}, request
-        )
+        rendered = model.chat.render(model.chat.read(request), {Modality.IMAGE: sizes}, request)
     except InexactError:
         rendered = f"{_placeholder(model, 1) or ''} What is this?"
-    if isinstance(rendered, str):
-        return rendered, model.tokenizer.encode(rendered, add_special_tokens=False).tolist()
-    ids = rendered.tolist()
-    return model.tokenizer.decode(ids), ids
+    if isinstance(rendered, np.ndarray):
+        ids = rendered.tolist()
+        return model.tokenizer.decode(ids), ids
+    text = rendered if isinstance(rendered, str) else rendered.text
+    return text, model.tokenizer.encode(text, add_special_tokens=False).tolist()

@@ -14,7 +14,7 @@ import msgspec
 import pybase64
 from pydantic import TypeAdapter, ValidationError
 
-from mmroute.chat.reuse import ChatReuse
+from mmroute.chat.cache import ChatCache
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.requests.items import ImageFile
@@ -141,7 +141,7 @@ def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
         pieces += name.encode(), piece
     value = msgspec.json.decode(b"".join(pieces))
     messages = value.get("messages") if isinstance(value, dict) else None
-    if ChatReuse.is_worth(messages):  # which compares all of a long chat with earlier ones
+    if ChatCache.is_worth(messages):  # which compares all of a long chat with earlier ones
         return None
     for link in _image_links(messages):
         head, _, name = link["url"].partition(",")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mmroute.answering.pipeline import encode_text, rules_of
-from mmroute.chat import ParsedChat, check_api_fields
+from mmroute.chat import ParsedChat, Rendered
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
@@ -45,13 +45,12 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     return prefix if 0 < len(prefix) < model.max_model_len else None
 
 
-def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, str | TokenIds]:
+def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, Rendered]:
     """A parsed chat, and the prompt that the engine renders of it before it places the items.
 
     Raises:
         InexactError: the engine refuses the chat, or it is not covered.
     """
     request = model.engine.with_defaults(request, model.settings, model.chat)
-    chat = model.engine.parse_chat(request, None)
-    check_api_fields(model.chat, request)
+    chat = model.chat.read(request)
     return chat, model.chat.render(chat, {}, request)

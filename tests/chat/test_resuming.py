@@ -13,12 +13,12 @@ import pytest
 from reuse_helpers import prefixes_from
 
 from mmroute import FastPaths, ImageSize, Normalizer
-from mmroute.chat import resumable, reuse
+from mmroute.chat import cache, resumable
+from mmroute.chat.cache import ChatCache, proved
+from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import ResumableTemplate
-from mmroute.chat.reuse import ChatReuse, proved
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import HfChat
-from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
@@ -65,15 +65,15 @@ MESSAGES: Final[Sequence[Mapping[str, Any]]] = [
     {"role": "tool", "content": "seen", "tool_call_id": "1"},
     {"role": "developer", "content": "Be exact."},
 ]  # fmt: skip
-MOST: Final = reuse._MOST
+MOST: Final = cache._MOST
 ALTERNATING: Final = (1, 8)  # of these, in turn
 
 
 @pytest.fixture(autouse=True)
 def everything_is_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
-        patch.setattr(reuse, "_WORTH_KEEPING", 1)
-        patch.setattr(reuse, "_MOST", 0)
+        patch.setattr(cache, "_WORTH_KEEPING", 1)
+        patch.setattr(cache, "_MOST", 0)
         yield
 
 
@@ -82,18 +82,18 @@ def chat_of(source: str) -> HfChat:
     return HfChat(template, template, {"bos_token": "<s>"}, {Modality.IMAGE: "<image>"})
 
 
-def prompt(chat: HfChat, request: Request, kept: ChatReuse | None = None) -> str | Reason:
+def prompt(chat: HfChat, request: Request, kept: ChatCache | None = None) -> str | Reason:
     """The text of a prompt. Its tokens are characters, and it can be cut behind every `>`."""
     try:
-        beginning = None if kept is None else chat.begin(request, kept)
-        text = chat.render(parse_chat(request, beginning), {}, request)
-        if beginning is None or not beginning.rendered:
-            return text
+        rendered = chat.render(chat.read(request, kept), {}, request)
     except InexactError as error:
         return error.reason
-    ids = np.array([ord(character) for character in text], np.uint32)
-    ends = [(at + 1, at + 1) for at, character in enumerate(text) if character == ">"]
-    return "".join(map(chr, beginning.whole(text, ids, ends).tolist()))
+    if isinstance(rendered, str):
+        return rendered
+    assert isinstance(rendered, Continued)
+    ids = np.array([ord(character) for character in rendered.text], np.uint32)
+    ends = [(at + 1, at + 1) for at, character in enumerate(rendered.text) if character == ">"]
+    return "".join(map(chr, rendered.prompt(ids, ends).tolist()))
 
 
 def requests(chooser: random.Random, count: int) -> Iterator[Request]:
@@ -121,14 +121,14 @@ def requests(chooser: random.Random, count: int) -> Iterator[Request]:
 
 def differ(source: str) -> bool:
     """Whether any of 400 chats has another prompt if others are kept."""
-    chat, kept = chat_of(source), ChatReuse(1 << 20)
+    chat, kept = chat_of(source), ChatCache(1 << 20)
     asked = requests(random.Random(0), 400)
     return any(prompt(chat, request, kept) != prompt(chat, request) for request in asked)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_chats_that_go_on_have_the_prompts_of_whole_ones(name: str) -> None:
-    chat, kept = chat_of(TEMPLATES[name]), ChatReuse(1 << 20)
+    chat, kept = chat_of(TEMPLATES[name]), ChatCache(1 << 20)
     for request in requests(random.Random(1), 600):
         assert prompt(chat, request, kept) == prompt(chat, request), request.messages
     assert kept.stats().hits > 100
@@ -139,7 +139,7 @@ def looks_at_nothing_behind(patch: pytest.MonkeyPatch) -> None:
 
 
 def compares_loosely(patch: pytest.MonkeyPatch) -> None:
-    dumped = reuse._dumped
+    dumped = cache._dumped
 
     def loose(value: Any) -> Any:
         if isinstance(value, dict):
@@ -148,12 +148,12 @@ def compares_loosely(patch: pytest.MonkeyPatch) -> None:
             return list(map(loose, value))
         return int(value) if isinstance(value, bool | float) else value
 
-    patch.setattr(reuse, "_dumped", lambda value: dumped(loose(value)))
+    patch.setattr(cache, "_dumped", lambda value: dumped(loose(value)))
 
 
 def forgets_the_variables(patch: pytest.MonkeyPatch) -> None:
-    dumped = reuse._dumped
-    patch.setattr(reuse, "_dumped", lambda v: b"all" if "bos_token" in v else dumped(v))
+    dumped = cache._dumped
+    patch.setattr(cache, "_dumped", lambda v: b"all" if "bos_token" in v else dumped(v))
 
 
 def forgets_what_was_counted(patch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def numbers_messages_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def trusts_the_hash(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reuse, "num_shared", lambda ends, *_: len(ends))
+    patch.setattr(cache, "num_shared", lambda ends, *_: len(ends))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_mistake_would_be_seen(
     broken: Callable[[pytest.MonkeyPatch], None] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The probe chats, which see some of these, are left out.
-    monkeypatch.setattr(reuse, "proved", lambda t: ResumableTemplate.of(t.source))
+    monkeypatch.setattr(cache, "proved", lambda t: ResumableTemplate.of(t.source))
     if broken is not None:
         broken(monkeypatch)
     assert any(map(differ, TEMPLATES.values())) == (broken is not None)
@@ -252,7 +252,7 @@ def test_a_template_that_writes_probe_chats_otherwise_is_rendered_whole(
 
 
 def test_what_a_client_changes_later_changes_nothing_that_is_kept() -> None:
-    chat, kept = chat_of(COUNTED), ChatReuse(1 << 20)
+    chat, kept = chat_of(COUNTED), ChatCache(1 << 20)
     messages: Any = [deepcopy(message) for message in MESSAGES[1:4]] * 3
     prompt(chat, Request(messages=messages), kept)
     again = deepcopy(messages)
@@ -264,7 +264,7 @@ def test_what_a_client_changes_later_changes_nothing_that_is_kept() -> None:
 
 
 def test_what_is_no_json_is_not_kept() -> None:
-    chat, kept = chat_of(COUNTED), ChatReuse(1 << 20)
+    chat, kept = chat_of(COUNTED), ChatCache(1 << 20)
     for value in (b"a", bytearray(b"a"), memoryview(b"a")):  # alike to `marshal`
         part = {"type": "text", "text": "a long enough text", "x": value}
         asked = Request(messages=[{"role": "user", "content": [part]}])
@@ -273,8 +273,8 @@ def test_what_is_no_json_is_not_kept() -> None:
 
 
 def test_a_chat_is_kept_when_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reuse, "_MOST", MOST)
-    chat, kept = chat_of(COUNTED), ChatReuse(1 << 20)
+    monkeypatch.setattr(cache, "_MOST", MOST)
+    chat, kept = chat_of(COUNTED), ChatCache(1 << 20)
     system = {"role": "system", "content": "as all chats have it " * 3}
     turns = [{"role": "user", "content": f"question {number}"} for number in range(8)]
 
@@ -290,7 +290,7 @@ def test_a_chat_is_kept_when_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_memory_is_bounded() -> None:
-    chat, kept = chat_of(COUNTED), ChatReuse(20_000)
+    chat, kept = chat_of(COUNTED), ChatCache(20_000)
     for request in requests(random.Random(3), 100):
         prompt(chat, request, kept)
         assert kept.stats().kept_bytes <= 20_000

@@ -21,7 +21,7 @@ from small_models import SMALL_MODELS
 from test_conformance import LARGE_VECTORS, OWN_VECTORS, vector_name
 
 from mmroute import Normalizer
-from mmroute.chat import reuse as chat_reuse
+from mmroute.chat import cache as chat_cache
 from mmroute.errors import ModelError, Reason
 from mmroute.hashing import reuse
 from mmroute.images import known_files
@@ -41,8 +41,8 @@ def everything_is_kept() -> Iterator[None]:
         patch.setattr(choice, "_WORTH_KEEPING", 1)
         patch.setattr(choice, "_WORTH_KEEPING_FAST", 1)
         patch.setattr(reuse, "_WORTH_KEEPING", 1)
-        patch.setattr(chat_reuse, "_WORTH_KEEPING", 1)
-        patch.setattr(chat_reuse, "_MOST", 0)
+        patch.setattr(chat_cache, "_WORTH_KEEPING", 1)
+        patch.setattr(chat_cache, "_MOST", 0)
         patch.setattr(known_files, "_WORTH_KEEPING", 1)
         yield
 
@@ -93,7 +93,7 @@ def differences(normalizer: Normalizer, cases: list[dict[str, Any]], *, times: i
 def has_chats(normalizer: Normalizer) -> bool:
     """Whether chats of the model can be kept."""
     templates = (normalizer.model.chat.templates or {}).values()
-    return any(chat_reuse.proved(template) is not None for template in templates)
+    return any(chat_cache.proved(template) is not None for template in templates)
 
 
 @pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
+from mmroute.chat.renderer import Chat, check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import chat_templates
+from mmroute.engines.sglang.messages import parse_messages
 from mmroute.engines.sglang.tools import flat_tools, template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
 from mmroute.geometry import TokenIds
@@ -101,7 +103,11 @@ class SglangChat(Chat):
     def with_template(self, template: ChatTemplate) -> SglangChat:
         return replace(self, template=template)
 
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_messages(request)
+
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
+        check_api_fields(self.request_fields, request)
         messages = list(chat.messages)
         continued = ""
         last = messages[-1]

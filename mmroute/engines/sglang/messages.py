@@ -12,7 +12,8 @@ from typing import Any, Final, NoReturn
 
 from pydantic import ValidationError
 
-from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.parts import MediaPart, Part, TextPart
 from mmroute.engines.sglang.message_schema import CHAT
 from mmroute.errors import InexactError, Reason, invalid, problem, quoted
 from mmroute.requests.items import Modality, checked_uuid

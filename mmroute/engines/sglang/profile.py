@@ -17,19 +17,12 @@ from mmroute.requests.items import Modality, check_text
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
-    from mmroute.chat import Chat, ParsedChat
-    from mmroute.chat.reuse import Beginning
+    from mmroute.chat import Chat
     from mmroute.tokenizers import Tokenizer
 
 __all__ = ["SGLANG"]
 
 _NO_LIMIT: Final = 1 << 62
-
-
-def _parse_chat(request: Request, _beginning: Beginning | None) -> ParsedChat:
-    from mmroute.engines.sglang.messages import parse_messages  # pydantic
-
-    return parse_messages(request)
 
 
 def _check_cache_salt(salt: object) -> None:
@@ -56,6 +49,7 @@ SGLANG: Final = EngineProfile(
     "sglang",
     "0.5.23",
     era="0.5.23",
+    prompts="sglang",
     proved=frozenset({"0.5.23"}),
     max_items=_NO_LIMIT,
     max_image_pixels=178_956_970,  # Pillow's own
@@ -65,7 +59,6 @@ SGLANG: Final = EngineProfile(
     max_audio_bytes=_NO_LIMIT,
     min_encoder_cache=_NO_LIMIT,
     applies_exif_orientation=False,
-    parse_chat=_parse_chat,
     load_chat=_load_chat,
     identify=item_identity,
     longest_context=longest_context,

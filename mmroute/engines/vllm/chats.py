@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat, ParsedChat
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.template_files import chat_templates
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean, needs_extra
 from mmroute.geometry import ModelContext, TokenIds
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality
@@ -43,6 +45,9 @@ class RefusedChat(Chat):
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": f"refused: {self.why}"}
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, self.why)

@@ -12,9 +12,11 @@ from typing import Any
 
 from openai_harmony import Message
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm import harmony
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import TokenIds
@@ -50,6 +52,14 @@ class HarmonyChat(Chat):
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}
+
+    @property
+    def ignores_items(self) -> bool:
+        """As the engine does: Harmony's messages have texts only."""
+        return True
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         tools = normalize_tools(request.tools)

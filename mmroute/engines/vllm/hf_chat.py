@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.rendered import Rendered
 from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.defaults import own_template_kwargs
-from mmroute.engines.vllm.messages import to_conversation
+from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import Beginning, ChatReuse
+    from mmroute.chat.cache import ChatCache, ChatPrefix
 
 __all__ = ["OWN_PARAMETERS", "HfChat", "objects_of", "template_kwargs", "tools_of"]
 
@@ -76,8 +77,12 @@ class HfChat(Chat):
         )
         return replace(self, template=template, tool_template=tool_template)
 
-    def begin(self, request: Request, reuse: ChatReuse) -> Beginning | None:
-        if not reuse.is_worth(request.messages):
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_chat(request, None if cache is None else self._prefix(request, cache))
+
+    def _prefix(self, request: Request, cache: ChatCache) -> ChatPrefix | None:
+        """The messages that the cache knows; None where the chat is to be rendered whole."""
+        if not cache.is_worth(request.messages):
             return None
         # Both change the prompt beyond what the template writes.
         if request.continue_final_message or request.add_special_tokens:
@@ -86,13 +91,13 @@ class HfChat(Chat):
             template, variables = self._asked(request)
         except InexactError:  # said when the messages are checked
             return None
-        return reuse.begin(
+        return cache.begin(
             template,
             {**variables, "add_generation_prompt": request.add_generation_prompt},
             request.messages,
         )
 
-    def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> Rendered:
         template, variables = self._asked(request)
         conversation = to_conversation(
             chat, content_format=template.content_format, placeholders=self.placeholders
@@ -100,8 +105,8 @@ class HfChat(Chat):
         given = conversation
         if not template.knows_developer:
             given = _developer_to_system(conversation)
-        if chat.beginning is not None and given is conversation:
-            return chat.beginning.render(conversation, chat.contents)
+        if chat.prefix is not None and given is conversation:
+            return chat.prefix.render(conversation, chat.contents)
         return template.render(
             given,
             variables=variables,

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
+from mmroute.chat.renderer import Chat, check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, objects_of, template_kwargs, tools_of
-from mmroute.engines.vllm.messages import to_conversation
+from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.errors import invalid, quoted
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
@@ -62,7 +63,11 @@ class KimiK3Chat(Chat):
     def with_template(self, template: ChatTemplate) -> KimiK3Chat:
         return replace(self, template=template)
 
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_chat(request)
+
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
+        check_api_fields(self.request_fields, request)
         kwargs = template_kwargs(request)
         for name in sorted(_REFUSED & kwargs.keys()):
             raise invalid(f"chat_template_kwargs must not set {name} for this model")

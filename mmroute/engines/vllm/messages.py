@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from mmroute.chat.conversation import MediaPart, ParsedChat, Part, TextPart, ToolReference
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference
 from mmroute.engines.vllm.message_schema import (
     OBJECT,
     OTHER_MEDIA,
@@ -23,7 +24,7 @@ from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
-    from mmroute.chat.reuse import Beginning
+    from mmroute.chat.cache import ChatPrefix
 
 __all__ = ["BILLING_HEADER", "parse_chat", "to_conversation"]
 
@@ -63,22 +64,22 @@ BILLING_HEADER: Final = "x-anthropic-billing-header"
 """The beginning of a line that one client puts into each request, and that no cache should see."""
 
 
-def parse_chat(request: Request, beginning: Beginning | None = None) -> ParsedChat:
+def parse_chat(request: Request, prefix: ChatPrefix | None = None) -> ParsedChat:
     """Check the messages of a request, and take them apart.
 
     Args:
-        request: of a client.
-        beginning: what is known of its messages, which is not looked at again.
+        request: the request of a client.
+        prefix: the messages at its beginning that the cache knows, which are not checked again.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`.
     """
-    if beginning is None:
+    if prefix is None:
         checked, media = check_chat(request), {}
     else:
-        checked, media = check_chat(request, beginning.count), beginning.media()
+        checked, media = check_chat(request, prefix.count), prefix.media()
     contents = [_parts(message, media) for message in checked]
-    return ParsedChat(checked, contents, media, beginning)
+    return ParsedChat(checked, contents, media, prefix)
 
 
 def to_conversation(
@@ -96,7 +97,7 @@ def to_conversation(
     Raises:
         InexactError: `invalid_request`, `placeholder_count_mismatch`.
     """
-    conversation = [] if chat.beginning is None else chat.beginning.conversation()
+    conversation = [] if chat.prefix is None else chat.prefix.conversation()
     for message, parts in zip(chat.messages, chat.contents, strict=True):
         content: str | list[dict[str, Any]]
         if content_format == "openai":

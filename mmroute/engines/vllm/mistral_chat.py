@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat
-from mmroute.engines.vllm.messages import to_conversation
+from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import TokenIds
@@ -57,6 +58,9 @@ class MistralChat(Chat):
     @property
     def templates(self) -> None:
         """There are none: the tokenizer encodes chats itself."""
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         # Template variables have no effect without a template; what steers the encoder has.

@@ -13,7 +13,6 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.context import longest_context
 from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.identity import item_identity
-from mmroute.engines.vllm.messages import parse_chat
 from mmroute.hashing import Hashing
 from mmroute.requests.items import Modality
 from mmroute.requests.request import check_cache_salt
@@ -41,6 +40,7 @@ VLLM: Final = EngineProfile(
     "vllm",
     "0.33.0",
     era="0.33",
+    prompts="vllm",
     proved=frozenset({"0.33.0"}),
     max_items=999,
     max_image_pixels=178_956_970,
@@ -50,7 +50,6 @@ VLLM: Final = EngineProfile(
     max_audio_bytes=256 << 20,
     min_encoder_cache=2048,
     applies_exif_orientation=True,
-    parse_chat=parse_chat,
     load_chat=_load_chat,
     identify=item_identity,
     longest_context=longest_context,

@@ -13,13 +13,15 @@ import marshal
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
-from mmroute.chat.conversation import MediaPart, Part
+from mmroute.chat.parts import MediaPart, Part
+from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import Place, ResumableTemplate, State
 from mmroute.errors import InexactError, Reason
 from mmroute.reuse.prefix_cache import PrefixCache, PrefixHashes, num_shared
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from mmroute.geometry import TokenIds
     from mmroute.requests.items import Modality
 
-__all__ = ["Beginning", "ChatReuse", "proved"]
+__all__ = ["ChatCache", "ChatPrefix", "proved"]
 
 _LOG: Final = logging.getLogger(__name__)
 _WORTH_KEEPING: Final = 24  # messages: fewer are rendered in less time than it takes to find them
@@ -89,7 +91,7 @@ _Entry: TypeAlias = _Known | PrefixHashes
 """A chat; or, of one that was there once, the hashes of its beginnings."""
 
 
-class ChatReuse(PrefixCache[_Entry]):
+class ChatCache(PrefixCache[_Entry]):
     """A prefix cache of the chats of one model. Safe to share between threads.
 
     A chat is kept when it comes for the second time, with more messages or without: to keep one
@@ -111,7 +113,7 @@ class ChatReuse(PrefixCache[_Entry]):
 
     def begin(
         self, template: ChatTemplate, variables: Mapping[str, Any], messages: list[Any]
-    ) -> Beginning | None:
+    ) -> ChatPrefix | None:
         """What is known of a chat; None where it is to be rendered whole, and not kept.
 
         Args:
@@ -141,7 +143,7 @@ class ChatReuse(PrefixCache[_Entry]):
         if not (seen or count / len(messages) >= _MOST):
             self.put(hashes, hashes, body, size=0)
             return None
-        return Beginning(count, self, known, hashes, variables, settings, messages, dumped)
+        return ChatPrefix(count, self, known, hashes, variables, settings, messages, dumped)
 
     def _resumable(self, template: ChatTemplate) -> ResumableTemplate | None:
         if template.source not in self._templates:
@@ -150,7 +152,7 @@ class ChatReuse(PrefixCache[_Entry]):
 
 
 @dataclass(slots=True, eq=False)
-class Beginning:
+class ChatPrefix:
     """What is known of the messages of one request, until its prompt is made.
 
     Attributes:
@@ -171,11 +173,6 @@ class Beginning:
     _conversation: Sequence[dict[str, Any]] = ()
     _contents: Sequence[Sequence[Part]] = ()
 
-    @property
-    def characters(self) -> int:
-        """How long the text is that was neither rendered nor is to be encoded."""
-        return self._cut.characters
-
     def media(self) -> dict[Modality, list[MediaPart]]:
         """The parts of the known messages that stand for an item, by modality, in new lists."""
         media: dict[Modality, list[MediaPart]] = {}
@@ -190,8 +187,8 @@ class Beginning:
 
     def render(
         self, conversation: Sequence[dict[str, Any]], contents: Sequence[Sequence[Part]]
-    ) -> str:
-        """The text of the chat, without so many `characters` at its beginning.
+    ) -> Continued:
+        """Render the messages that are new.
 
         Args:
             conversation: all messages as the template gets them.
@@ -209,21 +206,11 @@ class Beginning:
         text, self._places = template.render(
             conversation, self._variables, self._first, self._cut.state
         )
-        return self._cut.overlap + text
+        rest = self._cut.overlap + text
+        return Continued(rest, self._cut.characters, partial(self._prompt, rest))
 
-    @property
-    def rendered(self) -> bool:
-        """Whether `render` made the text of the request."""
-        return bool(self._places)
-
-    def whole(self, text: str, ids: TokenIds, ends: Sequence[tuple[int, int]]) -> TokenIds:
-        """The prompt of the chat, which is kept.
-
-        Args:
-            text: what `render` gave.
-            ids: of it.
-            ends: where it can be cut; see `mmroute.tokenizers.encoders.Encoder.encode_cut`.
-        """
+    def _prompt(self, text: str, ids: TokenIds, ends: Sequence[tuple[int, int]]) -> TokenIds:
+        """The prompt of the chat, which is kept."""
         prompt = np.concatenate((self._known.ids[: self._cut.ids], ids))
         prompt.setflags(write=False)
         new = self._messages[self.count :]

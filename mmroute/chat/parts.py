@@ -1,0 +1,51 @@
+"""What a message of a chat is made of: texts, items and names of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from mmroute.requests.items import Modality
+
+__all__ = ["MediaPart", "Part", "TextPart", "ToolReference"]
+
+
+class TextPart(NamedTuple):
+    """A text.
+
+    Attributes:
+        text: as it stands there.
+        extra: keys of the part that reach the template as they are.
+    """
+
+    text: str
+    extra: Mapping[str, Any]
+
+
+class MediaPart(NamedTuple):
+    """An image, a video or audio.
+
+    Attributes:
+        modality: which of them.
+        number: among those of its modality in this request, counted from 1.
+        url: its link or data URL, if it has one.
+        uuid: the client's own name for it, if it has one.
+        extra: keys of the part that reach the template as they are.
+        source: the part as the client sent it.
+    """
+
+    modality: Modality
+    number: int
+    url: str | None
+    uuid: str | None
+    extra: Mapping[str, Any]
+    source: Mapping[str, Any]
+
+
+class ToolReference(NamedTuple):
+    """A tool, by its name."""
+
+    name: Any
+
+
+Part: TypeAlias = TextPart | MediaPart | ToolReference
