@@ -12,8 +12,6 @@ from functools import cache
 
 from PIL import Image
 
-__all__ = ["SIZE", "photograph_url"]
-
 SIZE = (1280, 720)
 _START = b"\xff\xd8"
 _COMMENT = b"\xff\xfe"

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import httpcore
 
-__all__ = ["Server", "UnavailableError", "body", "render_server"]
-
 _STARTS_WITHIN = 300.0  # seconds
 _STOPS_WITHIN = 15.0
 _ANSWERS_WITHIN = 120.0

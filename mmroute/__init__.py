@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from mmroute.answering.routing import PlacedItem, Routing
+from mmroute.answering.placed_items import PlacedItem
+from mmroute.answering.routing import Routing
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.images import read_image, read_image_size

@@ -9,13 +9,6 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-__all__ = [
-    "BlockSizeWarning", "EngineVersionWarning", "EventsError", "InexactError", "MmrouteError",
-    "ModelError", "ModelIdWarning", "NoTokenIdsError", "Reason", "SpecError", "did_you_mean",
-    "image_refused", "invalid", "item_refused", "malformed", "nearest", "needs_extra", "problem",
-    "quoted",
-]  # fmt: skip
-
 
 class Reason(StrEnum):
     """Why there is no exact answer. The values are stable: routers may branch on them.

@@ -6,8 +6,6 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 
-__all__ = ["lazily"]
-
 
 def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
     """The ``__getattr__`` of a package.

@@ -13,11 +13,6 @@ import msgspec
 
 from mmroute.errors import ModelError, Reason, malformed, nearest, needs_extra, quoted
 
-__all__ = [
-    "EMBEDDED_MODEL", "MODEL_FILES", "PREPROCESSOR", "TOKENIZER_CONFIGURATION", "TOKENIZER_FILES",
-    "FieldRef", "JsonValue", "ModelFiles", "find_model", "what_stands_instead",
-]  # fmt: skip
-
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 EMBEDDED_MODEL = "pixtral-12b-2409"

@@ -9,8 +9,6 @@ from typing import Final
 
 from setuptools import Distribution, Extension
 
-__all__ = ["SOURCES", "build_extensions"]
-
 _ROOT: Final = Path(__file__).parent.parent
 SOURCES: Final = {
     "mmroute.hashing.native._chain": ("chain.c", "sha256.h", "xxhash.h"),

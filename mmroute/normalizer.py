@@ -22,8 +22,6 @@ from mmroute.reuse.fast_paths import FastPaths, Stats
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel
 
-__all__ = ["Normalizer"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Normalizer:

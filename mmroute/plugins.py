@@ -10,8 +10,6 @@ from typing import Any
 
 from mmroute.errors import SpecError
 
-__all__ = ["entry_points", "installed", "load", "owner"]
-
 
 def entry_points(group: str) -> EntryPoints:
     """The entry points of a group, in all packages that were installed when first asked."""

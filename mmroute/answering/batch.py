@@ -14,8 +14,6 @@ from mmroute.answering.routing import Routing
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["normalize_many"]
-
 _CHUNK: Final = 64  # requests that one thread takes at a time
 _AHEAD: Final = 4  # chunks for each thread that are read before they are due
 

@@ -11,8 +11,6 @@ from mmroute.reuse.fast_paths import FastPaths
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache
 
-__all__ = ["NO_CACHES", "Caches"]
-
 
 class Caches(NamedTuple):
     """The caches of a normalizer; None where nothing is kept.

@@ -10,8 +10,6 @@ from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes, PageHashes
 
-__all__ = ["BlockForm", "HashFields", "HashForm"]
-
 
 class HashForm(StrEnum):
     """How hashes are written."""

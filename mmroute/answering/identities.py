@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from mmroute.placement import PlaceholderRange
     from mmroute.requests.request import Request
 
-__all__ = ["identities_of"]
-
 _NO_OVERRIDES: Final = Overrides({}, {})
 _MOST_KEPT: Final = 64  # identities of one image
 

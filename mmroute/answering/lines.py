@@ -16,11 +16,6 @@ from mmroute.requests.request import Lora, Request
 if TYPE_CHECKING:
     from mmroute.normalizer import Normalizer
 
-__all__ = [
-    "Answer", "answer_line", "answer_line_for_each", "blocks_answer", "json_object", "numbered",
-    "request_of", "tokens_answer",
-]  # fmt: skip
-
 # Fields of the engine's API that change the prompt, and are not covered.
 _UNSUPPORTED = ("chat_template", "mm_payload", "prompt_embeds", "suffix")
 # Those that only the prompts of a few models depend on.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mmroute.net.links import ImageLinks
     from mmroute.requests.request import Request
 
-__all__ = ["check_decoded", "given_items", "items_of_parts", "left_over", "with_uuid"]
-
 ItemT = TypeVar("ItemT", bound=Item)
 _LEVELS: Final = range(256)
 

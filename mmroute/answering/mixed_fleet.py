@@ -16,8 +16,6 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.requests.items import ImageFile
 
-__all__ = ["answer_again"]
-
 
 def answer_again(
     routing: Routing, model: ResolvedModel, *, links: ImageLinks | None = None, caches: Caches

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
-__all__ = [
-    "Prepared",
-    "answer",
-    "encode_text",
-    "expand",
-    "frames_of",
-    "geometry_of",
-    "prepare",
-    "rules_of",
-]
-
 _Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 _IMAGES: Final = frozenset({Modality.IMAGE})
 

@@ -10,8 +10,6 @@ from mmroute.hashing import image_hash
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, Modality
 
-__all__ = ["PlacedItem", "identified", "numbered"]
-
 
 class PlacedItem(NamedTuple):
     """An item in the expanded prompt.

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from mmroute.answering.pipeline import Prepared
     from mmroute.model.resolved import ResolvedModel
 
-__all__ = ["PlacedItem", "Profile", "Routing"]
-
 
 _DEFAULT_HASHING: Final = Hashing()
 

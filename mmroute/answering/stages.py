@@ -9,8 +9,6 @@ import threading
 import time
 from enum import StrEnum
 
-__all__ = ["Stage", "Stopwatch"]
-
 
 class Stage(StrEnum):
     """The stages of a request, in their order."""

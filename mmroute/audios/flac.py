@@ -10,8 +10,6 @@ from typing import BinaryIO, Final
 from mmroute.audios.header import not_predictable
 from mmroute.requests.items import AudioLength
 
-__all__ = ["SIGNATURE", "read_flac"]
-
 SIGNATURE: Final = b"fLaC"
 """The first bytes of a file."""
 

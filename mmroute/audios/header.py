@@ -11,8 +11,6 @@ import numpy as np
 
 from mmroute.errors import InexactError, Reason
 
-__all__ = ["not_predictable", "resampled_length"]
-
 
 def not_predictable(found: str) -> InexactError:
     """The error of a recording whose length cannot be told from its header."""

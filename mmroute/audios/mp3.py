@@ -10,8 +10,6 @@ from typing import BinaryIO, Final
 from mmroute.audios.header import not_predictable
 from mmroute.requests.items import AudioLength
 
-__all__ = ["ID3", "SYNC", "read_mp3"]
-
 ID3: Final = b"ID3"
 """The first bytes of a file with notes before its sound."""
 SYNC: Final = frozenset(

@@ -13,8 +13,6 @@ from typing import BinaryIO, Final
 from mmroute.audios.header import not_predictable
 from mmroute.requests.items import AudioLength
 
-__all__ = ["SIGNATURE", "read_ogg"]
-
 SIGNATURE: Final = b"OggS"
 """The first bytes of a file."""
 

@@ -12,8 +12,6 @@ from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.requests.items import AudioLength, checked_uuid
 
-__all__ = ["audio_in", "read_audio"]
-
 _MAX_BYTES: Final = 25 << 20  # of a file, by the engine's default
 
 

@@ -12,8 +12,6 @@ from typing import BinaryIO, Final
 from mmroute.audios.header import not_predictable
 from mmroute.requests.items import AudioLength
 
-__all__ = ["SIGNATURE", "read_wav"]
-
 SIGNATURE: Final = b"RIFF"
 """The first bytes of a file."""
 

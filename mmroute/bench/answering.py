@@ -22,8 +22,6 @@ import xxhash
 
 import mmroute
 
-__all__ = ["Answering", "main"]
-
 _ITEMS: Final = {"images": "ImageSize", "videos": "VideoSize", "audios": "AudioLength"}
 _STOPWATCHES: Final = ("answering.stages", "stages")  # where builds have it
 

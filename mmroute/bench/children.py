@@ -16,8 +16,6 @@ from mmroute.bench import answering
 from mmroute.bench.mixes import Mix
 from mmroute.errors import MmrouteError, Reason
 
-__all__ = ["UNTIMED", "Build", "Child", "different_answers", "in_turns", "this_build"]
-
 _IN_A_ROW: Final = 10  # requests of one process before the other's turn: a server at work
 UNTIMED: Final = range(1_000_000_000, 1_000_000_005)
 """Numbers of requests to warm up with, which no measured request has."""

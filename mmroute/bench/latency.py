@@ -13,8 +13,6 @@ from mmroute.bench.mixes import Mix
 from mmroute.errors import InexactError, Reason
 from mmroute.reuse.fast_paths import ReuseStats
 
-__all__ = ["Hashing", "Latency", "Startup", "Summary", "measure_latency"]
-
 
 @dataclass(frozen=True, slots=True)
 class Hashing:

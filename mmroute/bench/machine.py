@@ -10,8 +10,6 @@ from typing import Any, Final
 from mmroute.bench.throughput import cores
 from mmroute.health.tested_versions import UNKNOWN, version_of
 
-__all__ = ["machine"]
-
 _PACKAGES: Final = (
     "mmroute", "tokenizers", "fastokens", "mistral-common", "numpy", "jinja2", "xxhash", "blake3",
     "pillow",

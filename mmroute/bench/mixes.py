@@ -16,16 +16,6 @@ from mmroute.errors import InexactError
 from mmroute.normalizer import Normalizer
 from mmroute.requests.items import ImageSize
 
-__all__ = [
-    "MIXES",
-    "Inexact",
-    "Mix",
-    "chat_request",
-    "conversation",
-    "conversation_mix",
-    "read_mix",
-]
-
 _WORDS_OF_A_MESSAGE: Final = 188  # 1,000 characters
 
 

@@ -15,8 +15,6 @@ from mmroute.pages.plots import bars
 from mmroute.pages.rendering import rendered
 from mmroute.reuse.fast_paths import ReuseStats
 
-__all__ = ["Bench", "MeasuredMix", "as_json", "as_lines", "as_page"]
-
 _MEBIBYTE: Final = 1 << 20
 _SHOWN: Final = 5  # inexact requests of each mix
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from mmroute.bench.children import Build, Child, different_answers
 from mmroute.bench.mixes import Mix
 
-__all__ = ["Throughput", "cores", "measure_throughput", "throughput_of"]
-
 _WARM_UP: Final = 20
 
 

@@ -11,8 +11,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-__all__ = ["english", "unseen"]
-
 _SYLLABLES: Final = """ba be bi bo bu ca ce co cu da de di do du fa fe fi fo ga ge go ha he hi
 ho ja ka ke ki la le li lo lu ma me mi mo mu na ne ni no nu pa pe pi po ra re ri ro ru sa se si
 so su ta te ti to tu va ve vi vo wa we za ze zo"""

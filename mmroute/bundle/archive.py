@@ -13,8 +13,6 @@ from typing import Final
 
 from mmroute.tokenizers.fingerprint import fingerprint
 
-__all__ = ["Snapshot", "take_snapshot"]
-
 _ZIP: Final = ".zip"  # no file of a bundle has this name
 _UNIX: Final = 3
 

@@ -19,8 +19,6 @@ from mmroute.bundle.streams import receive_files, receive_zip
 from mmroute.bundle.unpack import unpack
 from mmroute.tokenizers.fingerprint import fingerprint
 
-__all__ = ["Bundle", "fetch_bundle", "grpc_address"]
-
 _MOST_DETAILS: Final = 300  # characters: what and where, also of gRPC's own long sentences
 _REQUEST: Final = b""  # GetTokenizerRequest has no fields
 _OPTIONS: Final = (

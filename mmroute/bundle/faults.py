@@ -7,8 +7,6 @@ from typing import Final
 
 from mmroute.errors import MmrouteError, Reason
 
-__all__ = ["BundleError", "Fault"]
-
 
 class Fault(StrEnum):
     """Why there is no bundle. The values are stable: routers may branch on them.

@@ -13,11 +13,6 @@ from mmroute.bundle.faults import BundleError, Fault
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model_directory import EMBEDDED_MODEL, MODEL_FILES, TOKENIZER_FILES, ModelFiles
 
-__all__ = [
-    "BUNDLE_FILES", "BUNDLE_PATTERNS", "SOURCE_FILES", "Limits", "check_flat", "check_names",
-    "files_of",
-]  # fmt: skip
-
 BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model", "tokenizer.model.v*")
 """Further files, by pattern: as the engines' servers have them, and Mistral's vocabularies."""
 

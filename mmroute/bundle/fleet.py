@@ -11,8 +11,6 @@ from typing import Final
 from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.errors import MmrouteError, ModelError, Reason
 
-__all__ = ["FleetError", "fetch_fleet"]
-
 _AT_A_TIME: Final = 8  # calls: a fleet with dead workers must not wait for them one by one
 _SHOWN_DIGITS: Final = 12
 

@@ -27,8 +27,6 @@ from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE
 from mmroute.bundle.streams import FILES_FORMAT
 from mmroute.model_directory import ModelFiles
 
-__all__ = ["create_server", "serve"]
-
 _CHUNK: Final = 64 << 10  # as the engines' servers
 _STREAMS: Final = 16  # at once: each keeps a thread busy, and the next is refused
 _LONGEST_STREAM: Final = 300.0  # seconds: a client that does not read must not keep a thread

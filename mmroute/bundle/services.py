@@ -6,8 +6,6 @@ from typing import Final
 
 from mmroute.bundle.bundle_pb2 import DESCRIPTOR
 
-__all__ = ["ENGINE_SERVICES", "FILES_SERVICE", "SERVICES", "method"]
-
 FILES_SERVICE: Final = DESCRIPTOR.services_by_name["TokenizerBundle"].full_name
 """mmroute's own: file by file, the metadata first."""
 

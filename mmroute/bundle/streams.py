@@ -23,8 +23,6 @@ from mmroute.bundle.unpack import create
 from mmroute.errors import quoted
 from mmroute.tokenizers.fingerprint import fingerprint
 
-__all__ = ["FILES_FORMAT", "receive_files", "receive_zip"]
-
 FILES_FORMAT: Final = "files"
 """The `bundle_format` of a stream of plain files."""
 

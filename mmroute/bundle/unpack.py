@@ -18,8 +18,6 @@ from mmroute.bundle.faults import BundleError, Fault
 from mmroute.bundle.files import Limits, check_names
 from mmroute.errors import quoted
 
-__all__ = ["create", "unpack"]
-
 _BLOCK: Final = 64 << 10
 _RATIO_FROM: Final = 1 << 20  # small files repeat themselves more than large ones
 _END: Final = struct.Struct("<4s4H2LH")

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from mmroute.geometry import TokenIds
     from mmroute.requests.items import Modality
 
-__all__ = ["ChatCache", "ChatPrefix", "proved"]
-
 _LOG: Final = logging.getLogger(__name__)
 _WORTH_KEEPING: Final = 24  # messages: fewer are rendered in less time than it takes to find them
 _MOST: Final = 0.5  # of the messages

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 
 from jinja2 import nodes
 
-__all__ = ["detect_content_format"]
-
 
 def detect_content_format(template: nodes.Template) -> str:
     """``openai`` if the template loops over message contents, else ``string``."""

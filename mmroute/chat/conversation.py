@@ -11,8 +11,6 @@ from mmroute.requests.items import Modality
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatPrefix
 
-__all__ = ["ParsedChat"]
-
 
 class ParsedChat(NamedTuple):
     """The messages of a request.

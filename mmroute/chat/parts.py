@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mmroute.requests.items import Modality
 
-__all__ = ["MediaPart", "Part", "TextPart", "ToolReference"]
-
 
 class TextPart(NamedTuple):
     """A text.

@@ -7,8 +7,6 @@ from typing import NamedTuple, TypeAlias
 
 from mmroute.geometry import TokenIds
 
-__all__ = ["Continued", "Rendered"]
-
 
 class Continued(NamedTuple):
     """The text of a chat behind a prefix whose token IDs are known.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache
     from mmroute.chat.template import ChatTemplate
 
-__all__ = ["Chat", "check_api_fields"]
-
 
 class Chat(Protocol):
     """Renders conversations of one model. Immutable and safe to share.

@@ -23,8 +23,6 @@ from jinja2 import nodes
 
 from mmroute.chat.template import environment, pieces_of
 
-__all__ = ["Place", "ResumableTemplate", "State"]
-
 _RUN: Final = "mmroute_run"  # the variable by which the second template finds its `_Run`
 _NODES: Final = frozenset({
     nodes.Add, nodes.And, nodes.Assign, nodes.Call, nodes.CallBlock, nodes.Compare, nodes.Concat,

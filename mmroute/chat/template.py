@@ -25,8 +25,6 @@ from jinja2.utils import Namespace
 from mmroute.chat.content_format import detect_content_format
 from mmroute.errors import InexactError, Reason, malformed
 
-__all__ = ["ChatTemplate", "environment", "pieces_of"]
-
 _CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _READABLE: Final = frozenset({Namespace, LoopContext})

@@ -14,8 +14,6 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.errors import ModelError, Reason
 from mmroute.model_directory import JsonValue, ModelFiles
 
-__all__ = ["chat_templates"]
-
 _NAMED: Final = "additional_chat_templates/"
 _JINJA: Final = "chat_template.jinja"
 _CONFIG: Final = "tokenizer_config.json"

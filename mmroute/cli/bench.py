@@ -33,8 +33,6 @@ from mmroute.normalizer import Normalizer
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
-__all__ = ["add_bench"]
-
 # So many requests are answered for each one that is timed by itself: a rate needs its time.
 _THROUGHPUT: Final = 10
 _EPILOG = """\

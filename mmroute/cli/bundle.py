@@ -17,8 +17,6 @@ from mmroute.model_directory import find_model
 if TYPE_CHECKING:
     from mmroute.bundle.archive import Snapshot
 
-__all__ = ["add_bundle"]
-
 _NEEDED: Final = ("grpc", "google.protobuf")
 _MIB: Final = 1 << 20
 _SERVE_EPILOG = """\

@@ -27,8 +27,6 @@ from mmroute.parity.oracles.vectors import VectorsOracle, check_recorded
 from mmroute.specs.check import check_spec
 from mmroute.specs.proposal import GOOD, propose, size_cases
 
-__all__ = ["add_doctor", "add_spec"]
-
 _EXIT_UNHEALTHY: Final = 1
 _DOCTOR_EPILOG = """\
 exit status: 0 healthy; 1 not, or not to be loaded, or with --strict a warning or a guess; 2 bad

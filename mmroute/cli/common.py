@@ -22,14 +22,6 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.reuse.fast_paths import EncoderChoice
 
-__all__ = [
-    "DEFAULT_BACKEND", "EXIT_FAILURE", "EXIT_USAGE", "MODEL_HELP", "Commands", "add_command",
-    "adopt_engine", "adopted_backend", "ask_running", "encoder_argument", "engine_arguments",
-    "engine_settings", "failed", "image_links", "link_arguments", "load_normalizer",
-    "model_arguments", "output_file", "port", "positive", "print_table", "require_extra", "say",
-    "show_progress", "with_progress",
-]  # fmt: skip
-
 DEFAULT_BACKEND: Final = "vllm"
 EXIT_FAILURE = 1
 EXIT_USAGE = 2

@@ -13,8 +13,6 @@ from pathlib import Path
 from mmroute.cli.common import Commands, add_command, failed, print_table
 from mmroute.errors import did_you_mean
 
-__all__ = ["add_docs"]
-
 _EPILOG = """\
   mmroute docs            the list of pages
   mmroute docs reasons    one of them, in Markdown

@@ -29,8 +29,6 @@ from mmroute.traces.page import explanation_page
 from mmroute.traces.requests import comparable_hashes, num_same
 from mmroute.traces.sources import numbered_lines, requests_of
 
-__all__ = ["add_explain"]
-
 _EPILOG = """\
 FIRST and SECOND are files of request lines, as `mmroute blocks` takes them. FILE:ID is the
 request with that "id" in a file of several, FILE#LINE the one of a line. With neither, SECOND is

@@ -13,8 +13,6 @@ from mmroute.model.families import known_families
 from mmroute.model.spec import OWN_PACKAGE
 from mmroute.specs.architectures import Architecture, architectures
 
-__all__ = ["add_families", "add_resolve"]
-
 _ENCODERS = ("tokenizers", "mistral-common")  # their versions decide over IDs too
 
 

@@ -44,8 +44,6 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.reuse.fast_paths import FastPaths
 
-__all__ = ["add_blocks", "add_tokens"]
-
 _STANDARD = "-"
 
 # What only requests are answered with.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from mmroute.server.loading import ModelSource
     from mmroute.server.settings import ServerSettings
 
-__all__ = ["add_serve"]
-
 _EPILOG = """\
 A MODEL is a directory, a hub name, pixtral-12b-2409, or grpc://WORKER:PORT (several with commas),
 and is served by that name; NAME=MODEL serves it by another one, NAME,ALIAS=MODEL by several. The

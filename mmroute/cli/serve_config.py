@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from mmroute.errors import did_you_mean
 
-__all__ = ["configured"]
-
 _PREFIX: Final = "MMROUTE_"
 _MODELS: Final = "models"
 _NOT_THERE: Final = frozenset({"help", "json", "config", "check_config"})

@@ -6,8 +6,6 @@ import argparse
 
 from mmroute.cli.common import DEFAULT_BACKEND, encoder_argument, link_arguments, port
 
-__all__ = ["serve_arguments"]
-
 
 def serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them, in the groups that ``--help`` shows."""

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from mmroute.cli.common import print_table, say
 from mmroute.tokenizers.facade import LoadedTokenizer
 
-__all__ = ["print_notes", "print_strip"]
-
 _BACKGROUNDS = (153, 157, 222, 217, 189, 158)  # light, from the palette of 256 colours
 _BLACK_ON = "\x1b[38;5;16;48;5;{}m"
 _RESET = "\x1b[0m"

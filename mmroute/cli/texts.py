@@ -11,8 +11,6 @@ from mmroute.cli.common import EXIT_FAILURE, Commands, add_command, failed
 from mmroute.cli.strip import print_notes
 from mmroute.model.tokenizer_loading import load_tokenizer
 
-__all__ = ["add_decode", "add_encode"]
-
 _SOURCE_HELP = (
     "tokenizer file (tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, vocab.json, "
     "*.gguf), directory, module:Class, OpenAI model name, or hub name"

@@ -40,8 +40,6 @@ from mmroute.traces.sources import numbered_lines
 from mmroute.traces.suspects import Suspect
 from mmroute.traces.workers import ChunkFiles, Processes, chunks_of
 
-__all__ = ["add_trace"]
-
 _EPILOG = """\
 REQUESTS holds one request per line, in the order in which they came, as `mmroute blocks` takes
 them; a line may say "session_id" (its conversation), "timestamp" (milliseconds) and

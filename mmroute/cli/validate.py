@@ -33,8 +33,6 @@ from mmroute.parity.page import as_page
 from mmroute.parity.report import Report, as_json, as_lines
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 
-__all__ = ["add_validate"]
-
 _EXIT_MISMATCH: Final = 1
 _EXIT_UNDECIDED: Final = 3
 _EPILOG = """\

@@ -20,8 +20,6 @@ from mmroute.parity.events.comparison import Announced, compare_announced, compa
 from mmroute.parity.events.recordings import read_recording, write_recording
 from mmroute.parity.report import Report
 
-__all__ = ["add_events", "events_report", "wrong_events"]
-
 _SERVERS: Final = ("http://", "https://")
 _ENDPOINTS: Final = ("tcp://", "ipc://")
 _ENVIRONMENT: Final = "PYTHONHASHSEED="

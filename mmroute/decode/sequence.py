@@ -7,8 +7,6 @@ from collections import abc
 from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder, own_copy
 from mmroute.geometry import TokenIds
 
-__all__ = ["Sequence"]
-
 
 class Sequence:
     """The token IDs and the text that a request has generated, one token after another.

@@ -9,8 +9,6 @@ from typing import Final
 from mmroute.decode.stream import DecodeStream, FlushErrors, TokenDecoder, own_copy
 from mmroute.geometry import TokenIds
 
-__all__ = ["StopConditions", "StopOutput", "StopSequenceDecoder", "StopString", "StopToken"]
-
 
 @dataclass(frozen=True, slots=True)
 class StopString:

@@ -11,8 +11,6 @@ from typing import Final, Literal, Protocol, TypeVar
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.pieces import Pieces, PieceTexts
 
-__all__ = ["DecodeStream", "FlushErrors", "TokenDecoder", "own_copy"]
-
 FlushErrors = Literal["replace", "drop"]
 """What becomes of held text at the end: shown as it decodes, or left out as vLLM does."""
 

@@ -11,8 +11,6 @@ from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.versions import find_version
 from mmroute.errors import ModelError, Reason, nearest
 
-__all__ = ["engine_names", "find_engine"]
-
 _PROFILES: Final[Mapping[str, EngineProfile]] = {"sglang": SGLANG, "vllm": VLLM}
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mmroute.requests.request import Request
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["EngineProfile", "Identify"]
-
 
 class Identify(Protocol):
     """How the engine tells one item from others."""

@@ -13,8 +13,6 @@ from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.errors import ModelError, quoted
 
-__all__ = ["Evidence", "RunningEngine", "running_engine"]
-
 _MOST_SHOWN: Final = 40
 
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 from mmroute.errors import quoted
 from mmroute.requests.items import Modality
 
-__all__ = ["EngineSettings", "Frontend"]
-
 _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
              "max_decoded_bytes")  # fmt: skip
 

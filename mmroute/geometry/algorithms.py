@@ -14,8 +14,6 @@ from typing import Any, Final
 from mmroute.geometry.replacement import AnyGeometry
 from mmroute.plugins import installed, load
 
-__all__ = ["ENTRY_POINTS", "geometry_class", "geometry_fields", "geometry_names"]
-
 ENTRY_POINTS: Final = "mmroute.geometries"
 """Entry point group of other packages' geometries: name in a spec -> ``module:Class``."""
 

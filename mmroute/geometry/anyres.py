@@ -19,8 +19,6 @@ from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = ["AnyRes", "best_resolution", "unpadded_grid"]
-
 _SHRINK_ABOVE: Final = 1.1
 
 

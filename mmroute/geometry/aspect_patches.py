@@ -15,8 +15,6 @@ from mmroute.geometry.processor_kwargs import check_size, positive_count, read_k
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = ["AspectPatches"]
-
 
 @dataclass(frozen=True, slots=True)
 class AspectPatches(FramedImages):

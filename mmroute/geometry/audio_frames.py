@@ -19,8 +19,6 @@ from mmroute.geometry.framed_runs import FramedRun, framed_runs
 from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement
 from mmroute.requests.items import AudioLength
 
-__all__ = ["AudioFrames", "Encoder", "FixedAudio"]
-
 _PLANNED_SECONDS: Final = 30  # of the audio that the engine plans with
 
 

@@ -27,8 +27,6 @@ from mmroute.geometry.processor_kwargs import (
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize
 
-__all__ = ["CanvasTiles"]
-
 
 @dataclass(frozen=True, slots=True)
 class CanvasTiles(OneByOne[ImageSize]):

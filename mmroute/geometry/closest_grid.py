@@ -22,10 +22,6 @@ from mmroute.geometry.processor_kwargs import (
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = [
-    "MOST_TILES", "TILING", "ClosestGrid", "closest_grid", "grids", "max_num_tiles", "tiling",
-]  # fmt: skip
-
 TILING: Final = ("min_patches", "max_patches", "crop_to_patches")
 MOST_TILES: Final = 1024  # the grids of so many are listed in a millisecond
 

@@ -15,8 +15,6 @@ from mmroute.geometry.processor_kwargs import check_absent, check_unread, positi
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = ["CropGrid"]
-
 _CROPS: Final = (2, 6)  # MIN_CROPS and MAX_CROPS
 _OWN: Final = (
     "ignore_id", "image_mean", "image_std", "image_token", "max_crops", "pad_token", "prompt",

@@ -11,8 +11,6 @@ from mmroute.geometry.processor_kwargs import read_scoped_kwargs
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement, fill, framed
 from mmroute.requests.items import AudioLength, ImageSize, VideoSize
 
-__all__ = ["AudioOneByOne", "FilledImages", "FramedImages", "OneByOne"]
-
 _Size = TypeVar("_Size", ImageSize, VideoSize, AudioLength)
 
 

@@ -15,8 +15,6 @@ from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = ["FixedGrid", "SelectStrategy", "VisionEncoder", "selected_tokens"]
-
 VisionEncoder = Literal["clip_vision_model", "siglip_vision_model"]
 SelectStrategy = Literal["default", "full", "class"]
 

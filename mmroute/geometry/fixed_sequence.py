@@ -14,8 +14,6 @@ from mmroute.geometry.processor_kwargs import check_absent, check_ignored
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize
 
-__all__ = ["FixedSequence"]
-
 
 @dataclass(frozen=True, slots=True)
 class FixedSequence(OneByOne[ImageSize]):

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from mmroute.errors import InexactError, Reason, item_refused, quoted
 from mmroute.requests.items import VideoSize
 
-__all__ = ["DEFAULT", "Frames", "Sampler", "Sampling", "sample", "sampling_of"]
-
 
 class Sampler(StrEnum):
     """A rule for choosing frames, by the engine's own name."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from mmroute.geometry.replacement import EmbedRuns, Replacement, check_count
 
-__all__ = ["FramedRun", "framed_runs"]
-
 
 @dataclass(frozen=True, slots=True)
 class FramedRun:

@@ -20,8 +20,6 @@ from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import ResizedImages, enlarge_to_factor, smart_resize, unresized
 from mmroute.requests.items import ImageSize
 
-__all__ = ["GlmResize"]
-
 _ENGINES_LARGEST: Final = ImageSize(9_999_999, 9_999_999)
 
 

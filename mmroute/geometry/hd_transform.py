@@ -16,8 +16,6 @@ from mmroute.geometry.processor_kwargs import check_unread, positive_count
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, fill
 from mmroute.requests.items import ImageSize
 
-__all__ = ["HdTransform", "padded_size"]
-
 _TILE: Final = 336
 _TOKENS_PER_TILE: Final = 144
 _TOKENS_PER_ROW: Final = 12

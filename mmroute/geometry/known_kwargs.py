@@ -8,11 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeGuard
 
-__all__ = [
-    "COMMON_NAMES", "HARMFUL", "HARMLESS", "HARMLESS_OF_VIDEOS", "HARMLESS_WHEN_FLAT", "SIZE_EDGES",
-    "is_count", "is_empty", "is_positive", "is_switch",
-]  # fmt: skip
-
 _INT64: Final = 1 << 63
 SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
 """The keys of a ``size`` that is no box."""

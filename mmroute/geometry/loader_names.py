@@ -14,9 +14,6 @@ from typing import Final
 
 from mmroute.geometry.known_kwargs import is_count, is_switch
 
-__all__ = ["CONFIG_FIELDS", "OF_LOADERS"]
-
-
 CONFIG_FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     **dict.fromkeys(
         (

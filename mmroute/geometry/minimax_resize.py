@@ -17,8 +17,6 @@ from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import check_aspect, resizes, smart_resize, unresized
 from mmroute.requests.items import ImageSize
 
-__all__ = ["MiniMaxResize", "grid_by_area"]
-
 # Constants of the processor, which neither files nor requests change.
 _MIN_PIXELS: Final = 4 * 28 * 28
 _MIN_SHORT_SIDE: Final = 112

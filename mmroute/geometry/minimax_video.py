@@ -17,8 +17,6 @@ from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.requests.items import VideoSize
 
-__all__ = ["MiniMaxVideo"]
-
 _MOST_PAIRS: Final = 250  # of the largest video that the engine plans with
 
 

@@ -17,8 +17,6 @@ from mmroute.geometry.processor_kwargs import SCOPES, check_unread, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize
 
-__all__ = ["Navit", "NavitWithSize"]
-
 _ENGINES_LARGEST: Final = ImageSize(3000, 3000)
 _SWITCHES: Final = frozenset({"do_normalize", "do_rescale"})
 

@@ -19,8 +19,6 @@ from mmroute.geometry.filled_images import AudioOneByOne
 from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement, fill
 from mmroute.requests.items import AudioLength
 
-__all__ = ["PaddedAudio"]
-
 _MOST_SECONDS: Final = 600  # that the engine decodes
 
 

@@ -27,8 +27,6 @@ from mmroute.geometry.smart_resize import (
 )
 from mmroute.requests.items import ImageSize
 
-__all__ = ["PaddleOcrResize"]
-
 
 @dataclass(frozen=True, slots=True)
 class PaddleOcrResize(ResizedImages):

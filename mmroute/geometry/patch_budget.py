@@ -17,8 +17,6 @@ from mmroute.geometry.processor_kwargs import check_absent, check_size, read_kwa
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = ["BUDGETS", "PatchBudget", "soft_tokens"]
-
 BUDGETS: Final = (70, 140, 280, 560, 1120)
 """What a request may ask for outside of ``videos_kwargs``."""
 

@@ -17,8 +17,6 @@ from mmroute.geometry.processor_kwargs import check_size, check_unread, read_kwa
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, rows
 from mmroute.requests.items import ImageSize
 
-__all__ = ["PatchRows"]
-
 
 @dataclass(frozen=True, slots=True)
 class PatchRows(OneByOne[ImageSize]):

@@ -27,13 +27,6 @@ from mmroute.geometry.known_kwargs import (
 )
 from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
 
-__all__ = [
-    "SCOPES", "check_absent", "check_ignored", "check_known", "check_size", "check_true",
-    "check_unread", "check_unscoped", "positive_count", "read_flat", "read_kwargs",
-    "read_scoped_kwargs", "read_video_kwargs", "refuse_scoped", "refused", "size_limits", "switch",
-]  # fmt: skip
-
-
 _IDS: Final = ("_token_id", "_token_index")
 _SCOPES: Final = frozenset({"audio_kwargs", "images_kwargs", "videos_kwargs"})
 SCOPES: Final = _SCOPES | {"text_kwargs"}

@@ -10,8 +10,6 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.requests.items import Item, VideoSize
 
-__all__ = ["RefusedItems"]
-
 
 @dataclass(frozen=True, slots=True)
 class RefusedItems:

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
     from mmroute.geometry.frame_sampling import Frames
 
-__all__ = [
-    "AnyGeometry", "CachePlan", "EmbedRuns", "Geometry", "ModelContext", "Overrides", "Replacement",
-    "TokenIds", "VideoGeometry", "check_count", "fill", "framed", "repeated", "rows",
-    "with_features",
-]  # fmt: skip
-
 TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
 """Token IDs: one contiguous uint32 array of shape (n,)."""
 

@@ -26,8 +26,6 @@ from mmroute.geometry.processor_kwargs import (
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, repeated
 from mmroute.requests.items import ImageSize
 
-__all__ = ["RowColumnTiles"]
-
 _MAX_SIDE: Final = 4096
 _MOST_TILES: Final = 64  # in a row; an image of more fits no encoder cache
 

@@ -15,8 +15,6 @@ from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.geometry.smart_resize import SmartResize
 from mmroute.requests.items import ImageSize
 
-__all__ = ["RowEndResize"]
-
 _LARGE_SIDE: Final = 10_000
 
 

@@ -11,8 +11,6 @@ from mmroute.geometry.processor_kwargs import read_video_kwargs
 from mmroute.geometry.replacement import Overrides
 from mmroute.requests.items import VideoSize
 
-__all__ = ["SampledVideos"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledVideos(OneByOne[VideoSize]):

@@ -20,8 +20,6 @@ from mmroute.geometry.closest_grid import max_num_tiles
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, framed
 from mmroute.requests.items import ImageSize
 
-__all__ = ["SharedBudget"]
-
 _RESERVED: Final = 4
 _MERGE: Final = 2  # patches along one side of a token; the engine takes no other downsample_ratio
 

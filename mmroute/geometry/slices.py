@@ -19,8 +19,6 @@ from mmroute.geometry.processor_kwargs import check_known, positive_count, read_
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement, repeated
 from mmroute.requests.items import ImageSize
 
-__all__ = ["Slices"]
-
 _EDGES: Final = ({"shortest_edge"}, {"longest_edge"}, {"shortest_edge", "longest_edge"})
 
 

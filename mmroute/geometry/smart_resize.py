@@ -27,11 +27,6 @@ from mmroute.geometry.processor_kwargs import (
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = [
-    "ResizedImages", "SmartResize", "check_aspect", "enlarge_to_factor", "pixel_limits", "resizes",
-    "smart_resize", "unresized", "with_pixel_limits",
-]  # fmt: skip
-
 _MAX_ASPECT: Final = 200
 _ALIASES: Final = (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels"))
 _PIXELS: Final = ("min_pixels", "max_pixels")

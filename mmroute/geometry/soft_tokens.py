@@ -19,8 +19,6 @@ from mmroute.geometry.processor_kwargs import check_size, read_kwargs, refused
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize
 
-__all__ = ["SoftTokens"]
-
 # Name in a request -> field, and the values that were seen to be accepted.
 _PAN_AND_SCAN: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "do_pan_and_scan": ("pan_and_scan", is_switch),

@@ -26,8 +26,6 @@ from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Rep
 from mmroute.geometry.smart_resize import smart_resize
 from mmroute.requests.items import ImageSize
 
-__all__ = ["ThumbnailTiles"]
-
 # Name in a request -> field.
 _COUNTS: Final[Mapping[str, str]] = {
     "min_tiles": "min_tiles",

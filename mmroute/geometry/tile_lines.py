@@ -15,8 +15,6 @@ from mmroute.geometry.processor_kwargs import check_absent, check_size, read_fla
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize
 
-__all__ = ["TileLines"]
-
 
 @dataclass(frozen=True, slots=True)
 class TileLines(OneByOne[ImageSize]):

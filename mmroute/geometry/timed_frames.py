@@ -16,8 +16,6 @@ from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Rep
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.requests.items import VideoSize
 
-__all__ = ["TimedFrames"]
-
 _MOST_FRAMES: Final = 32  # that are sampled if the request does not say
 _UNKNOWN_FPS: Final = 24
 

@@ -23,8 +23,6 @@ from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import enlarge_to_factor, pixel_limits, smart_resize
 from mmroute.requests.items import VideoSize
 
-__all__ = ["TimedPairs"]
-
 _PAIR: Final = 2
 # vLLM 0.33.0 ``glm4_1v.py``; the area is the default of its ``smart_resize``.
 _PLANNED_FRAMES: Final = 600

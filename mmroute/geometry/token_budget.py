@@ -14,8 +14,6 @@ from mmroute.geometry.processor_kwargs import check_known
 from mmroute.geometry.replacement import CachePlan, Overrides
 from mmroute.requests.items import ImageSize
 
-__all__ = ["TokenBudget"]
-
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget(FilledImages):

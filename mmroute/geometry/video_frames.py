@@ -13,8 +13,6 @@ from mmroute.geometry.replacement import CachePlan, ModelContext, Replacement, f
 from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.requests.items import VideoSize
 
-__all__ = ["NumberedFrames", "PooledFrames"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledFrames(SampledVideos):

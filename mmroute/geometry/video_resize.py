@@ -17,8 +17,6 @@ from mmroute.geometry.sampled_videos import SampledVideos
 from mmroute.geometry.smart_resize import check_aspect, pixel_limits, smart_resize
 from mmroute.requests.items import VideoSize
 
-__all__ = ["VideoResize"]
-
 _MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
 
 

@@ -17,8 +17,6 @@ from mmroute.geometry.processor_kwargs import check_known, positive_count, switc
 from mmroute.geometry.replacement import CachePlan, ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize
 
-__all__ = ["WindowCrops", "window_grid"]
-
 _MAX_SIDE: Final = 3024
 _WINDOW: Final = 504
 _SMALL: Final = 728  # an image of shorter sides has windows only if it is elongated

@@ -1,5 +1,6 @@
 """Block hashes and pad values of each engine, computed from token IDs and image identities."""
 
+from mmroute.hashing.algorithms import Algorithm
 from mmroute.hashing.dynamo import DynamoHashes, local_block_hashes, sequence_hashes
 from mmroute.hashing.extra_keys import (
     BlockKeys,
@@ -19,7 +20,7 @@ from mmroute.hashing.pad_values import (
     wide_pad_values,
 )
 from mmroute.hashing.sglang import PageHashes, hash_pages
-from mmroute.hashing.vllm import Algorithm, BlockHashes, Hashing, hash_blocks, none_hash
+from mmroute.hashing.vllm import BlockHashes, Hashing, hash_blocks, none_hash
 
 __all__ = [
     "Algorithm", "BlockHashes", "BlockKeys", "DynamoHashes", "EventKeys", "ExtraKey", "ExtraKeys",

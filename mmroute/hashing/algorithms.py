@@ -18,8 +18,6 @@ from mmroute.hashing import cbor_encoding, pickle_encoding
 from mmroute.hashing.block_layout import BlockLayout
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 
-__all__ = ["METHODS", "Algorithm", "Method"]
-
 
 class Algorithm(StrEnum):
     """The values of vLLM's ``--prefix-caching-hash-algo``; its default is ``sha256``."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BlockLayout"]
-
 
 class BlockLayout(NamedTuple):
     """What is hashed for each block, but for its parent's hash and its token IDs.

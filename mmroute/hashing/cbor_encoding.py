@@ -12,8 +12,6 @@ from typing import Final
 from mmroute.hashing.block_layout import BlockLayout
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 
-__all__ = ["encode_block", "encode_text", "layout"]
-
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
 _IN_FIRST_BYTE: Final = 24  # smaller integers take no byte but the first
 _ONE_BYTE: Final = 0xFF

@@ -27,11 +27,6 @@ try:
 except ImportError:
     _chain = None  # type: ignore[assignment]  # it is optional
 
-__all__ = [
-    "compiled", "has_extension", "hash_chain", "hash_pages", "hash_words", "link_blocks",
-    "link_words",
-]  # fmt: skip
-
 _Keys = TypeVar("_Keys")
 
 _SHA256_SIZE: Final = 32

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-__all__ = ["Digests"]
-
 
 @dataclass(frozen=True, slots=True)
 class Digests(Sequence[bytes]):

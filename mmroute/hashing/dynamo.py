@@ -19,8 +19,6 @@ from mmroute.hashing.chain import hash_words, link_words
 from mmroute.hashing.extra_keys import HashedItem, check_block_size, check_token_ids
 from mmroute.hashing.pad_values import image_hash
 
-__all__ = ["DynamoHashes", "local_block_hashes", "sequence_hashes"]
-
 _SEED: Final = 1337
 _LORA_SEED: Final = 0
 _NAMESPACE_SEED: Final = 1

@@ -16,11 +16,6 @@ import numpy as np
 from mmroute.errors import quoted
 from mmroute.requests.request import Lora
 
-__all__ = [
-    "BlockKeys", "EventKeys", "ExtraKey", "ExtraKeys", "HashedItem", "Run", "check_block_size",
-    "check_token_ids", "event_extra_keys", "extra_keys",
-]  # fmt: skip
-
 ExtraKey: TypeAlias = (
     tuple[Literal["lora"], str, str]
     | tuple[Literal["mm"], str, int]

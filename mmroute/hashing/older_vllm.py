@@ -14,8 +14,6 @@ from typing import Final
 from mmroute.hashing.extra_keys import EventKeys, HashedItem, event_extra_keys, extra_keys
 from mmroute.requests.request import Lora
 
-__all__ = ["KeyForm", "encode_block", "untagged_keys"]
-
 _PROTOCOL: Final = 5
 
 

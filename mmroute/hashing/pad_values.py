@@ -27,8 +27,6 @@ from mmroute.placement import PlaceholderRange
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["image_hash", "pad_value", "pad_value_ids", "wide_pad_value_ids", "wide_pad_values"]
-
 _SHIFT: Final = 1_000_000
 _MASK: Final = (1 << 30) - 1
 

@@ -40,8 +40,6 @@ from typing import Final
 from mmroute.hashing.block_layout import BlockLayout
 from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 
-__all__ = ["encode_block", "encode_text", "layout"]
-
 _PROTOCOL: Final = 5
 _HEAD: Final = 13  # bytes
 _SHORT_TUPLES: Final = {1: b"\x85\x94", 2: b"\x86\x94", 3: b"\x87\x94"}

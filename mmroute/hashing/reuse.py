@@ -12,8 +12,6 @@ from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
 from mmroute.hashing.vllm import BlockHashes, hash_blocks
 from mmroute.reuse.prefix_cache import PrefixCache
 
-__all__ = ["HashReuse"]
-
 _WORTH_KEEPING: Final = 8192  # tokens
 _BYTES_PER_HASH: Final = 96  # a Python object of its own
 _BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary

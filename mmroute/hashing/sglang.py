@@ -20,8 +20,6 @@ from mmroute.hashing.extra_keys import check_block_size
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["PageHashes", "hash_pages"]
-
 _SALT_TAG: Final = b"sglang-cache-salt-v1\0"
 _WIDE_TAG: Final = b"\xff"
 _EVENT_BYTES: Final = 8

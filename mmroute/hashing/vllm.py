@@ -29,11 +29,6 @@ from mmroute.hashing.extra_keys import (
 )
 from mmroute.hashing.older_vllm import KeyForm, encode_block
 
-__all__ = [
-    "Algorithm", "BlockHashes", "Hashing", "event_int", "hash_blocks", "hash_older_blocks",
-    "none_hash",
-]  # fmt: skip
-
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
 

@@ -17,8 +17,6 @@ from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.requests.items import Image, ImageSize, Modality
 from mmroute.requests.request import Request
 
-__all__ = ["run_probes", "token_ids_of_spec", "written_image"]
-
 _QUESTION: Final = "What is in this picture?"
 # One of each orientation, and no multiple of any patch size.
 _SIZES: Final = (ImageSize(641, 479), ImageSize(300, 899))

@@ -18,8 +18,6 @@ from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
 
-__all__ = ["Check", "HealthReport", "ModelCheck", "check_model", "load_and_check"]
-
 _REPEATS: Final = 2
 # Every letter and digit: a vocabulary with a hole loses some.
 _TEXT: Final = "The five boxing wizards (1234567890) jump quickly: so what?"

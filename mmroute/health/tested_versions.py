@@ -9,8 +9,6 @@ from typing import Final
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.items import Modality
 
-__all__ = ["TESTED", "UNKNOWN", "deciding_versions", "untested", "version_of"]
-
 TESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "mmroute": ("0.1.0",),
     "fastokens": ("0.3.5",),

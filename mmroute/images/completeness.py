@@ -13,8 +13,6 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 from PIL import Image
 
-__all__ = ["is_complete", "is_complete_jpeg", "is_decodable"]
-
 _MAX_STEPS: Final = 100_000  # through the pieces of a file; more are not made by any encoder
 _END_OF_IMAGE: Final = b"\xff\xd9"
 _START_OF_SCAN: Final = b"\xff\xda"

@@ -17,10 +17,6 @@ from mmroute.errors import InexactError, Reason, invalid, quoted
 if TYPE_CHECKING:
     from mmroute.requests.items import ImageFile
 
-__all__ = [
-    "DecodedUrl", "MediaSource", "decode_data_url", "is_data_url", "jpeg_beginnings", "read_source",
-]  # fmt: skip
-
 MediaSource: TypeAlias = "bytes | bytearray | memoryview | str | os.PathLike[str]"
 """The bytes of a file; a data URL; or the path of a file, which a text never is: what clients
 send must not open files here."""

@@ -29,8 +29,6 @@ from mmroute.images.png_chunks import (
 warnings.filterwarnings("ignore", module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
-__all__ = ["FORMATS", "ImageHeader", "read_header"]
-
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 """The formats that are read. The engine knows some more, which nobody sends."""
 

@@ -16,8 +16,6 @@ from mmroute.reuse.prefix_cache import RecentCache
 if TYPE_CHECKING:
     from mmroute.requests.items import ImageFile
 
-__all__ = ["KnownFile", "KnownFiles"]
-
 _WORTH_KEEPING: Final = 1 << 12  # characters; less is decoded in no time
 _LONGEST_HEAD: Final = 128
 _BASE64: Final = ";base64"

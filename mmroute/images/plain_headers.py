@@ -12,8 +12,6 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-__all__ = ["PLAIN_BYTES", "PlainHeader", "plain_jpeg", "plain_png"]
-
 PLAIN_BYTES: Final = 2048
 """So many bytes hold the header of such a file."""
 

@@ -11,8 +11,6 @@ import zlib
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-__all__ = ["CHUNK_HEADER_SIZE", "PngChunks", "is_undamaged", "read_chunks", "with_late_chunks"]
-
 _HEADER: Final = struct.Struct(">I4s")
 CHUNK_HEADER_SIZE: Final = _HEADER.size
 """Bytes before the data of a chunk."""

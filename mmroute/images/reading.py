@@ -22,8 +22,6 @@ from mmroute.requests.items import Identity, ImageFile, ImageSize, checked_uuid
 if TYPE_CHECKING:
     from mmroute.images.header import ImageHeader
 
-__all__ = ["read_image", "read_image_size"]
-
 
 def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = True) -> ImageFile:
     """An image whose token count and identity are known, checked as far as bytes tell.

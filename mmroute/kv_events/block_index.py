@@ -22,8 +22,6 @@ from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
 from mmroute.kv_events.streams import Lost, Message, Position, Received, Restarted, Source
 
-__all__ = ["BlockIndex", "Residency", "WorkerRank"]
-
 _MOST_RANKS: Final = MAX_SLOTS - 1  # a rank that is cleared takes a slot beside its old one
 _SWEPT_AT_ONCE: Final = 2048  # entries for each batch: some 20 microseconds
 

@@ -14,11 +14,6 @@ import msgspec
 
 from mmroute.errors import EventsError, Reason
 
-__all__ = [
-    "AllBlocksCleared", "BlockRemoved", "BlockStored", "Changes", "EventBatch", "StoredHashes",
-    "decode_changes", "decode_events",
-]  # fmt: skip
-
 BlockHash: TypeAlias = bytes | Annotated[int, msgspec.Meta(ge=0)]
 """In full, if VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES is 0, else its low 64 bits (vllm/envs.py)."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from mmroute.kv_events.holders import Blocks
 from mmroute.kv_events.streams import Lost, Restarted
 
-__all__ = ["Health", "WorkerHealth"]
-
 
 @dataclass(slots=True)
 class WorkerHealth:

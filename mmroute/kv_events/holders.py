@@ -21,11 +21,6 @@ try:
 except ImportError:
     _holders = None  # type: ignore[assignment]  # it is optional
 
-__all__ = [
-    "MAX_SLOTS", "Blocks", "LowBits", "PythonTable", "Table", "compiled", "longest", "low_bits",
-    "new_table",
-]  # fmt: skip
-
 LowBits = NewType("LowBits", int)
 """The low 64 bits of a block hash, the most that every publisher gives."""
 

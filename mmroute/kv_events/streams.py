@@ -15,8 +15,6 @@ from typing import Final, NamedTuple, TypeAlias
 from mmroute.errors import EventsError
 from mmroute.kv_events.events import Changes, EventBatch, decode_changes, decode_events
 
-__all__ = ["Lost", "Message", "Position", "Received", "Restarted", "Source", "Streams"]
-
 _NUMBER_BYTES: Final = 8
 _FRAMES: Final = 3
 _END: Final = (-1).to_bytes(_NUMBER_BYTES, "big", signed=True)

@@ -19,8 +19,6 @@ except ModuleNotFoundError as error:
 
 from mmroute.kv_events.streams import Message, Position, Source, Streams
 
-__all__ = ["Subscriber"]
-
 _TICK: Final = 0.25  # seconds between two looks at whether it was closed
 _REPLAY_TIMEOUT: Final = 5.0  # seconds after which a replay that does not go on is given up
 _SILENCE: Final = 10.0  # seconds without a message, after which the publisher is asked

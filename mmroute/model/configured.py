@@ -19,11 +19,6 @@ from mmroute.hashing import Hashing
 from mmroute.model.spec import FamilySpec
 from mmroute.requests.items import Modality
 
-__all__ = [
-    "check_covered", "check_template_kwargs", "check_tokenizer_mode", "configured_chat",
-    "configured_context", "configured_geometry", "configured_hashing", "overriding",
-]  # fmt: skip
-
 # What a template's defaults must not set: the engine has its own of these, or fails.
 _NOT_DEFAULTS: Final = frozenset({
     "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents",

@@ -14,8 +14,6 @@ from mmroute.model.spec import OWN_PACKAGE, FamilyHead, FamilySpec, check_spec, 
 from mmroute.model_directory import ModelFiles
 from mmroute.plugins import entry_points, owner
 
-__all__ = ["ENTRY_POINTS", "known_families", "match_family", "spec_files"]
-
 ENTRY_POINTS: Final = "mmroute.specs"
 """Entry point group of other packages' specs: each names a package that holds ``*.toml``."""
 

@@ -39,8 +39,6 @@ from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model
 
-__all__ = ["resolve_files", "resolve_model", "with_same_prompts"]
-
 _DO_RESIZE: Final = FieldRef.parse("preprocessor_config.json:do_resize")
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mmroute.placement import Placement
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["MediaRules", "Origin", "ResolvedModel"]
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

@@ -26,11 +26,6 @@ from mmroute.requests.items import IdentityForm, Modality
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
 
-__all__ = [
-    "OWN_PACKAGE", "FamilyHead", "FamilySpec", "Lookup", "MediaSpec", "TokenLookup", "check_spec",
-    "load_spec", "media_problems", "read_spec",
-]  # fmt: skip
-
 OWN_PACKAGE: Final = "mmroute"
 _Part = TypeVar("_Part", bound="FamilyHead")
 

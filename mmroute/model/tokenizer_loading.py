@@ -19,8 +19,6 @@ from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
 from mmroute.tokenizers.detection import FileKind, kind_of_file
 from mmroute.tokenizers.facade import LoadedTokenizer
 
-__all__ = ["ENTRY_POINTS", "load_tokenizer"]
-
 ENTRY_POINTS: Final = "mmroute.tokenizers"
 """The entry point group in which packages name tokenizers of their own."""
 

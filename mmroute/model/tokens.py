@@ -9,8 +9,6 @@ from mmroute.model.spec import Lookup, TokenLookup
 from mmroute.model.values import Values
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["resolve_tokens"]
-
 
 def resolve_tokens(
     lookups: Mapping[str, TokenLookup], tokenizer: Tokenizer, values: Values

@@ -10,8 +10,6 @@ from mmroute.model.resolved import Origin
 from mmroute.model.spec import Lookup
 from mmroute.model_directory import PREPROCESSOR, FieldRef, JsonValue, ModelFiles
 
-__all__ = ["Values"]
-
 
 class Values:
     """Reads the values of one model, and notes each with its place.

@@ -13,8 +13,6 @@ from typing import Any
 
 import httpcore
 
-__all__ = ["DeadlineStream", "left_until"]
-
 
 def left_until(deadline: float) -> float:
     """Seconds until a moment of `time.monotonic`.

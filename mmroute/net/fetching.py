@@ -22,8 +22,6 @@ from mmroute.net.deadlines import DeadlineStream, left_until
 from mmroute.net.links import ImageLinks
 from mmroute.net.ranges import FIRST_PART, RangeFile
 
-__all__ = ["LinkFetcher"]
-
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from mmroute.errors import quoted
 
-__all__ = ["ImageLinks"]
-
 _HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|[0-9a-f:.]*:[0-9a-f:.]*")
 
 

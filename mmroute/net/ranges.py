@@ -6,8 +6,6 @@ import io
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["FIRST_PART", "RangeFile"]
-
 FIRST_PART: Final = 1 << 18
 """Bytes that are fetched at first."""
 

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 from mmroute.errors import quoted
 
-__all__ = ["Remote"]
-
 _SCHEMES: Final = ("http", "https")
 _UNIX: Final = "unix"
 _KEY: Final = re.compile(r"[!-~]+")

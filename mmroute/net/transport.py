@@ -20,8 +20,6 @@ from mmroute.errors import InexactError, Reason
 from mmroute.net.deadlines import DeadlineStream, left_until
 from mmroute.net.remote import Remote
 
-__all__ = ["Reply", "Transport"]
-
 _MAX_ANSWER: Final = 1 << 26  # bytes; a million token IDs have 8 million
 _KEPT: Final = 60.0  # seconds; a server that closes its side sooner is noticed
 _FAILURES: Final = (httpcore.NetworkError, httpcore.ProtocolError)

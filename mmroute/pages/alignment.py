@@ -16,8 +16,6 @@ from mmroute.tokenizers import Tokenizer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["NOT_DECODED", "Alignment", "Column", "Ranges", "Run", "aligned", "first_difference"]
-
 Ranges: TypeAlias = Iterable[tuple[int, int]]
 """Offset and length of each item of a prompt."""
 

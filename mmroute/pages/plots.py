@@ -7,8 +7,6 @@ from typing import Final
 
 from markupsafe import Markup
 
-__all__ = ["bars", "lines"]
-
 _WIDTH: Final = 480  # units; text of 14 is legible where the page is 400 pixels wide
 _LINES_HEIGHT: Final = 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 26, 12, 44

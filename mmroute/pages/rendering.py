@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader
 
-__all__ = ["rendered"]
-
 
 def rendered(template: str, **values: object) -> str:
     """A page.

@@ -17,8 +17,6 @@ from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, ModelContext
 from mmroute.requests.items import ImageSize
 
-__all__ = ["boundary_sizes"]
-
 _Size: TypeAlias = tuple[int, int]
 _Probe: TypeAlias = Callable[[_Size], bytes | None]
 _Line: TypeAlias = Callable[[int], _Size]

@@ -15,8 +15,6 @@ from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import Modality
 
-__all__ = ["Case", "Oracle", "Outcome", "Range", "UndecidedError", "json_objects"]
-
 _ITEM_FIELDS: Final = ("images", "videos", "audios")
 Range: TypeAlias = tuple[int, int]
 """Offset and length of one image in the expanded prompt."""

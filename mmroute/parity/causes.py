@@ -11,8 +11,6 @@ from mmroute.geometry import TokenIds
 from mmroute.pages.alignment import NOT_DECODED
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["Cause", "Diagnosis", "Remedy", "Word", "text_of"]
-
 
 class Word(StrEnum):
     """A word of a report, and what it means there. The values are stable."""

@@ -15,8 +15,6 @@ from mmroute.parity.causes import Diagnosis, Word
 from mmroute.parity.diagnosis import diagnose
 from mmroute.parity.identity_remedies import identities_of
 
-__all__ = ["Finding", "Verdict", "compare", "our_outcome"]
-
 
 class Verdict(Word):
     """The result of one comparison."""

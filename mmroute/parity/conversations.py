@@ -16,18 +16,6 @@ from mmroute.parity.tokenizer_texts import telling_texts
 from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
 
-__all__ = [
-    "IMAGE",
-    "TEXTS",
-    "WHITESPACE",
-    "as_prompt",
-    "conversations",
-    "own_texts",
-    "part",
-    "takes_chats",
-    "user",
-]
-
 IMAGE: Final[Mapping[str, Any]] = {"type": "image"}
 """A part that takes the next entry of `images`."""
 

@@ -17,8 +17,6 @@ from mmroute.parity.causes import Cause, Diagnosis, Remedy
 from mmroute.parity.identity_remedies import identities_of, identity_remedy
 from mmroute.parity.remedies import token_remedy
 
-__all__ = ["diagnose"]
-
 
 def diagnose(
     model: ResolvedModel,

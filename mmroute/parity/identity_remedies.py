@@ -18,8 +18,6 @@ from mmroute.parity.cases import Case, UndecidedError
 from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.oracles.pictures import with_pictures
 
-__all__ = ["identities_of", "identity_remedy"]
-
 _OF_HUB = "models--"
 _MODEL = "--model "
 

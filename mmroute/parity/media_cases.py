@@ -15,8 +15,6 @@ from mmroute.parity.cases import Case
 from mmroute.parity.conversations import part, user
 from mmroute.requests.items import Modality
 
-__all__ = ["audio_cases", "media_cases", "video_cases"]
-
 _QUESTION: Final = "What happens here?"
 # Width, height, frames, and hundredths of a second of each: around what samplers and pairs decide.
 _VIDEOS: Final = (

@@ -17,8 +17,6 @@ from mmroute.parity.report import (
     verdict_of,
 )
 
-__all__ = ["as_page"]
-
 _LONGEST_REQUEST: Final = 4000
 
 

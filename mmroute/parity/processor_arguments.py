@@ -15,8 +15,6 @@ from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, ModelContext
 from mmroute.requests.items import ImageSize
 
-__all__ = ["processor_arguments", "total"]
-
 # Sides, patches, tiles and areas that models are known to have; 28 * 28 is Qwen's area of a token.
 _KNOWN: Final = (
     1, 2, 3, 4, 6, 8, 9, 12, 14, 16, 24, 28, 32, 224, 336, 384, 448, 560, 672, 896, 980, 1024,

@@ -24,8 +24,6 @@ from mmroute.parity.processor_arguments import processor_arguments
 from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
 
-__all__ = ["token_remedy"]
-
 _TEMPLATE_FIELDS: Final = ("chat_template.json", "processor_config.json", "tokenizer_config.json")
 _TEMPLATE_SWITCHES: Final = ({"enable_thinking": False}, {"enable_thinking": True},
                              {"thinking": False}, {"thinking": True})  # fmt: skip

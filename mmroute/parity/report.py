@@ -15,17 +15,6 @@ from mmroute.parity.comparison import Finding, Verdict
 from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
-__all__ = [
-    "Report",
-    "as_json",
-    "as_lines",
-    "by_kind",
-    "groups_of",
-    "meaning_of",
-    "shared_alternatives",
-    "verdict_of",
-]
-
 _WORDS: Final = ("model", "family", "oracle", "engine", "warning", "proposal")
 _AROUND: Final = 6  # token IDs shown before and after the first difference
 _SHOWN_CASES: Final = 3  # of each cause

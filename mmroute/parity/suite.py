@@ -27,8 +27,6 @@ from mmroute.parity.conversations import (
 from mmroute.parity.media_cases import media_cases
 from mmroute.requests.items import Modality
 
-__all__ = ["built_in_cases", "cases_from_file", "random_cases"]
-
 _CHAT_KINDS: Final = frozenset({"tools", "options"})
 _REFUSED: Final = "order-first"
 _MOST_PARTS: Final = 4

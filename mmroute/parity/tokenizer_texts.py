@@ -11,8 +11,6 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import JsonValue, ModelFiles, find_model
 from mmroute.tokenizers.pipelines import PIPELINES
 
-__all__ = ["telling_texts"]
-
 _MOST_PIECES: Final = 8
 
 

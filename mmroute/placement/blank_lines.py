@@ -28,8 +28,6 @@ from mmroute.placement.expansion import (
 )
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["MergedBlankLines"]
-
 
 @dataclass(frozen=True, slots=True)
 class MergedBlankLines:

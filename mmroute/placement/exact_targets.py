@@ -22,8 +22,6 @@ from mmroute.placement.expansion import (
 )
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["ExactRule", "ExactTargets"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExactRule:

@@ -18,11 +18,6 @@ from mmroute.requests.items import Modality
 if TYPE_CHECKING:
     from mmroute.tokenizers import Tokenizer
 
-__all__ = [
-    "Expansion", "Insertion", "Match", "PlaceholderRange", "Placement", "expand_via_text",
-    "find_replacements", "find_sequence", "match_targets", "splice",
-]  # fmt: skip
-
 
 class PlaceholderRange(NamedTuple):
     """Where one item stands in the expanded prompt.

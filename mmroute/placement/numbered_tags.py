@@ -21,8 +21,6 @@ from mmroute.placement.expansion import Expansion, Insertion
 from mmroute.placement.targets import Targets
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["NumberedTags"]
-
 _TAG: Final = re.compile(r"<\|image_\d+\|>")
 
 

@@ -17,8 +17,6 @@ from mmroute.placement.targets import AudioBesideVideo, RenderedByTokenizer, Tar
 from mmroute.plugins import installed, load
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["ENTRY_POINTS", "PlacementRule", "placement_rules"]
-
 ENTRY_POINTS: Final = "mmroute.placements"
 """Entry point group of other packages' rules: name in a spec -> ``module:Class``."""
 

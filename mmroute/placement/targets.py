@@ -21,8 +21,6 @@ from mmroute.placement.expansion import (
 from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["AudioBesideVideo", "RenderedByTokenizer", "Targets"]
-
 
 @dataclass(frozen=True, slots=True)
 class Targets:

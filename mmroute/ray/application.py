@@ -20,8 +20,6 @@ from mmroute.server.models import Entry, Models
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["ApplicationConfig", "ModelConfig", "UserConfig", "app"]
-
 _NOT_TOLD: Final = "_created"  # when a counter was made: nothing that changes
 
 

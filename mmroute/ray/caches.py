@@ -20,8 +20,6 @@ from mmroute.kv_events import (
     Subscriber,
 )
 
-__all__ = ["Endpoints", "ReplicaCaches"]
-
 _LOG: Final = logging.getLogger(__name__)
 _TICK: Final = 0.1  # seconds after which a thread looks whether it is to end
 _FULL: Final = 256  # messages at once; with so many there may be more

@@ -23,8 +23,6 @@ from mmroute.ray.prompts import PromptIds
 from mmroute.ray.router import BlockHashRouter
 from mmroute.ray.tokenizer import IngressTokenizer, source_of
 
-__all__ = ["KVBlockHashRouter", "LLMRouter", "build_openai_app"]
-
 _LOG: Final = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from mmroute.server.render import route_chat_request
 from mmroute.server.routings import route_prompt
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["NoRoutingError", "PromptIds", "PromptReader", "holds_media"]
-
 _CHAT: Final = TypeAdapter(ChatCompletionRequest)
 _COMPLETION: Final = TypeAdapter(CompletionRequest)
 _NOT_READ: Final = frozenset({"prompt_embeds", "suffix", "truncate_prompt_tokens"})

@@ -23,8 +23,6 @@ from mmroute.ray.caches import Endpoints, ReplicaCaches
 from mmroute.ray.prompts import NoRoutingError, PromptIds, PromptReader
 from mmroute.server.loading import ModelSource
 
-__all__ = ["BlockHashRouter"]
-
 _BODY_FIELDS: Final = ("messages", "prompt")
 _DECISIONS: Final = "mmroute_router_decisions"
 

@@ -15,8 +15,6 @@ from mmroute.errors import InexactError
 from mmroute.ray.prompts import NoRoutingError, PromptIds, PromptReader, holds_media
 from mmroute.server.loading import ModelSource
 
-__all__ = ["IngressTokenizer", "Tokenizer", "source_of"]
-
 
 class Tokenizer(Protocol):
     """What Ray's own tokenizer is for its ingress."""

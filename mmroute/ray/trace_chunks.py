@@ -14,8 +14,6 @@ from mmroute.normalizer import Normalizer
 from mmroute.traces.requests import Chunk, read_chunk
 from mmroute.traces.sources import is_parquet, line_of_row, open_file
 
-__all__ = ["chunks_by_ray"]
-
 _RANGE_BYTES: Final = 16 << 20  # of a file of lines, which one task reads
 _CHUNK_LINES: Final = 1000
 _COLUMN: Final = "line"

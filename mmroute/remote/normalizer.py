@@ -29,8 +29,6 @@ from mmroute.remote.server_info import ask_engine, served_models
 from mmroute.requests.request import Request, RequestFields, check_cache_salt
 from mmroute.reuse.fast_paths import FastPaths, Stats
 
-__all__ = ["RemoteNormalizer", "connect"]
-
 
 class RemoteNormalizer:
     """Gives the token IDs that an engine will hold, as a server computes them.

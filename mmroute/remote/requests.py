@@ -17,8 +17,6 @@ from mmroute.images.data_url import is_data_url
 from mmroute.requests.items import Image, ImageFile, Modality
 from mmroute.requests.request import Message, Request, integers
 
-__all__ = ["CHAT", "COMPLETION", "RenderRequest", "chat_request", "prompt_request"]
-
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
 # The one query by which `mmroute serve` looks whether token IDs are in the vocabulary, as the

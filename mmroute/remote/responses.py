@@ -21,8 +21,6 @@ from mmroute.placement import PlaceholderRange
 from mmroute.remote.requests import COMPLETION, RenderRequest
 from mmroute.requests.items import Identity, IdentitySource
 
-__all__ = ["Rendered", "read_response"]
-
 _MAX_SHOWN: Final = 300
 _INEXACT: Final = "InexactRouting"
 # What vLLM names in `param`, where that tells the reason.

@@ -22,8 +22,6 @@ from mmroute.engines.running import Evidence, RunningEngine, running_engine
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 
-__all__ = ["ServedModel", "ToldOptions", "ask_engine", "ask_options", "served_models"]
-
 _VLLM_VERSION: Final = "/version"  # of mmroute serve as well, which names the engine it matches
 _SGLANG_VERSION: Final = "/server_info"
 _MODELS: Final = "/v1/models"

@@ -10,28 +10,6 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from mmroute.errors import invalid, quoted
 
-__all__ = [
-    "AudioLength",
-    "Identity",
-    "IdentityForm",
-    "IdentitySource",
-    "Image",
-    "ImageFile",
-    "ImageSize",
-    "Item",
-    "Items",
-    "Modality",
-    "Video",
-    "VideoFile",
-    "VideoSize",
-    "audio_length",
-    "check_items",
-    "check_text",
-    "checked_uuid",
-    "image_size",
-    "video_size",
-]
-
 _MAX_TEXT: Final = 4096
 _INT64: Final = 1 << 63
 _LARGEST: Final = sys.float_info.max

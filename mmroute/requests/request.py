@@ -24,16 +24,6 @@ from mmroute.requests.items import (
     check_text,
 )
 
-__all__ = [
-    "NO_KWARGS",
-    "Lora",
-    "Message",
-    "Request",
-    "RequestFields",
-    "check_cache_salt",
-    "integers",
-]
-
 _MAX_CACHE_SALT: Final = 128
 _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 

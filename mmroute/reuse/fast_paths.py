@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 
 from mmroute.errors import did_you_mean, quoted
 
-__all__ = ["REFERENCE_ONLY", "EncoderChoice", "EncoderStats", "FastPaths", "ReuseStats", "Stats"]
-
 _MEBIBYTE: Final = 1 << 20
 _BYTES: Final = ("text_cache_bytes", "hash_cache_bytes", "chat_cache_bytes", "image_cache_bytes")
 

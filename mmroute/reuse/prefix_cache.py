@@ -29,8 +29,6 @@ import xxhash
 
 from mmroute.reuse.fast_paths import ReuseStats
 
-__all__ = ["PrefixCache", "PrefixHashes", "RecentCache", "num_shared"]
-
 _FIRST: Final = 1024
 _GROWTH: Final = 2  # the next beginning is longer by half of this one
 _MAX_SEED: Final = (1 << 64) - 1

@@ -23,8 +23,6 @@ from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
 
-__all__ = ["AddModelRequest", "AdminRoutes"]
-
 _MODELS: Final = "/admin/models"
 _ONE_MODEL: Final = f"{_MODELS}/"
 

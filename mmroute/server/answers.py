@@ -15,16 +15,6 @@ from typing_extensions import TypedDict
 
 from mmroute.answering.routing import Routing
 
-__all__ = [
-    "DetokenizeResponse",
-    "ErrorResponse",
-    "Features",
-    "GenerateRequest",
-    "TokenizeResponse",
-    "features_of",
-]
-
-
 _Integers: TypeAlias = Annotated[
     Any, WithJsonSchema({"items": {"type": "integer"}, "type": "array"})
 ]

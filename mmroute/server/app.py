@@ -14,8 +14,6 @@ from mmroute.server.models import Models
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["create_app", "respond"]
-
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]

@@ -21,8 +21,6 @@ from mmroute.requests.items import ImageFile
 from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.protocol import UNION_BRANCHES
 
-__all__ = ["Body", "parse_body", "validated"]
-
 T = TypeVar("T")
 
 _MOST_ERRORS: Final = 10

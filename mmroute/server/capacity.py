@@ -11,8 +11,6 @@ from mmroute.server.errors import ApiError, too_large
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Capacity", "Reservation"]
-
 _RETRY: Final = {"retry-after": "1"}
 _CLOSE: Final = {"connection": "close"}  # there is more of the body, and nobody will read it
 

@@ -7,8 +7,6 @@ from typing import Literal
 
 from mmroute.server.loading import ModelSource
 
-__all__ = ["Change"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -8,8 +8,6 @@ from typing import Any
 from mmroute.server.errors import require
 from mmroute.server.protocol import ChatCompletionToolsParam
 
-__all__ = ["function_tool", "image_part"]
-
 
 def image_part(url: str | None, **more: Any) -> dict[str, Any]:
     """The content part of an image.

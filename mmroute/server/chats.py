@@ -17,8 +17,6 @@ from mmroute.server.loading import LoadedModel
 from mmroute.server.routings import ChatRequest, route_chat
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["check_template", "check_trust", "exact", "exact_chat"]
-
 _WARM_UP: Final = "warmup"
 # The normalizer's messages advise its caller, and these the client and operator of a server.
 _OF_THIS_SERVER: Final[Mapping[Reason, str]] = {

@@ -23,8 +23,6 @@ from mmroute.server.listening import ConnectionLimits, Share
 from mmroute.server.request_parser import MalformedError, RequestParser
 from mmroute.server.service import Service
 
-__all__ = ["Connection", "Front"]
-
 _READ: Final = 1 << 18  # bytes of one connection at a time
 _READ_FRAMED: Final = 1 << 16  # of what has to be taken apart: heads and chunks
 _TURN: Final = 0.001  # seconds after which a connection lets others have the event loop

@@ -26,8 +26,6 @@ from mmroute.server.protocol import (
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Cost", "check_body", "cost_of"]
-
 # Of a picture only the header is read: a byte costs a 64th of text, the header as much as 512.
 _BYTES_PER_CHARACTER: Final = 64
 _CHARACTERS_PER_FILE: Final = 512

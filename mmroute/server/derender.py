@@ -14,8 +14,6 @@ from mmroute.errors import Reason
 from mmroute.server.errors import of_reason
 from mmroute.server.handling import HandlerContext
 
-__all__ = ["DerenderRequest", "derender"]
-
 
 class DerenderRequest(BaseModel):
     """The token IDs of an engine's answer, which are not read here.

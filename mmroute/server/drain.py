@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Drain"]
-
 
 class Drain:
     """Whether a process is about to stop; then it keeps no connection.

@@ -40,8 +40,6 @@ from mmroute.server.settings import ServerSettings
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
 
-__all__ = ["Endpoints", "Handler"]
-
 _LOG: Final = logging.getLogger(__name__)
 _JSON: Final = b"application/json"
 _EXACT: Final = {"x-mmroute-outcome": "exact"}

@@ -14,11 +14,6 @@ from urllib.parse import parse_qs
 
 from mmroute.errors import Reason, did_you_mean, quoted
 
-__all__ = [
-    "REFUSED_BY_ENGINE", "USUALLY_REFUSED", "ApiError", "bad_request", "invalid_body",
-    "invalid_request", "of_reason", "query_parameters", "require", "too_large",
-]  # fmt: skip
-
 REFUSED_BY_ENGINE: Final = frozenset({
     Reason.INVALID_REQUEST, Reason.IMAGE_COUNT_MISMATCH, Reason.IMAGE_REFUSED,
     Reason.ITEM_COUNT_MISMATCH, Reason.ITEM_REFUSED, Reason.ITEM_UNREADABLE,

@@ -11,8 +11,6 @@ from mmroute.server.capacity import Reservation
 from mmroute.server.http import Head, Response
 from mmroute.server.logs import LogEntry
 
-__all__ = ["CLIENT_HAS_GONE", "Answer", "Deferred", "Exchange", "Route", "readable"]
-
 CLIENT_HAS_GONE: Final = 499
 """The status of an exchange whose answer nobody took, as proxies write it."""
 

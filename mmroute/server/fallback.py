@@ -15,8 +15,6 @@ from mmroute.errors import Reason
 from mmroute.net.remote import Remote
 from mmroute.server.errors import ApiError
 
-__all__ = ["Fallback", "Upstream"]
-
 _MAX_REQUESTS: Final = 64
 _MAX_ANSWER: Final = 1 << 26  # without tensors, which are not asked for
 _FAILURES: Final = 5  # one after the other, before it is left alone

@@ -16,8 +16,6 @@ from mmroute.remote.server_info import ask_engine
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["watch_fallback"]
-
 _LOG: Final = logging.getLogger(__name__)
 _ASKED_EVERY: Final = 30.0  # seconds; a fleet is upgraded while this server goes on
 

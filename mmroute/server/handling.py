@@ -14,8 +14,6 @@ from mmroute.server.loading import LoadedModel
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["HandlerContext", "HandlerResult", "result_of"]
-
 _NO_ITEMS: Final[Mapping[Modality, tuple[int, int]]] = {}
 
 

@@ -14,8 +14,6 @@ from mmroute.errors import Reason
 from mmroute.server.errors import bad_request, of_reason
 from mmroute.server.protocol import CONSTRAINTS
 
-__all__ = ["tagged"]
-
 _JSON: Final = ("final json", "final <|constrain|>json")
 _END: Final = ["<|end|>", ""]
 _THOUGHT: Final = {

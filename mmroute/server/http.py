@@ -12,8 +12,6 @@ import orjson
 
 from mmroute.server.errors import ApiError
 
-__all__ = ["NO_HEADERS", "Head", "Response", "error_response", "json_response"]
-
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 

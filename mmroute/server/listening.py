@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ConnectionLimits", "Listen", "Listener", "Share", "SocketFile", "open_sockets"]
-
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
 _PROBE_SECONDS: Final = 2.0

@@ -25,8 +25,6 @@ from mmroute.server.messages_rules import MessagesRules, messages_rules
 from mmroute.server.sampling import SamplingDefaults, sampling_defaults
 from mmroute.server.tokenizer_info import tokenizer_info
 
-__all__ = ["LoadedModel", "ModelSource", "load"]
-
 _LOG: Final = logging.getLogger(__name__)
 _WORKERS: Final = "grpc://"
 _NO_LIMIT: Final = (1 << 31) - 1

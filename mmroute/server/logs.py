@@ -12,8 +12,6 @@ import time
 import traceback
 from typing import Any, Final
 
-__all__ = ["JsonLines", "LogEntry", "configure", "log_request"]
-
 _LOG: Final = logging.getLogger("mmroute.server")
 _LONGEST_ID: Final = 128
 _FAILURE: Final = 500

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["SharedPages"]
-
 _ENDED: Final = ".ended"
 # Of these the processes have the same; everything else is added up.
 _SAME: Final = ("_info", "_matches", "_start_time_seconds", "_max_fds", "_created")

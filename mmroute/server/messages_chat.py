@@ -31,8 +31,6 @@ from mmroute.server.protocol import (
     StreamOptions,
 )
 
-__all__ = ["chat_of_messages"]
-
 _CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
     "auto": "auto", "any": "required", "none": "none",
 }  # fmt: skip

@@ -12,11 +12,6 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from mmroute.server.protocol import ExtraArgs, MmPayload
 from mmroute.server.request_checks import before_fields, use_mm_kwargs_alias
 
-__all__ = [
-    "AnthropicContentBlock", "AnthropicEffort", "AnthropicMessage", "AnthropicMessagesRequest",
-    "AnthropicTool", "AnthropicToolChangeDefinition", "AnthropicToolChangeReference",
-]  # fmt: skip
-
 AnthropicEffort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 _Display: TypeAlias = Literal["summarized", "omitted", "updates"]
 

@@ -19,8 +19,6 @@ from mmroute.normalizer import Normalizer
 from mmroute.requests.request import Request
 from mmroute.server.messages_protocol import AnthropicEffort
 
-__all__ = ["DISABLED_EFFORT_OPTION", "MessagesRules", "messages_rules"]
-
 DISABLED_EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
 
 

@@ -27,8 +27,6 @@ from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
 from mmroute.server.loading import LoadedModel, ModelSource, load
 
-__all__ = ["Entry", "ModelStatus", "Models", "NameTakenError", "reclaim"]
-
 _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8
 

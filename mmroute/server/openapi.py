@@ -15,8 +15,6 @@ from mmroute.server.answers import ErrorResponse
 from mmroute.server.routes import POSTED
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["openapi"]
-
 _Schema = dict[str, Any]
 _JSON: Final = "application/json"
 _READ: Final = {

@@ -20,8 +20,6 @@ from mmroute.server.models import Models, ModelStatus
 from mmroute.server.openapi import openapi
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["Pages"]
-
 
 class Pages:
     """Answers the routes that have no body."""

@@ -31,8 +31,6 @@ from mmroute.server.listening import Share
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
-__all__ = ["RETIRE", "Member", "heard", "supervise"]
-
 RETIRE: Final = 0
 """Told to the first process by one that takes another one's place, and then to that other one."""
 

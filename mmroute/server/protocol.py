@@ -36,14 +36,6 @@ from mmroute.server.request_checks import (
     check_generation_prompt,
 )
 
-__all__ = [
-    "CONSTRAINTS", "ChatCompletionNamedFunction", "ChatCompletionNamedToolChoiceParam",
-    "ChatCompletionRequest", "ChatCompletionToolsParam", "CompletionRequest", "DetokenizeRequest",
-    "Effort", "ExtraArgs", "Int64", "Integers", "JsonSchemaResponseFormat", "MmPayload", "Open",
-    "RenderRequest", "ResponseFormat", "Stop", "StreamOptions", "StructuredOutputsParams",
-    "TokenizeChatRequest", "TokenizeCompletionRequest", "TokenizeRequest", "TopLogprobs",
-]  # fmt: skip
-
 CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _FEWEST_REPETITIONS: Final = 2
 _FIRST_MESSAGE: Final = "ChatCompletionDeveloperMessageParam"  # whose errors vLLM reports

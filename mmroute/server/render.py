@@ -39,11 +39,6 @@ from mmroute.server.sampling import check_output_budget, sampling_params
 from mmroute.server.settings import InexactPolicy
 from mmroute.server.truncation import truncated_text
 
-__all__ = [
-    "render_chat", "render_completion", "render_messages", "render_responses",
-    "route_chat_request",
-]  # fmt: skip
-
 _UNSET: Final = (None, "auto")
 # Reasons of inexact chats whose tokens before the first item are known nevertheless.
 _OF_ITEMS: Final = frozenset({

@@ -19,11 +19,6 @@ from mmroute.errors import InexactError, quoted
 from mmroute.requests.request import check_cache_salt
 from mmroute.server.errors import bad_request, require
 
-__all__ = [
-    "before_fields", "check_chat", "check_completion", "check_generation_prompt",
-    "check_responses", "use_mm_kwargs_alias",
-]  # fmt: skip
-
 _Body: TypeAlias = dict[str, Any]
 
 _CONSTRAINTS: Final = ("json", "regex", "choice")

@@ -20,8 +20,6 @@ import httptools
 
 from mmroute.server.http import Head
 
-__all__ = ["MalformedError", "RequestParser"]
-
 _END: Final = b"\r\n\r\n"
 _MOST_FIELDS: Final = 256
 _DIGITS: Final = 20  # of a length of 64 bits; llhttp lets nothing but zeros pass before them

@@ -27,8 +27,6 @@ from mmroute.server.responses_protocol import (
     ResponsesRequest,
 )
 
-__all__ = ["chat_of_responses", "options_of_responses"]
-
 _SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()
 _UNFINISHED: Final = ("in_progress", "incomplete")
 _LOGPROBS: Final = "message.output_text.logprobs"

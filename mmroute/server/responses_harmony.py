@@ -22,8 +22,6 @@ from mmroute.geometry import TokenIds
 from mmroute.server.errors import bad_request, invalid_request, of_reason, require
 from mmroute.server.responses_protocol import ResponsesRequest
 
-__all__ = ["conversation_ids"]
-
 _DESCRIBED: Final = frozenset({"code_interpreter", "container", "web_search_preview"})
 """Tools that a tool server describes, by their type or as the label of an MCP server."""
 _NOT_SHOWN: Final = (Role.SYSTEM, Role.DEVELOPER)

@@ -15,8 +15,6 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 from pydantic import ConfigDict, Discriminator, Field, Tag, with_config
 from typing_extensions import TypedDict
 
-__all__ = ["Item", "Tool"]
-
 _Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 

@@ -23,8 +23,6 @@ from mmroute.server.protocol import (
 from mmroute.server.request_checks import before_fields, check_responses
 from mmroute.server.responses_items import Item, Tool
 
-__all__ = ["ResponseFormatJSONObject", "ResponseFormatTextJSONSchemaConfig", "ResponsesRequest"]
-
 
 class ToolChoice(Open):
     """Which tool must be called, or which may."""

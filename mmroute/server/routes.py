@@ -19,8 +19,6 @@ from mmroute.server.render import render_chat, render_completion, render_message
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.tokenization import detokenize, tokenize
 
-__all__ = ["POSTED", "Posted"]
-
 
 class Posted(NamedTuple):
     """A route that has a body: what it is for, what it takes and gives, and what answers it."""

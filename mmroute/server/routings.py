@@ -33,19 +33,6 @@ from mmroute.server.truncation import truncated_ids
 if TYPE_CHECKING:
     from mmroute.engines.vllm.harmony_chat import HarmonyChat
 
-__all__ = [
-    "MAX_TOKEN_ID",
-    "ChatRequest",
-    "Prompt",
-    "chat_offsets",
-    "has_template",
-    "route_beginning",
-    "route_chat",
-    "route_conversation",
-    "route_ids",
-    "route_prompt",
-]
-
 ChatRequest: TypeAlias = ChatCompletionRequest | TokenizeChatRequest
 Prompt: TypeAlias = str | list[int]
 """A prompt of a completion: a text, or token IDs."""

@@ -25,8 +25,6 @@ from mmroute.server.processes import RETIRE, Member, heard, supervise
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
-__all__ = ["check", "serve"]
-
 _LOG: Final = logging.getLogger(__name__)
 _LAST_REQUESTS: Final = 0.5  # seconds for those of connections that were accepted last
 _LAST_THREADS: Final = 0.1  # seconds for one that is idle to end

@@ -26,8 +26,6 @@ from mmroute.server.protocol import (
 )
 from mmroute.server.responses_protocol import ResponsesRequest
 
-__all__ = ["SamplingDefaults", "check_output_budget", "sampling_defaults", "sampling_params"]
-
 _MOST_ANSWERS: Final = 16384
 _LOWEST_TEMPERATURE: Final = 0.01
 _FINAL_ONLY, _DELTA = 2, 1

@@ -29,8 +29,6 @@ from mmroute.server.pages import Pages
 from mmroute.server.routes import POSTED
 from mmroute.server.settings import AccessLog, ServerSettings
 
-__all__ = ["Service"]
-
 _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
 _HEALTH: Final = frozenset({"/health", "/ping", "/readyz"})  # a 503 of theirs is no failure

@@ -9,8 +9,6 @@ from typing import Final
 from mmroute.errors import quoted
 from mmroute.net.links import ImageLinks
 
-__all__ = ["AccessLog", "InexactPolicy", "ServerSettings"]
-
 _MEBIBYTE: Final = 1 << 20
 _POSITIVE: Final = (
     "max_body_bytes", "max_total_body_bytes", "max_text_bytes", "max_structure",

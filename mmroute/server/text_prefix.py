@@ -11,8 +11,6 @@ from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.request import Request
 
-__all__ = ["rendered_chat", "text_prefix"]
-
 
 def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     """The token IDs before the first item of a chat, whatever its items are; shape (n,).

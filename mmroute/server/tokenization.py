@@ -13,8 +13,6 @@ from mmroute.server.handling import HandlerContext, HandlerResult, result_of
 from mmroute.server.protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from mmroute.server.routings import MAX_TOKEN_ID
 
-__all__ = ["detokenize", "tokenize"]
-
 
 def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult:
     """Token IDs of a text or a chat; however long: only the render routes have a limit."""

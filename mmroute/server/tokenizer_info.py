@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["tokenizer_info"]
-
 _FILES: Final = ("vocab_file", "merges_file")
 
 

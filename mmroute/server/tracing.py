@@ -19,8 +19,6 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from mmroute.server.http import Head
 from mmroute.server.logs import LogEntry
 
-__all__ = ["Tracing"]
-
 _FAILURE: Final = 500
 _NANO: Final = 1_000_000_000
 

@@ -19,8 +19,6 @@ from mmroute.server.loading import LoadedModel
 from mmroute.server.protocol import RenderRequest
 from mmroute.tokenizers import Tokenizer
 
-__all__ = ["truncated_ids", "truncated_text"]
-
 _ALL_THAT_FITS: Final = -1
 
 

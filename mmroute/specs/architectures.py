@@ -12,8 +12,6 @@ from mmroute.model.families import known_families
 from mmroute.model.spec import FamilySpec
 from mmroute.model_directory import FieldRef
 
-__all__ = ["Architecture", "State", "architectures"]
-
 _DECLARED: Final = FieldRef.parse("config.json:architectures")
 
 

@@ -25,8 +25,6 @@ from mmroute.model_directory import MODEL_FILES, ModelFiles, find_model
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
-__all__ = ["SpecProblem", "SpecReport", "check_spec"]
-
 _ANY: Final = ("*",)
 _OTHERS: Final = "installed specs"
 _QUOTED: Final = re.compile(r"'([^']*)'")

@@ -26,8 +26,6 @@ from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.specs.toml_text import toml_text
 
-__all__ = ["GOOD", "Candidate", "Proposal", "propose", "size_cases"]
-
 GOOD: Final = 0.9
 """The share of requests that a good proposal answers as the oracle does."""
 

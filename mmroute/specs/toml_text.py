@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["toml_text"]
-
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 

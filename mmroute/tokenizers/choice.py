@@ -20,8 +20,6 @@ from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens, may_be_cut
 from mmroute.tokenizers.probe_texts import probe_texts
 
-__all__ = ["PendingEncoder", "choose_encoder"]
-
 _LOG: Final = logging.getLogger(__name__)
 _WORTH_KEEPING: Final = 1024  # characters, which take the reference 0.3 ms
 _WORTH_KEEPING_FAST: Final = 16384  # which take fastokens 0.03 ms

@@ -12,9 +12,6 @@ import numpy as np
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["Codec", "Loaded", "OwnCodec"]
-
-
 _ALL_IDS: Final = 1 << 32  # of a tokenizer that does not say how many it has
 
 

@@ -8,8 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FileKind", "kind_of_file"]
-
 _ENOUGH: Final = 65_536
 _LENGTHS_OF_A_BYTE: Final = range(0x80)  # the top bit means that more follows
 _RANK_LINE: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")

@@ -10,8 +10,6 @@ import tokenizers
 from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
 
-__all__ = ["Encoder", "FastEncoder", "ReferenceEncoder"]
-
 _LONG = 4096  # characters
 
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from mmroute.tokenizers.pipelines import PIPELINES
 
-__all__ = ["FILE", "MODEL_TYPES", "engine_class"]
-
 FILE: Final = "file"
 """In place of a class: tokenizer.json is kept as it is."""
 

@@ -15,8 +15,6 @@ from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Codec, Loaded
 from mmroute.tokenizers.fingerprint import fingerprint
 
-__all__ = ["LoadedTokenizer"]
-
 
 @final
 class LoadedTokenizer:

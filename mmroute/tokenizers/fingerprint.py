@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["fingerprint"]
-
 
 def fingerprint(files: Mapping[str, Path]) -> str:
     """SHA-256, in hex, over names and contents.

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-__all__ = ["PieceTexts", "Pieces", "joins_pieces"]
-
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 # IDs among which every byte-level vocabulary has letters and bytes.
 _SEARCHED: Final = 4096

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from mmroute.model_directory import JsonValue
 
-__all__ = ["PIPELINES", "Pipeline"]
-
 _Config = Mapping[str, JsonValue]
 _Parts = dict[str, Any]
 

@@ -28,8 +28,6 @@ from mmroute.reuse.prefix_cache import PrefixCache, PrefixHashes, num_shared
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.probe_texts import probe_texts
 
-__all__ = ["PrefixReuse", "boundary_tokens", "may_be_cut"]
-
 _SEPARATOR: Final = "\0"
 _PROBED: Final = 64
 _FEW: Final = 256

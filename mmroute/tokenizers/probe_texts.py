@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
 
-__all__ = ["probe_texts"]
-
 _WORDS: Final = """Hello, world! It's a naïve test of we'll, I'D and SHE'S; don't "quote" (me)...
 def f(x: int = 0xFF) -> list[str]:\n\treturn [f"{x!r}\\n" for _ in range(10_000)]  # a comment
 {"key": [1, 2.50, -3e-7, null], "url": "https://example.com/a?b=c&d=%20#e"}

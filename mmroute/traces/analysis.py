@@ -22,8 +22,6 @@ from mmroute.traces.sources import numbered_lines
 from mmroute.traces.suspects import Suspect, Suspects
 from mmroute.traces.workers import Processes, traced_requests
 
-__all__ = ["Analysis", "Loss", "Progress", "Reading", "Refused", "analyse", "read_trace"]
-
 Progress: TypeAlias = Callable[[str], None]
 
 _MOST_EXPLAINED: Final = 200  # pairs; both requests of all of them are in memory

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TypeAlias
 
-__all__ = ["BlockCache"]
-
 _Key: TypeAlias = "int | tuple[int, int]"
 
 

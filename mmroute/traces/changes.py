@@ -20,8 +20,6 @@ from mmroute.errors import quoted
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
 
-__all__ = ["Cause", "Change", "changes"]
-
 
 class Cause(StrEnum):
     """Why two requests share no more blocks."""

@@ -26,8 +26,6 @@ from mmroute.traces.requests import comparable_hashes, num_same
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Explanation", "Side", "explain"]
-
 _CONTEXT: Final = 12  # tokens before and behind the first difference
 _MOST_CHANGES: Final = 64  # that are tried; each costs an answer
 

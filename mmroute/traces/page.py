@@ -15,8 +15,6 @@ from mmroute.traces.explain import Explanation
 from mmroute.traces.report import cache_table, facts, loss_table, policy_table
 from mmroute.traces.simulation import Policy
 
-__all__ = ["explanation_page", "trace_page"]
-
 _SHOWN: Final = (Policy.BLOCK_HASHES, Policy.ROUND_ROBIN)  # over time, beside one cache
 _UNITS: Final = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000))  # milliseconds
 _MOST_TICKS: Final = 6

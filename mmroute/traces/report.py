@@ -12,8 +12,6 @@ from mmroute.traces.analysis import Analysis, Loss, Reading
 from mmroute.traces.reuse import Bin
 from mmroute.traces.suspects import Suspect
 
-__all__ = ["Table", "as_dict", "cache_table", "facts", "loss_table", "policy_table"]
-
 Table: TypeAlias = tuple[Sequence[str], list[tuple[str, ...]]]
 """Names of columns, and rows."""
 

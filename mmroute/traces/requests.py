@@ -18,16 +18,6 @@ from mmroute.errors import InexactError, invalid, problem
 from mmroute.hashing import Algorithm, BlockHashes, hash_blocks
 from mmroute.requests.request import Request
 
-__all__ = [
-    "Chunk",
-    "Piece",
-    "TracedItem",
-    "TracedRequest",
-    "comparable_hashes",
-    "num_same",
-    "read_chunk",
-]
-
 _TEXT_CHUNK: Final = 256  # characters that a router of texts compares at once
 _MOONCAKE_BLOCK: Final = 512
 _SENTENCE_END: Final = re.compile(

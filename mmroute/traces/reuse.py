@@ -10,8 +10,6 @@ from typing import Final
 
 from mmroute.traces.requests import TracedRequest
 
-__all__ = ["Bin", "ReuseCurve", "Timeline"]
-
 _MOST_BINS: Final = 120
 _CAPACITIES: Final = tuple(1 << n for n in range(6, 21))  # blocks
 

@@ -13,8 +13,6 @@ from mmroute.traces.block_cache import BlockCache
 from mmroute.traces.requests import TracedItem, TracedRequest
 from mmroute.traces.reuse import Bin, Timeline
 
-__all__ = ["Fleet", "FleetSize", "Outcome", "Policy"]
-
 _WORTH_FOLLOWING: Final = 0.5  # of a prompt's blocks; with less, the least loaded worker gets it
 _WORTH_FOLLOWING_TEXT: Final = 0.3  # `cache_threshold` of SGLang's router, by default
 _MOST_TEXTS: Final = 1 << 20  # chunks of text that a router remembers

@@ -14,14 +14,6 @@ from mmroute.answering.lines import json_object, numbered, request_of
 from mmroute.errors import InexactError
 from mmroute.requests.request import Request
 
-__all__ = [
-    "is_parquet",
-    "line_of_row",
-    "numbered_lines",
-    "open_file",
-    "requests_of",
-]
-
 _ROWS: Final = 256  # that are decoded at once
 # One column has one type, and a message's content is a text or a list: such columns hold JSON.
 _NESTED: Final = (

@@ -12,8 +12,6 @@ import numpy as np
 
 from mmroute.traces.requests import TracedRequest, num_same
 
-__all__ = ["Suspect", "Suspects"]
-
 _MOST_BLOCKS: Final = 1 << 19  # of the requests that are remembered
 _MOST_PIECES: Final = 1 << 21
 _MOST_COMPARED: Final = 4  # earlier requests, for each one

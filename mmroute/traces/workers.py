@@ -16,8 +16,6 @@ import msgspec
 from mmroute.normalizer import Normalizer
 from mmroute.traces.requests import Chunk, TracedRequest, read_chunk
 
-__all__ = ["ChunkFiles", "Lines", "Processes", "chunks_of", "traced_requests"]
-
 Lines: TypeAlias = "list[tuple[int, bytes]]"
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from mmroute.videos.header import not_predictable
 
-__all__ = ["Box", "Integers", "Layout", "read_layout"]
-
 _MAX_TOP_LEVEL: Final = 1000
 _MAX_CHILDREN: Final = 1000
 _MAX_MOOV: Final = 1 << 26

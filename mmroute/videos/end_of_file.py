@@ -19,8 +19,6 @@ import numpy as np
 from mmroute.videos.boxes import Integers
 from mmroute.videos.header import not_predictable
 
-__all__ = ["FrameTimes", "frames_at_end"]
-
 _FIRST_STEP: Final = 16  # frames before the end to which OpenCV goes first
 _TOLERANCE: Final = 1  # frame by which the engine lets the two numbers differ
 

@@ -14,8 +14,6 @@ from typing import Final
 from mmroute.requests.items import VideoSize
 from mmroute.videos.header import not_predictable
 
-__all__ = ["SIGNATURES", "read_gif"]
-
 SIGNATURES: Final = (b"GIF87a", b"GIF89a")
 """The first bytes of a file."""
 

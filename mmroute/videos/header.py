@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from mmroute.errors import InexactError, Reason
 
-__all__ = ["not_predictable"]
-
 
 def not_predictable(found: str) -> InexactError:
     """The error of a video whose frames cannot be told from its header."""

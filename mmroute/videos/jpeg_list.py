@@ -14,8 +14,6 @@ from mmroute.errors import InexactError, Reason
 from mmroute.images.header import read_header
 from mmroute.requests.items import VideoSize
 
-__all__ = ["read_frame_list"]
-
 _FPS: Final = 1.0
 
 

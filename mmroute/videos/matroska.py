@@ -18,8 +18,6 @@ from mmroute.requests.items import VideoSize
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import reduced
 
-__all__ = ["SIGNATURE", "read_matroska"]
-
 SIGNATURE: Final = b"\x1a\x45\xdf\xa3"
 """The first bytes of a file."""
 

@@ -19,8 +19,6 @@ from mmroute.videos.end_of_file import FrameTimes, frames_at_end
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
 
-__all__ = ["FIRST_BOXES", "read_mp4"]
-
 FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide"})
 """Boxes a file may begin with."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from math import gcd
 from typing import Final
 
-__all__ = ["INT_MAX", "reduced", "rescaled"]
-
 INT_MAX: Final = 2**31 - 1
 """The largest numerator or denominator of FFmpeg's fractions."""
 

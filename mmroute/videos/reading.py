@@ -14,8 +14,6 @@ from mmroute.videos.header import not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
 
-__all__ = ["DEFAULT_FRAMES", "read_video", "read_video_header", "video_in"]
-
 _FRAME_LIST: Final = "data:video/jpeg;base64,"
 DEFAULT_FRAMES: Final = 32  # of a list that the engine reads
 _HEAD: Final = 8  # length and name of an MP4 file's first box

@@ -16,8 +16,6 @@ from odd_requests import ODD_VALUES, label
 from replayed import Posted
 from server_helpers import MESSAGES, RESPONSES
 
-__all__ = ["api_cases", "api_requests"]
-
 _URL: Final = png_url(40, 30)
 _OTHER_URL: Final = png_url(100, 60)
 _HEADER: Final = "x-anthropic-billing-header: cch=1;"

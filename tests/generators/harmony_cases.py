@@ -12,8 +12,6 @@ from server_helpers import CHAT, MESSAGES, RESPONSES
 from small_families import FAMILY_MODELS
 from small_models import Files
 
-__all__ = ["HARMONY_MODEL", "harmony_cases", "harmony_model"]
-
 HARMONY_MODEL: Final = "small-gpt-oss"
 _RANDOM: Final = 40
 _SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

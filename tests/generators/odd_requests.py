@@ -16,8 +16,6 @@ from media_files import png_url
 from replayed import Posted
 from server_helpers import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
-__all__ = ["ODD_VALUES", "label", "odd_requests"]
-
 _Base: TypeAlias = tuple[str, Mapping[str, Any], tuple[str, ...]]
 """A route, a body that is all right, and its fields."""
 

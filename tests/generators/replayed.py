@@ -13,8 +13,6 @@ from mmroute.parity.cases import UndecidedError
 from mmroute.parity.oracles.common import given, prompt_field
 from mmroute.parity.oracles.pictures import has_media, with_pictures
 
-__all__ = ["Posted", "posted"]
-
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
     "chat_template_kwargs", "tools", "mm_processor_kwargs", "cache_salt",

@@ -10,8 +10,6 @@ from typing import Any, Final
 from media_files import png_url
 from server_edge_cases import edge_cases
 
-__all__ = ["SERVED_NAMES", "ServerCase", "server_cases"]
-
 SERVED_NAMES: Final = ("served", "alias")
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"

@@ -13,8 +13,6 @@ from server_helpers import MESSAGES, RESPONSES
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
 from mmroute.parity.oracles.pictures import has_media
 
-__all__ = ["DELIBERATE", "Deliberate"]
-
 Fields = Mapping[str, Any]
 
 _NO_TOOLS: Final = (None, "none")

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from server_helpers import CHAT, COMPLETION, HI, TOKENIZE
 
-__all__ = ["edge_cases"]
-
 _ANY_FIELD: Final[Mapping[str, Sequence[Any]]] = {
     "user": (5,), "session_id": (5,), "length_penalty": (None, "2"),
     "return_weight_versions": (None,), "return_tokens_as_token_ids": (5,),

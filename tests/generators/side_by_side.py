@@ -15,8 +15,6 @@ from replayed import Posted
 from server_differences import DELIBERATE, Deliberate
 from two_servers import Reply
 
-__all__ = ["judged", "verdict"]
-
 _OK: Final = 200
 _DRAWN_LENGTH: Final = 16  # of a request ID's random part
 

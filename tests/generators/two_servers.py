@@ -16,8 +16,6 @@ from typing import Any, Final
 import httpx
 from server_helpers import free_port
 
-__all__ = ["START_DATE", "Reply", "mmroute_serve", "post", "request", "vllm_render"]
-
 START_DATE: Final = "2026-01-02"
 """What vLLM writes for today into chats of gpt-oss."""
 _STARTS_WITHIN: Final = 300.0  # seconds

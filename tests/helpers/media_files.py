@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MediaFile", "media_files", "png_url"]
-
 ROOT = Path(__file__).parents[1]
 
 

@@ -16,8 +16,6 @@ from media_files import media_files, png_url
 from mmroute import AudioLength, ImageSize, VideoSize
 from mmroute.requests.request import Lora
 
-__all__ = ["JSON_VALUES", "PYTHON_VALUES", "changed", "fields_of", "requests"]
-
 _Path: TypeAlias = tuple[Any, ...]
 
 

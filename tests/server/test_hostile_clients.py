@@ -386,7 +386,9 @@ def test_requests_in_one_piece_are_answered_in_their_order(server_port: int) -> 
     asked = [json.dumps({"prompt": "a " * n}).encode() for n in (1, 9000, 2, 3)]
     requests = [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in asked]
     with connected(server_port) as connection:
-        connection.sendall(b"".join(requests) + b"GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(
+            b"".join(requests) + b"GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
         received = b""
         while part := connection.recv(65536):
             received += part

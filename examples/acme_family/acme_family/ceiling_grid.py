@@ -9,8 +9,6 @@ from mmroute.geometry import CachePlan, Overrides
 from mmroute.geometry.filled_images import FilledImages
 from mmroute.geometry.processor_kwargs import check_ignored
 
-__all__ = ["CeilingGrid"]
-
 
 @dataclass(frozen=True, slots=True)
 class CeilingGrid(FilledImages):

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
 
-__all__ = ["SglangChat", "load_chat"]
-
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 # Parameters of apply_chat_template, which a request must not set a second time.
 _REFUSED_KWARGS: Final = frozenset({

@@ -13,8 +13,6 @@ from typing import Any, Final
 from mmroute.hashing.pad_values import image_hash
 from mmroute.requests.items import Identity, IdentityForm, IdentitySource, Item
 
-__all__ = ["identity_of_hash", "item_identity"]
-
 _LAST_64_BITS: Final = (1 << 64) - 1
 _HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
 

@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
-__all__ = ["CHAT"]
-
 _Lower = BeforeValidator(lambda role: role.lower() if isinstance(role, str) else role)
 
 

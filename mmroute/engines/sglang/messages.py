@@ -19,8 +19,6 @@ from mmroute.errors import InexactError, Reason, invalid, problem, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
-__all__ = ["parse_messages"]
-
 _OTHER_MEDIA: Final = frozenset({"video", "video_url", "audio", "audio_url", "input_audio"})
 _INT64: Final = 1 << 63
 

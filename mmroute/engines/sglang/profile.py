@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.tokenizers import Tokenizer
 
-__all__ = ["SGLANG"]
-
 _NO_LIMIT: Final = 1 << 62
 
 

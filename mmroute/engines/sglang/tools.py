@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason, invalid, quoted
 
-__all__ = ["flat_tools", "template_tools"]
-
 _FIELDS: Final = ("description", "name", "parameters", "strict", "defer_loading")
 _KINDS: Final[Mapping[str, type]] = {"description": str, "strict": bool, "defer_loading": bool}
 _TYPES: Final = frozenset({

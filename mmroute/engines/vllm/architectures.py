@@ -9,8 +9,6 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Refusal", "Register", "register"]
-
 
 class Refusal(BaseModel):
     """Why models of some architectures are refused.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
 
-__all__ = ["RefusedChat", "load_chat"]
-
 _NAMES: Final = (
     "harmony", "kimi_k3", "mistral", "mistral_text", "refused", "template", "tokenizer_template",
 )  # fmt: skip

@@ -13,8 +13,6 @@ from typing import Final
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model_directory import JsonValue, ModelFiles
 
-__all__ = ["longest_context"]
-
 _OTHER_LIMITS: Final = (
     "n_positions", "max_seq_len", "seq_length", "max_target_positions", "max_sequence_length",
     "max_seq_length", "seq_len",

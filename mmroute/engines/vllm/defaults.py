@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.settings import EngineSettings
 
-__all__ = ["own_template_kwargs", "processor_kwargs", "with_defaults"]
-
 _SCOPES: Final = ("text_kwargs", "images_kwargs", "videos_kwargs", "audio_kwargs")
 _UNSET: Final = (None, "auto")
 # Each replaces the other's default, too.

@@ -32,11 +32,6 @@ from openai_harmony import (
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
 
-__all__ = [
-    "EFFORTS", "INSTRUCTING", "call", "developer", "encoding", "joined", "of_assistant",
-    "of_role", "preamble", "result", "token_ids",
-]  # fmt: skip
-
 EFFORTS: Final = {
     "low": ReasoningEffort.LOW,
     "medium": ReasoningEffort.MEDIUM,

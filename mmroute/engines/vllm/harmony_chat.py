@@ -23,8 +23,6 @@ from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 
-__all__ = ["HarmonyChat"]
-
 
 @dataclass(frozen=True, slots=True)
 class HarmonyChat(Chat):

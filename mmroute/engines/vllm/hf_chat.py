@@ -20,8 +20,6 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache, ChatPrefix
 
-__all__ = ["OWN_PARAMETERS", "HfChat", "objects_of", "template_kwargs", "tools_of"]
-
 OWN_PARAMETERS: Final = frozenset({
     "add_generation_prompt", "continue_final_message", "documents", "max_length", "padding",
     "return_dict", "return_tensors", "tokenizer_kwargs", "tools", "truncation",

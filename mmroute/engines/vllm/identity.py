@@ -30,8 +30,6 @@ from mmroute.requests.items import (
 if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
 
-__all__ = ["BACKGROUND", "HASHERS", "item_identity"]
-
 _LENGTH_BYTES: Final = 8
 _NONE: Final = b"\x00"
 _SEQUENCE: Final = b"\x01"

@@ -22,8 +22,6 @@ from mmroute.errors import invalid, quoted
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
 
-__all__ = ["KimiK3Chat"]
-
 _EFFORTS: Final = ("low", "high", "max")
 # The engine hands them on to the tokenizer, where they change the token IDs or break it.
 _REFUSED: Final = frozenset({"max_length", "padding", "return_tensors", "tokenizer_kwargs",

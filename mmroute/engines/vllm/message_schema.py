@@ -16,8 +16,6 @@ from mmroute.engines.vllm.tools import check_tool_calls, ordered_tools
 from mmroute.errors import invalid, quoted
 from mmroute.requests.request import Request
 
-__all__ = ["OBJECT", "OTHER_MEDIA", "TEXT_FIELD", "check_chat", "is_link"]
-
 TEXT_FIELD: Final[Mapping[str, str]] = {
     "text": "text",
     "input_text": "text",

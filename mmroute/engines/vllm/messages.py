@@ -26,8 +26,6 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatPrefix
 
-__all__ = ["BILLING_HEADER", "parse_chat", "to_conversation"]
-
 _MODALITIES: Final[Mapping[str, Modality]] = {
     "image": Modality.IMAGE,
     "image_url": Modality.IMAGE,

@@ -22,8 +22,6 @@ from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Item
 from mmroute.requests.request import Request
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
-__all__ = ["MistralChat"]
-
 _LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "image": frozenset({"url", "detail"}),
     "image_url": frozenset({"url", "detail"}),

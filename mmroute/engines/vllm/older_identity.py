@@ -16,8 +16,6 @@ from mmroute.engines.vllm.identity import BACKGROUND, HASHERS, item_identity
 from mmroute.geometry import Overrides
 from mmroute.requests.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
 
-__all__ = ["framed_identity", "unframed_identity"]
-
 
 def framed_identity(item: Item, **known: Any) -> Identity | None:
     """As `item_identity`, for 0.31 and 0.32.

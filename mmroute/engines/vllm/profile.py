@@ -20,8 +20,6 @@ from mmroute.requests.request import check_cache_salt
 if TYPE_CHECKING:
     from mmroute.chat import Chat
 
-__all__ = ["VLLM"]
-
 
 def _load_chat(*of_model: Any) -> Chat:
     from mmroute.engines.vllm.chats import load_chat  # jinja2

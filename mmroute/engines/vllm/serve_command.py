@@ -16,8 +16,6 @@ from typing import Any, Final, TypeAlias
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
 
-__all__ = ["ServeCommand", "Value", "joined", "parse_command", "parse_file", "wrong"]
-
 Value: TypeAlias = "bool | str | list[str]"
 """Of one option: a flag, a value, or several."""
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FLAGS", "LISTS", "SHORT", "VALUES"]
-
 FLAGS: Final = frozenset({
     "aggregate-engine-logging", "allow-credentials", "allow-deprecated-quantization",
     "async-scheduling", "cohere-is-reasoning-model", "cudagraph-metrics",

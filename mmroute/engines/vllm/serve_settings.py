@@ -15,8 +15,6 @@ from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_comman
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.requests.items import Modality
 
-__all__ = ["DECIDING", "read_settings"]
-
 _DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _NOTHING: Final = ("", "{}", "null", "None")

@@ -12,11 +12,6 @@ from typing import Any, Final
 
 from mmroute.errors import invalid, quoted
 
-__all__ = [
-    "OrderedFunction", "check_tool_calls", "normalize_tools", "ordered_tools",
-    "with_parsed_arguments",
-]  # fmt: skip
-
 _FUNCTION_FIELDS: Final = ("name", "description", "parameters", "strict")
 _OPTIONAL: Final[Mapping[str, type]] = {
     "description": str, "parameters": dict, "strict": bool, "defer_loading": bool,

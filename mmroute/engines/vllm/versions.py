@@ -17,8 +17,6 @@ from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.hashing import KeyForm
 
-__all__ = ["ERAS", "find_version"]
-
 _V0_32: Final = replace(
     VLLM,
     version="0.32.0",

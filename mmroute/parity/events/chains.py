@@ -13,8 +13,6 @@ from mmroute.hashing import EventKeys
 from mmroute.kv_events import BlockStored, EventBatch
 from mmroute.kv_events.holders import low_bits
 
-__all__ = ["Chain", "Chains"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:

@@ -32,8 +32,6 @@ from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.parity.remedies import token_remedy
 from mmroute.requests.request import Lora, Request
 
-__all__ = ["Announced", "compare_announced", "compare_watched", "proposal"]
-
 _TAGGED_SINCE: Final = "0.31"
 _UNEXPLAINED: Final = (
     "No algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced hashes. Without "

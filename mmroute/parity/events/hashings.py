@@ -24,8 +24,6 @@ from mmroute.hashing.older_vllm import encode_block
 from mmroute.hashing.vllm import event_int
 from mmroute.parity.events.chains import Chain
 
-__all__ = ["HashedWith", "hashed_with"]
-
 _ALGORITHMS: Final = dict.fromkeys(map(str, Algorithm), 0)
 # What operators write into PYTHONHASHSEED.
 _SEEDS: Final = (None, *map(str, range(2000)), "1234", "12345", "31337", "123456", "random")

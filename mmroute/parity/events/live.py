@@ -12,8 +12,6 @@ from mmroute.kv_events import EventBatch, Received, Subscriber
 from mmroute.parity.cases import Case, UndecidedError
 from mmroute.parity.events.comparison import Announced
 
-__all__ = ["announced_by", "watched"]
-
 _QUIET: Final = 0.5  # seconds without an event: the request has none any more
 _LATEST: Final = 10.0
 _CONNECTING: Final = 1.0

@@ -22,8 +22,6 @@ from mmroute.parity.cases import Case, json_objects
 from mmroute.parity.events.comparison import Announced
 from mmroute.parity.oracles.common import OracleError
 
-__all__ = ["read_recording", "write_recording"]
-
 
 class _Line(BaseModel):
     id: str

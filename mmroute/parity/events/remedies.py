@@ -12,8 +12,6 @@ from mmroute.parity.events.chains import Chain
 from mmroute.parity.identity_remedies import identity_remedy
 from mmroute.requests.request import Request
 
-__all__ = ["key_remedies"]
-
 
 def key_remedies(
     model: ResolvedModel, request: Request, routing: Routing, chain: Chain

@@ -11,16 +11,6 @@ import numpy as np
 from mmroute.errors import MmrouteError, Reason
 from mmroute.parity.cases import Outcome, Range, UndecidedError
 
-__all__ = [
-    "OracleError",
-    "answered",
-    "ask",
-    "given",
-    "prompt_field",
-    "refused",
-    "unchecked",
-]
-
 _LONGEST_REFUSAL: Final = 160
 _ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
 

@@ -27,8 +27,6 @@ from mmroute.parity.oracles.common import (
 from mmroute.parity.oracles.pictures import has_media, with_pictures
 from mmroute.remote.server_info import ServedModel, ask_engine, served_models
 
-__all__ = ["HttpOracle"]
-
 _TOKENIZE: Final = "/tokenize"
 _RENDER: Final = "/v1/chat/completions/render"
 _ANSWER_CHAT: Final = "/v1/chat/completions"

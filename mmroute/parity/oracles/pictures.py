@@ -14,8 +14,6 @@ from mmroute.errors import quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.parity.cases import UndecidedError
 
-__all__ = ["data_url", "has_media", "parts_of", "pictures", "split_pictures", "with_pictures"]
-
 _COLOUR: Final = (120, 90, 160)
 # From here on Pillow itself warns of a picture's size; each pixel takes three bytes.
 _MAX_PIXELS: Final = 89_478_485

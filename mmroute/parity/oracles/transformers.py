@@ -19,13 +19,6 @@ from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
 from mmroute.parity.oracles.pictures import pictures, split_pictures, with_pictures
 
-__all__ = [
-    "KNOWN_DIFFERENCES",
-    "MistralCommonOracle",
-    "TransformersOracle",
-    "known_differences",
-]
-
 _INSTALL: Final = "pip install 'mmroute[validate]'"
 _ROLES: Final = ("system", "user", "assistant")
 _OWN_ARGUMENTS: Final = frozenset({

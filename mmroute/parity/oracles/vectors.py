@@ -26,8 +26,6 @@ from mmroute.parity.oracles.common import OracleError, answered, refused
 from mmroute.parity.report import Report
 from mmroute.requests.request import Request
 
-__all__ = ["VectorsOracle", "check_recorded", "write_vectors"]
-
 _MOST_CHECKED: Final = 12
 _Count = Annotated[int, Field(ge=0)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]

@@ -27,8 +27,6 @@ from mmroute.parity.oracles.common import (
 )
 from mmroute.parity.oracles.pictures import pictures, with_pictures
 
-__all__ = ["VllmEngine", "VllmOracle"]
-
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
     "chat_template_kwargs", "tools", "reasoning_effort", "documents", "mm_processor_kwargs",

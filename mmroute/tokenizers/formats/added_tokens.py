@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["AddedToken", "AddedTokens"]
-
 _SPACE: Final = r"[^\S\x1c-\x1f]*"  # Unicode's White_Space, which Python's \s goes beyond
 
 

@@ -14,8 +14,6 @@ from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["HfTokenizer", "put_around"]
-
 
 class HfTokenizer:
     """`tokenizers`, complete: nothing is added to it any more. Immutable.

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from mmroute.errors import malformed
 
-__all__ = ["MAGIC", "read_header"]
-
 MAGIC: Final = b"GGUF"
 _VERSIONS: Final = (2, 3)
 _STRING, _ARRAY = 8, 9

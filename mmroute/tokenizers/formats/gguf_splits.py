@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["SPLITS", "Split"]
-
 
 @dataclass(frozen=True, slots=True)
 class Split:

@@ -28,8 +28,6 @@ from mmroute.tokenizers.formats.gguf_header import read_header
 from mmroute.tokenizers.formats.gguf_splits import SPLITS, Split
 from mmroute.tokenizers.formats.sentencepiece_model import SentencePieceCodec, processor
 
-__all__ = ["load_gguf"]
-
 _FORMAT: Final = "gguf"
 _KINDS: Final = ("llama", "gpt2")
 _BYTES: Final = 256

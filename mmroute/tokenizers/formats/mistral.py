@@ -19,8 +19,6 @@ from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, loads_mistral_file
 from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["MistralTokenizer", "load_mistral_file", "load_mistral_model"]
-
 _FRAMING: Final = frozenset(token.value for token in (
     SpecialTokens.tool_calls, SpecialTokens.args, SpecialTokens.begin_think,
     SpecialTokens.end_think))  # fmt: skip

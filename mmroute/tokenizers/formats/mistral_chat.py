@@ -33,8 +33,6 @@ from mmroute.geometry import TokenIds
 from mmroute.model_directory import what_stands_instead
 from mmroute.requests.items import AudioLength, ImageSize, Modality
 
-__all__ = ["MistralChatEncoder", "loads_mistral_file"]
-
 _FIRST_WITH_EFFORT: Final = 15
 _SIZE_URL: Final = "size:"
 _NO_PIXELS: Final = np.empty((0, 0, 0), dtype=np.float32)

@@ -21,8 +21,6 @@ from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 
-__all__ = ["SentencePieceCodec", "load_sentencepiece", "processor"]
-
 _CONFIG: Final = "tokenizer_config.json"
 _SHOWN: Final = 3  # tokens of a note: enough to recognise them
 # A second normalizer_spec with add_dummy_prefix false: messages that occur twice are merged.

@@ -16,8 +16,6 @@ import tokenizers
 from mmroute.errors import ModelError, Reason, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
 
-__all__ = ["MAX_TOKEN_ID", "SpecialTokens", "check_added_token", "read_special_tokens"]
-
 _CONFIG: Final = "tokenizer_config.json"
 _STANDARD: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
                     "mask_token")  # fmt: skip

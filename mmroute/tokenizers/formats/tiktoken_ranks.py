@@ -34,8 +34,6 @@ from mmroute.tokenizers.formats.special_tokens import (
 )
 from mmroute.tokenizers.pieces import Pieces
 
-__all__ = ["TiktokenCodec", "load_openai_encoding", "load_rank_file", "openai_encoding"]
-
 _CONFIG: Final = "tokenizer_config.json"
 _CONTRACTIONS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES: Final = r"|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -19,8 +19,6 @@ from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_specia
 from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
-__all__ = ["built_class", "load_hf_model", "load_tokenizer_json"]
-
 _FORMAT: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
 _OTHER_VOCABULARIES: Final = (

@@ -19,8 +19,6 @@ from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
-__all__ = ["load_vocab_and_merges"]
-
 _CONFIG: Final = "tokenizer_config.json"
 _CLASSES: Final = ("GPT2Tokenizer", "Qwen2Tokenizer")
 _DECODER: Final[JsonValue] = {"type": "ByteLevel"}
