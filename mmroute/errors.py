@@ -60,7 +60,7 @@ class Reason(StrEnum):
     IMAGE_COUNT_MISMATCH = "image_count_mismatch"
     """`images` and the image parts of the messages are not equally many."""
     IMAGE_SIZE_UNKNOWN = "image_size_unknown"
-    """An image part carries no size and none was given for it."""
+    """An image part carries no size, and none was given for it."""
     IMAGE_REFUSED = "image_refused"
     """The engine refuses an image of this size."""
     ITEM_UNREADABLE = "item_unreadable"
@@ -84,7 +84,8 @@ class Reason(StrEnum):
     ITEM_IDENTITY_UNKNOWN = "item_identity_unknown"
     """Block hashes cover which video or recording it was, and only its numbers are known."""
     IMAGE_IDENTITY_UNKNOWN = "image_identity_unknown"
-    """Block hashes cover which image it was, and only its size is known."""
+    """Block hashes cover which image it was, and only its size is known, or the engine hashes its
+    decoded pixels."""
     BLOCK_SIZE_UNKNOWN = "block_size_unknown"
     """Block hashes were asked for without a block size, and the engine chooses the model's own."""
     TOO_MANY_ITEMS = "too_many_images"

@@ -288,6 +288,12 @@ def _fetcher(links: ImageLinks) -> LinkFetcher:
 def _missing(part: MediaPart, *, followed: bool) -> InexactError:
     modality, number, url = part.modality, part.number, part.url
     needs = _NUMBERS[modality]
+    if url is None and modality is Modality.IMAGE and "image_url" in part.source:
+        return InexactError(
+            Reason.IMAGE_SIZE_UNKNOWN,
+            f"image part {number} has a uuid and no link: the engine may hold the image, and "
+            f"`images` has no size for it; give its {needs} there, or send it as a data URL",
+        )
     if url is None:
         return InexactError(
             _mismatch(modality),

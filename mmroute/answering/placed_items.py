@@ -70,8 +70,9 @@ def _nameless(placeholder: PlaceholderRange) -> InexactError:
         case Modality.IMAGE:
             return InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
-                f"only the size is known of image {number}; send it as a data URL, or give the "
-                "`uuid` that the engine gets for it",
+                f"what the engine calls image {number} is not known: only its size is given, or "
+                "the engine hashes its decoded pixels, as for Kimi-K2.5; give the `uuid` that the "
+                "engine gets for it, or its file where only the size is given",
             )
         case Modality.VIDEO:
             why = "it is not given as a file, or its frames are smaller than its file"

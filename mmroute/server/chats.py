@@ -20,8 +20,8 @@ from mmroute.server.settings import ServerSettings
 _WARM_UP: Final = "warmup"
 # The normalizer's messages advise its caller, and these the client and operator of a server.
 _OF_THIS_SERVER: Final[Mapping[Reason, str]] = {
-    Reason.IMAGE_SIZE_UNKNOWN: "an image is a link, and this server follows none; send it as a "
-    "data URL, or allow its host (mmroute serve --image-host)",
+    Reason.IMAGE_SIZE_UNKNOWN: "an image is a link, and this server follows none, or it has only "
+    "a uuid; send it as a data URL, or allow its host (mmroute serve --image-host)",
     Reason.IMAGE_LINK_REFUSED: "an image is a link that this server does not follow; allow its "
     "host and network (mmroute serve --image-host, --image-network)",
 }

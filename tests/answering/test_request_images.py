@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from image_cases import data_url, image_files
+from small_families import FAMILY_MODELS
+from small_models import write_model
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, read_image
 from mmroute.hashing import hash_blocks, pad_value
@@ -72,6 +75,37 @@ def test_what_does_not_fit(
 ) -> None:
     routing = normalizer(MODEL).normalize(messages=ask(*parts), images=images)
     assert routing.reason is reason, routing.message
+
+
+# What vLLM 0.33.0 `ChatCompletionRequest` takes beside a uuid, and fetches nothing for.
+HELD = [None, "", {}, {"url": None}, {"url": ""}]
+
+
+@pytest.mark.parametrize("link", HELD)
+@pytest.mark.parametrize("kind", [{}, {"type": "image_url"}])
+def test_an_image_that_the_engine_holds_is_answered_by_its_size(
+    link: object, kind: dict[str, Any], normalizer: Callable[[str], Normalizer]
+) -> None:
+    model = normalizer(MODEL)
+    held = {**kind, "image_url": link, "uuid": "page-1"}
+    known = model.normalize(messages=ask(held), images=[ImageSize(93, 31)])
+    sent = model.normalize(messages=ask(part(data_url(FILES["jpeg"]), uuid="page-1")))
+    assert known.token_ids.tolist() == sent.token_ids.tolist()
+    assert known.block_hashes()[:] == sent.block_hashes()[:]
+    unknown = model.normalize(messages=ask(held))
+    assert unknown.reason is Reason.IMAGE_SIZE_UNKNOWN
+    assert "has a uuid and no link" in unknown.message
+    assert model.normalize(messages=ask({**held, "uuid": None})).reason is Reason.INVALID_REQUEST
+
+
+def test_a_file_whose_pixels_are_hashed_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    directory = write_model(FAMILY_MODELS["small-kimi-k2.5"](), tmp_path / "model")
+    routing = Normalizer.from_pretrained(directory, model_id="org/kimi").normalize(
+        messages=ask(part())
+    )
+    with pytest.raises(InexactError, match=r"decoded pixels.*give the `uuid`") as caught:
+        routing.block_hashes()
+    assert caught.value.reason is Reason.IMAGE_IDENTITY_UNKNOWN
 
 
 def test_identity_by_what_is_known(normalizer: Callable[[str], Normalizer]) -> None:

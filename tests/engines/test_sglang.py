@@ -97,7 +97,7 @@ def test_qwen3_vl_has_no_page_hashes_whatever_the_caller_names_its_images(tmp_pa
     )
     with pytest.raises(InexactError, match="Qwen3-VL"):
         routing.page_hashes(PAGE)
-    with pytest.raises(InexactError, match="only the size is known"):
+    with pytest.raises(InexactError, match="only its size is given"):
         routing.image_hashes()
 
 

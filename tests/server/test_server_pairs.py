@@ -28,6 +28,10 @@ MOSTLY: Final = 0.95
 WITH_ALL_DIFFERENCES: Final = "small-llava-1.5"  # its template takes tools
 # Name -> what is answered here (status, type, param), and why. docs/server.md tells each of them.
 DELIBERATE: Final[dict[str, tuple[Any, str]]] = {
+    "/v1/chat/completions/render null link": (
+        (422, "InexactRouting", "image_size_unknown"),
+        "whether the engine holds the image is not known, nor its size",
+    ),
     f"{CHAT} warm-up without types": (200, "a router's first request should not fail"),
     f"{CHAT} tools, auto": (200, "no parser is needed for a prompt; --strict refuses"),
     f"{CHAT} tools, required": (200, "likewise"),

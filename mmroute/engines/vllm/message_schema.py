@@ -193,7 +193,7 @@ def _is_well_formed(part: object) -> bool:
         case "tool_reference":
             return isinstance(part.get("name", ""), str)
         case "image_url" if isinstance(part.get("image_url"), OBJECT):
-            return is_link(part["image_url"])
+            return is_link(part["image_url"]) or isinstance(part.get("uuid"), str)
         case str() if kind in _ITEMS or kind in OTHER_MEDIA:
             return True  # media of another kind is refused where it is read, with a better reason
         case _:

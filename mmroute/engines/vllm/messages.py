@@ -189,7 +189,15 @@ def _url(part: Mapping[str, Any], kind: str) -> str | None:
         return _input_audio(part.get("input_audio"))
     link = part.get(_URL_KEY[kind])
     url = link.get("url") if isinstance(link, OBJECT) else link
-    return url if isinstance(url, str) else None
+    return url if isinstance(url, str) and url else None
+
+
+def _is_held(part: Mapping[str, Any], kind: str) -> bool:
+    """Whether a part names an item that the engine holds, and has no link to it."""
+    if part.get("uuid") is None or kind not in part:
+        return False
+    link = part[kind]
+    return (link.get("url") if isinstance(link, OBJECT) else link) in (None, "")
 
 
 def _input_audio(audio: object) -> str | None:
@@ -213,7 +221,7 @@ def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
                 f"{quoted(part.get(kind))}"
             )
     elif kind in _URL_TYPES:
-        if not is_link(_link(part, kind)):
+        if not is_link(_link(part, kind)) and not _is_held(part, kind):
             raise invalid(
                 f'{_A[kind]} part must hold {{"url": "..."}} with a data: or http(s): URL, found '
                 f"{quoted(part.get(kind))}"
