@@ -18,7 +18,7 @@ DIRECTORY = VECTORS / "images"
 FILES = DIRECTORY / "files.jsonl"
 IMAGE_VECTORS = sorted(path for path in DIRECTORY.glob("*.jsonl") if path != FILES)
 BLOCK_SIZE = 16
-HASH_SEED = "0"  # of the xxhash algorithms; see tests/generators/engine.py
+HASH_SEED = "0"  # of the xxhash algorithms; see tools/engine.py
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The second oracle, for families whose processor needs torch: its counts were recorded.
 
-``tests/generators/generate_counts.py`` asks each processor of transformers for random sizes.
+``tools/generate_counts.py`` asks each processor of transformers for random sizes.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tools import needs
 
 from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm, ExtraKey, ExtraKeys, HashedItem, chain, extra_keys, none_hash
 from mmroute.native_build import build_extensions
 from mmroute.requests.request import Lora
+from tools import needs
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]
 

@@ -32,12 +32,12 @@ from server_helpers import (
     process,
     wait_until_healthy,
 )
-from tools import needs
 
 from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server.listening import Listen, open_sockets
+from tools import needs
 
 pytestmark = pytest.mark.process
 

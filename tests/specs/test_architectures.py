@@ -47,7 +47,7 @@ def test_every_architecture_is_covered_or_refused_for_a_reason() -> None:
 
 
 def test_the_pages_are_up_to_date() -> None:
-    """After a change: python tests/generators/generate_families.py."""
+    """After a change: python tools/generate_families.py."""
     assert PAGE.read_text(encoding="utf-8") == page()
     assert TEXT_PAGE.read_text(encoding="utf-8") == text_page()
 

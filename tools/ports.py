@@ -1,7 +1,7 @@
 """What was ported from where: the table of `mmroute/engines/port.toml`, written and compared.
 
-    python tests/generators/ports.py --write     after a docstring's "Source:" line has changed
-    python tests/generators/ports.py --changes   in an environment with another vLLM or transformers
+    python tools/ports.py --write     after a docstring's "Source:" line has changed
+    python tools/ports.py --changes   in an environment with another vLLM or transformers
 
 The table has every upstream file that a docstring names, the modules that follow it, and the digest
 of the file in the version that was read. With another version installed, ``--changes`` lists the
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "mmroute" / "engines" / "port.toml"
 UPSTREAMS: Final = ("vLLM", "transformers", "mistral-common", "SGLang", "tokenizers", "llama.cpp",
                     "FFmpeg", "Pillow")  # fmt: skip
@@ -35,7 +35,7 @@ _NAMED: Final = re.compile(
     rf"\b({'|'.join(map(re.escape, UPSTREAMS))}) (\d[\d.]*\d|\d)|``([\w./-]+\.(?:py|c|cpp|rs))``"
 )
 _HEAD: Final = """\
-# What was ported from where. Written by `python tests/generators/ports.py --write` from the
+# What was ported from where. Written by `python tools/ports.py --write` from the
 # "Source:" lines of docstrings; only `differs` is written by hand: what mmroute does otherwise on
 # purpose. `sha256` is of the upstream file in that version, where it is a Python package.
 """

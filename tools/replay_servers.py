@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE = Path(__file__).parent
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 from api_requests import api_requests
 from comparison import read_vectors
@@ -47,8 +47,8 @@ from mmroute.parity.cases import UndecidedError
 
 _EPILOG: Final = """\
 examples:
-  python tests/generators/replay_servers.py vllm models vectors/*.jsonl --json all.json
-  python tests/generators/replay_servers.py vllm models vectors/qwen2-vl.jsonl --odd 300 --seed 7
+  python tools/replay_servers.py vllm models vectors/*.jsonl --json all.json
+  python tools/replay_servers.py vllm models vectors/qwen2-vl.jsonl --odd 300 --seed 7
 
 exit status: 0 all differences are deliberate; 1 some are not; 2 bad usage
 """

@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate_pool_streams.py
+    python tools/generate_pool_streams.py
 
 Each stream is the life of one engine process: requests begin, end and are evicted, as drawn with a
 seed. What a batch holds is what the pool's own `take_events` gives, encoded as its publisher
@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-OUTPUT = Path(__file__).parent.parent / "kv_events" / "pool_streams.json"
+OUTPUT = Path(__file__).parents[1] / "tests" / "kv_events" / "pool_streams.json"
 ENGINE_VERSION = "0.33.0"
 BLOCK_SIZE = 4
 POOL_BLOCKS = 40

@@ -1,6 +1,6 @@
 """Compute hashes and identities with the functions of earlier versions of vLLM themselves.
 
-    python tests/generators/generate_versions.py DIRECTORY
+    python tools/generate_versions.py DIRECTORY
 
 DIRECTORY holds the ``vllm`` package of each version's wheel, unpacked, in a directory by the
 version's name. Only the functions named below are taken out of it, so that nothing else must be
@@ -26,7 +26,9 @@ import blake3
 import numpy as np
 from PIL import Image
 
-VECTORS = Path(__file__).parents[1] / "conformance" / "vectors" / "versions" / "hashes.jsonl"
+VECTORS = (
+    Path(__file__).parents[1] / "tests" / "conformance" / "vectors" / "versions" / "hashes.jsonl"
+)
 VERSIONS = ("0.15.0", "0.18.0", "0.23.0", "0.26.0", "0.28.0", "0.30.0")
 WITH_CONVERSION = ("0.28.0", "0.30.0")
 HASHING = ("_gen_mm_extra_hash_keys", "_gen_lora_extra_hash_keys",

@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed, from the repository's root:
 
-    python tests/generators/generate_counts.py
+    python tools/generate_counts.py
 
 ``tests/geometry/test_processor_counts.py`` compares them.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TESTS = HERE.parent
-sys.path[:0] = [str(path) for path in (HERE, TESTS / "helpers")]
+TESTS = HERE.parent / "tests"
+sys.path[:0] = [str(path) for path in (HERE, TESTS / "helpers", TESTS / "conformance")]
 COUNTS = TESTS / "geometry" / "processor_counts.jsonl"
 # Of the other families the processor is vLLM's, or code in the repository of the model, or vLLM
 # gives it values of config.json that it does not read itself.

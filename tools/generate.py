@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate.py [MODEL ...]
+    python tools/generate.py [MODEL ...]
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate_settings.py --params DIR/params.json
+    python tools/generate_settings.py --params DIR/params.json
 
 Nothing here decides what is right: the command line is parsed by vLLM's own parser, and its own
 renderer, input checks, block hasher, block pool and event encoder do the rest. Each line of the
@@ -39,7 +39,8 @@ from engine import (
 )
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors" / "settings"
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors" / "settings"
 TIME = 1.5
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}] {% if m.content is string %}{{ m.content }}{% else %}"
@@ -346,7 +347,7 @@ def _transparent() -> dict[str, Any]:
 
 def _video() -> str:
     """Thirty frames of 32x16 pixels, of those that the tests of headers read."""
-    lines = (HERE.parent / "videos" / "files.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (TESTS / "videos" / "files.jsonl").read_text(encoding="utf-8").splitlines()
     files = {line["name"]: line["file"] for line in map(json.loads, lines)}
     data = zlib.decompress(base64.b64decode(files["sound-shorter"]))
     return "data:video/mp4;base64," + base64.b64encode(data).decode()

@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate_kv_events.py
+    python tools/generate_kv_events.py
 
 Nothing here decides what is right: a payload's facts are what vLLM's own decoder finds in it, and
 what a worker holds is what the block pool that sent the events finds.
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
 ENGINE_VERSION = "0.33.0"
 INT_HASHES = "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"
 BLOCK_SIZE = 4

@@ -1,6 +1,6 @@
 """Write small videos and recordings, with what the engine's own readers say of them.
 
-    python tests/generators/generate_media.py
+    python tools/generate_media.py
 
 Needs PyAV, OpenCV and soundfile, of which the engine uses the last two. Frames are 16x32 pixels and
 few, so that a file is about a kilobyte; every one is written anew, with the same content.
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1] / "tests"
 SIZE = (32, 16)
 ONE = 1 << 16
 

@@ -2,8 +2,8 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate_decode.py [MODEL ...]
-    python tests/generators/generate_decode.py --directory DIR [--count 2000] [--seed 1]
+    python tools/generate_decode.py [MODEL ...]
+    python tools/generate_decode.py --directory DIR [--count 2000] [--seed 1]
 
 The first form writes ``decode/MODEL.jsonl``. The second asks about a real model directory, compares
 the answers with mmroute's, which must be installed beside vLLM, and exits with 1 if any differ.
@@ -27,9 +27,9 @@ from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 MODELS = ("small-qwen2.5-vl", "small-llava-1.5", "small-gemma-3", "pixtral-12b-2409")
 COUNT = 250

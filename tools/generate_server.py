@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root; VLLM is its command:
 
-    python tests/generators/generate_server.py VLLM MODEL [MODEL ...]
+    python tools/generate_server.py VLLM MODEL [MODEL ...]
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate_forwarding.py MODEL... [--params ...] [--phi3v-code ...]
+    python tools/generate_forwarding.py MODEL... [--params ...] [--phi3v-code ...]
 
 Request classes, media reading, renderer, processor and input checks are vLLM's, up to the call
 that hands a request to the scheduler, which is caught.
@@ -24,9 +24,9 @@ from typing import Any
 from unittest import mock
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 _SAMPLING = {"temperature": 0.0, "max_tokens": 5}
 

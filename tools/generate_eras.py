@@ -3,7 +3,7 @@
 Run it in an environment of vLLM 0.33.0, with the ``vllm`` package of another version's wheel in
 front of it, from the repository's root:
 
-    PYTHONPATH=DIRECTORY python tests/generators/generate_eras.py [MODEL ...]
+    PYTHONPATH=DIRECTORY python tools/generate_eras.py [MODEL ...]
 
 DIRECTORY holds that package and its ``dist-info``. The answers go into
 ``vectors/versions/ERA/MODEL.jsonl``, with the versions that gave them; a version that answers
@@ -28,9 +28,9 @@ from typing import Any
 from unittest import mock
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 MODELS = ("small-qwen2.5-vl", "small-pixtral-hf")
 # What mmroute does not compute: identities under processor arguments, before this version.

@@ -2,8 +2,8 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate_images.py [MODEL ...]
-    python tests/generators/generate_images.py --directory DIR [--out FILE]
+    python tools/generate_images.py [MODEL ...]
+    python tools/generate_images.py --directory DIR [--out FILE]
 
 The first form writes ``images/MODEL.jsonl`` for the small models. The second asks a real model
 directory, compares the answers with mmroute's, which must be installed beside vLLM, and exits
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 
 def main() -> None:

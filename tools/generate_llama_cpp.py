@@ -1,6 +1,6 @@
 """Compute, with llama.cpp itself, what tests/tokenizers/test_gguf.py expects.
 
-    python tests/generators/generate_llama_cpp.py DIRECTORY
+    python tools/generate_llama_cpp.py DIRECTORY
 
 DIRECTORY holds the shared libraries of llama.cpp 0.5.0 (``ninja llama`` builds them). For every
 vocabulary of `small_vocabularies` and every text of `hostile_corpus` one short digest of the IDs is
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE = Path(__file__).parent
-TESTS = HERE.parent
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", TESTS.parent)]
+TESTS = HERE.parent / "tests"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
 
 from hostile_corpus import hostile_texts
 from small_vocabularies import write_gguf_bpe, write_gguf_spm
 
 from mmroute.tokenizers.formats.gguf_splits import SPLITS
 
-VECTORS: Final = HERE.parent / "conformance" / "vectors" / "llama_cpp.json"
+VECTORS: Final = TESTS / "conformance" / "vectors" / "llama_cpp.json"
 VERSION: Final = "0.5.0"
 CORPUS_SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "<s>", "</s>",
                    "<|user|>")  # fmt: skip

@@ -1,6 +1,6 @@
 """Write ``docs/families.md`` and ``docs/text-types.md`` from the family specs and other data.
 
-python tests/generators/generate_families.py
+python tools/generate_families.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mmroute.specs.architectures import Architecture, architectures
 from mmroute.tokenizers.engine_classes import FILE, MODEL_TYPES, engine_class
 from mmroute.tokenizers.pipelines import PIPELINES
 
-DOCS: Final = Path(__file__).parents[2] / "docs"
+DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = DOCS / "families.md"
 TEXT_PAGE: Final = DOCS / "text-types.md"
 
@@ -26,7 +26,7 @@ _INTRODUCTION: Final = """# Model families
 `mmroute families` lists the families of the installed version, `mmroute families --all` every
 multimodal architecture of {engine}. Both read the family specs (`model_specs/`, and those of
 installed packages) and `mmroute/engines/vllm/architectures.toml`. This page is written from the
-same data by `python tests/generators/generate_families.py`.
+same data by `python tools/generate_families.py`.
 
 *exact*: token IDs and ranges equal the engine's, for the modalities named; items of other
 modalities are refused. *text only*: requests without items are answered, items are refused.
@@ -66,7 +66,7 @@ _TEXT_INTRODUCTION: Final = """# Text-only models by architecture and model type
 
 What is exact, and what is refused, under vLLM 0.33.0. [text-models.md](text-models.md) says how it
 is read. This page is written from the family specs and the tokenizer tables by
-`python tests/generators/generate_families.py`.
+`python tools/generate_families.py`.
 
 Completions and token IDs are answered for every architecture here. One that is not here is
 `unknown_family`; HCXVisionV2ForCausalLM, InklingForConditionalGeneration and

@@ -2,7 +2,7 @@
 
 Run it where SGLang is installed (a CPU is enough), from the repository's root, once for each model:
 
-    python tests/generators/generate_sglang.py MODEL
+    python tools/generate_sglang.py MODEL
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors" / "sglang"
-sys.path[:0] = [str(HERE), str(HERE.parent / "helpers"), str(HERE.parents[1])]
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors" / "sglang"
+sys.path[:0] = [str(HERE), str(TESTS / "helpers"), str(TESTS / "conformance"), str(HERE.parent)]
 
 
 def main() -> None:

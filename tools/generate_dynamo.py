@@ -2,7 +2,7 @@
 
 Run it where ai-dynamo-runtime is installed (a CPU is enough), from the repository's root:
 
-    python tests/generators/generate_dynamo.py
+    python tools/generate_dynamo.py
 
 Only which blocks an image overlaps is worked out here, because Dynamo takes it as an argument.
 """
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-VECTORS = HERE.parent / "conformance" / "vectors"
+TESTS = HERE.parent / "tests"
+VECTORS = TESTS / "conformance" / "vectors"
 PACKAGE = "ai-dynamo-runtime"
 PACKAGE_VERSION = "1.6.1"
 LARGEST_ID = 2**32 - 1
