@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,16 +47,13 @@ class Worker:
         return next(missing, len(prompt))
 
 
-def kinds_of_hashes(
-    normalizer: mmroute.Normalizer,
-) -> Mapping[str, Callable[[mmroute.Routing], Hashes]]:
-    """How each kind of worker hashes a routing that `normalizer` made."""
-    older = normalizer.matching("vllm==0.28")
-    sglang = normalizer.matching("sglang")
+def hashes_of_kinds(routings: Sequence[mmroute.Routing]) -> Mapping[str, Hashes]:
+    """What each kind of worker publishes for one request."""
+    new, older, sglang = routings
     return {
-        "vllm==0.33": lambda routing: routing.block_hashes(seed=SEED),
-        "vllm==0.28": lambda routing: routing.block_hashes(seed=SEED, profile=older),
-        "sglang": lambda routing: routing.page_hashes(PAGE_SIZE, profile=sglang),
+        "vllm==0.33": new.block_hashes(seed=SEED),
+        "vllm==0.28": older.block_hashes(seed=SEED),
+        "sglang": sglang.page_hashes(PAGE_SIZE),
     }
 
 
@@ -85,15 +82,15 @@ def question(color: int, text: str) -> dict[str, Any]:
 def run(model: str) -> list[tuple[str, int, int]]:
     """For each request: its worker, and how many of its blocks that one held of how many."""
     normalizer = mmroute.Normalizer.from_pretrained(model, backend="vllm==0.33")
-    hashes_of = kinds_of_hashes(normalizer)
+    others = normalizer.matching("vllm==0.28"), normalizer.matching("sglang")
     workers = [
         Worker("new-0", "vllm==0.33"), Worker("old-0", "vllm==0.28"), Worker("sglang-0", "sglang"),
     ]  # fmt: skip
     report = []
     for text in ("Describe what you see.", "Which colour is it?"):
         for color in (10, 130, 250):
-            routing = normalizer.normalize(**question(color, text))
-            hashes = {kind: of(routing) for kind, of in hashes_of.items()}
+            routings = normalizer.normalize_with(*others, **question(color, text))
+            hashes = hashes_of_kinds(routings)
             worker = pick(workers, hashes)
             own = hashes[worker.kind]
             report.append((worker.name, worker.held(own), len(own)))

@@ -128,10 +128,10 @@ class Normalizer:
     ) -> Normalizer:
         """The same model for other workers, as in a fleet of several engines or versions.
 
-        It is the `profile` of `Routing.block_hashes` and `Routing.page_hashes`: images are read
-        once, and the prompt is made anew only where these workers may hold another one. That is so
-        for another engine, for settings that change prompts, and for pictures that one engine
-        turns upright and the other does not.
+        `normalize_with` answers a request for both: images are read once, and the prompt is made
+        anew only where these workers may hold another one. That is so for another engine, for
+        settings that change prompts, and for pictures that one engine turns upright and the other
+        does not.
 
         Args:
             backend: the engine whose behaviour is matched, such as ``vllm==0.28``.
@@ -156,19 +156,6 @@ class Normalizer:
         if other is None:
             return _load(source)
         return replace(self, model=other, _loaded_with=source)  # `caches`: the same prompts
-
-    def answer_again(self, routing: Routing) -> Routing:
-        """The answer to the request of a routing, as the workers of this normalizer hold it.
-
-        Args:
-            routing: exact, made by a normalizer of the same model in this process.
-
-        Raises:
-            ValueError: it was made by another process, or by a server.
-        """
-        from mmroute.answering.mixed_fleet import answer_again  # rarely needed
-
-        return answer_again(routing, self.model, links=self.links, caches=self.caches)
 
     def normalize(self, **fields: Unpack[RequestFields]) -> Routing:
         """The token IDs of one request. Nothing a client put into it raises.
@@ -197,6 +184,35 @@ class Normalizer:
             caches=self.caches,
             watch=self.watch if self.watch is not None and self.watch.runs else None,
         )
+
+    def normalize_with(self, *others: Normalizer, **fields: Unpack[RequestFields]) -> list[Routing]:
+        """The answers of these workers and of others of the same model to one request.
+
+        Images are read once, and the prompt is made once for all whose prompts are the same.
+
+        Args:
+            *others: made by `matching`.
+            **fields: as for `normalize`.
+
+        Returns:
+            The routing of these workers, and then one for each of the others.
+
+        >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
+        >>> new, old = normalizer.normalize_with(normalizer.matching("vllm==0.28"), prompt="Hi")
+        >>> new.unexpanded_token_ids is old.unexpanded_token_ids
+        True
+        """
+        return self.answer_with(others, Request.of(fields))
+
+    def answer_with(self, others: Iterable[Normalizer], request: Request) -> list[Routing]:
+        """The answers to one request; see `normalize_with`."""
+        from mmroute.answering.mixed_fleet import preparing_once  # rarely needed
+
+        prepare = preparing_once()
+        return [
+            answer(each.model, request, links=each.links, caches=each.caches, prepare=prepare)
+            for each in (self, *others)
+        ]
 
     def normalize_many(
         self, requests: Iterable[Mapping[str, Any]], *, threads: int | None = None

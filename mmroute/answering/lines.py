@@ -94,15 +94,16 @@ def answer_line_for_each(
         fleet: normalizers of one model.
         answer: what an exact answer says of its routing.
     """
+    first, *others = fleet.values()
+    routings: list[Routing] = []
 
     def answer_of(request: Request) -> Routing:
-        routings = (normalizer.answer(request) for normalizer in fleet.values())
-        first = next(routings)
-        return first if first.exact else next(filter(attrgetter("exact"), routings), first)
+        routings.extend(first.answer_with(others, request))
+        return next(filter(attrgetter("exact"), routings), routings[0])
 
-    def answer_all(routing: Routing) -> dict[str, Any]:
-        each = {name: normalizer.answer_again(routing) for name, normalizer in fleet.items()}
-        return {"backends": {name: _answered(found, answer) for name, found in each.items()}}
+    def answer_all(_: Routing) -> dict[str, Any]:
+        each = zip(fleet, routings, strict=True)
+        return {"backends": {name: _answered(routing, answer) for name, routing in each}}
 
     return answer_line(line, answer_of, answer_all)
 

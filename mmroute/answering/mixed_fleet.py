@@ -6,51 +6,30 @@ What they share is computed once: the items that were read, and the prompt where
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from mmroute.answering.caches import Caches
-from mmroute.answering.identities import identities_of
-from mmroute.answering.pipeline import Prepared, answer, frames_of
-from mmroute.answering.routing import Routing
-from mmroute.errors import InexactError
+from mmroute.answering.pipeline import Prepare, prepare
+from mmroute.answering.prepared import Prepared
 from mmroute.model.resolved import ResolvedModel
-from mmroute.net.links import ImageLinks
 from mmroute.requests.items import ImageFile
+from mmroute.requests.request import Request
 
 
-def answer_again(
-    routing: Routing, model: ResolvedModel, *, links: ImageLinks | None = None, caches: Caches
-) -> Routing:
-    """The answer to the request of a routing, as other workers hold it.
+def preparing_once() -> Prepare:
+    """The first half of the way for one request, which is gone once for models of one prompt.
 
-    Args:
-        routing: of another `ResolvedModel` of the same model; an inexact one is handed back.
-        model: as those workers have it.
-        links: permission to follow links to images, where the prompt must be made anew.
-        caches: of their normalizer.
-
-    Raises:
-        ValueError: it comes from another process, or from a server.
+    The models are those of `mmroute.model.resolve.with_same_prompts`, and others.
     """
-    if not routing.exact:
-        return routing
-    if routing.asked is None:
-        raise ValueError("a routing of another process, or of a server, knows no other workers")
-    first, request, prepared = routing.asked
-    if first is model:
-        return routing
-    if not _same_prompt(first, model, prepared):
-        return answer(model, request, links=links, caches=caches)
-    try:
-        identities = identities_of(
-            model,
-            prepared.request,
-            prepared.items,
-            routing.placeholders,
-            lambda video: frames_of(prepared.geometries, video),
-        )
-    except InexactError as inexact:
-        return Routing(reason=inexact.reason, message=str(inexact))
-    return replace(routing, identities=identities, hashing=model.hashing)
+    known: list[tuple[ResolvedModel, Prepared]] = []
+
+    def prepare_once(model: ResolvedModel, request: Request, **more: Any) -> Prepared:
+        for first, prepared in known:
+            if _same_prompt(first, model, prepared):
+                return prepared
+        known.append((model, prepare(model, request, **more)))
+        return known[-1][1]
+
+    return prepare_once
 
 
 def _same_prompt(first: ResolvedModel, second: ResolvedModel, prepared: Prepared) -> bool:

@@ -6,14 +6,14 @@ looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from mmroute.answering.caches import NO_CACHES, Caches
 from mmroute.answering.identities import identities_of
 from mmroute.answering.media import check_decoded, given_items, items_of_parts
+from mmroute.answering.prepared import Geometries, Prepared, frames_of
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
@@ -24,31 +24,60 @@ from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, Vide
 from mmroute.requests.request import Request, integers
 
 if TYPE_CHECKING:
-    from mmroute.geometry.frame_sampling import Frames
-    from mmroute.geometry.replacement import VideoGeometry
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
-_Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 _IMAGES: Final = frozenset({Modality.IMAGE})
 
 
-class Prepared(NamedTuple):
-    """A request whose items are counted, and not yet placed.
+def prepare(
+    model: ResolvedModel,
+    request: Request,
+    *,
+    links: ImageLinks | None = None,
+    caches: Caches = NO_CACHES,
+    watch: Stopwatch | None = None,
+) -> Prepared:
+    """The first half of the way: everything before items are placed.
 
-    Attributes:
-        request: with what the engine's settings put into it.
-        ids: the un-expanded prompt, shape (n,).
-        items: by modality, in the order of the request.
-        geometries: of the same modalities, under the request's overrides.
-        insertions: what takes each item's place, modality by modality.
+    Raises:
+        InexactError: there is no exact answer.
     """
+    request.check()
+    model.engine.check_cache_salt(request.cache_salt)
+    request = model.engine.with_defaults(request, model.settings, model.chat)
+    if request.messages is None:
+        items = _given_items(model, request)
+        if watch is not None:
+            watch.lap(Stage.PARSE)
+        ids = _prompt_ids(model, request, with_items=bool(items))
+        if watch is not None:
+            watch.lap(Stage.ENCODE)
+    else:
+        items, ids = _chat_ids(model, request, links, caches, watch)
+    if not items:
+        return Prepared(request, ids, items, {}, ())
+    geometries = {modality: geometry_of(model, request, modality) for modality in items}
+    if not items.keys() <= _IMAGES:  # images alone were added up when they were read
+        check_decoded(items, model.engine, lambda video: len(frames_of(geometries, video).indices))
+    insertions = _insertions(model, geometries, items)
+    if watch is not None:
+        watch.lap(Stage.COUNT)
+    return Prepared(request, ids, items, geometries, insertions)
 
-    request: Request
-    ids: TokenIds
-    items: Items
-    geometries: _Geometries
-    insertions: Sequence[Insertion]
+
+class Prepare(Protocol):
+    """The first half of the way, as `prepare` goes it."""
+
+    def __call__(
+        self,
+        model: ResolvedModel,
+        request: Request,
+        *,
+        links: ImageLinks | None,
+        caches: Caches,
+        watch: Stopwatch | None,
+    ) -> Prepared: ...
 
 
 def answer(
@@ -58,15 +87,17 @@ def answer(
     links: ImageLinks | None = None,
     caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
+    prepare: Prepare = prepare,
 ) -> Routing:
     """The token IDs of one request. Nothing a client put into it raises.
 
     Args:
-        model: that is asked.
-        request: of a client.
+        model: the model to ask.
+        request: the client's request.
         links: permission to follow links to images; None to leave them alone.
         caches: what earlier requests left.
         watch: counts what each stage takes.
+        prepare: the first half of the way.
     """
     if watch is not None:
         watch.resume()
@@ -106,44 +137,7 @@ def answer(
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _reuse=caches.hashes,
-        asked=(model, request, prepared),
     )
-
-
-def prepare(
-    model: ResolvedModel,
-    request: Request,
-    *,
-    links: ImageLinks | None = None,
-    caches: Caches = NO_CACHES,
-    watch: Stopwatch | None = None,
-) -> Prepared:
-    """The first half of the way: everything before items are placed.
-
-    Raises:
-        InexactError: there is no exact answer.
-    """
-    request.check()
-    model.engine.check_cache_salt(request.cache_salt)
-    request = model.engine.with_defaults(request, model.settings, model.chat)
-    if request.messages is None:
-        items = _given_items(model, request)
-        if watch is not None:
-            watch.lap(Stage.PARSE)
-        ids = _prompt_ids(model, request, with_items=bool(items))
-        if watch is not None:
-            watch.lap(Stage.ENCODE)
-    else:
-        items, ids = _chat_ids(model, request, links, caches, watch)
-    if not items:
-        return Prepared(request, ids, items, {}, ())
-    geometries = {modality: geometry_of(model, request, modality) for modality in items}
-    if not items.keys() <= _IMAGES:  # images alone were added up when they were read
-        check_decoded(items, model.engine, lambda video: len(frames_of(geometries, video).indices))
-    insertions = _insertions(model, geometries, items)
-    if watch is not None:
-        watch.lap(Stage.COUNT)
-    return Prepared(request, ids, items, geometries, insertions)
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
@@ -302,7 +296,7 @@ def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
     return np.array(ids, dtype=np.uint32)
 
 
-def _insertions(model: ResolvedModel, geometries: _Geometries, items: Items) -> list[Insertion]:
+def _insertions(model: ResolvedModel, geometries: Geometries, items: Items) -> list[Insertion]:
     """What takes each item's place, within the limits of the engine."""
     insertions: list[Insertion] = []
     total = 0
@@ -368,8 +362,3 @@ def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
         f"the {what} {length} tokens; the context of {model.max_model_len} must also hold one "
         "of the answer",
     )
-
-
-def frames_of(geometries: _Geometries, video: VideoSize) -> Frames:
-    """The frames of a video that the engine decodes."""
-    return cast("VideoGeometry", geometries[Modality.VIDEO]).frames(video)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from mmroute.answering.placed_items import PlacedItem, identified, numbered
 from mmroute.errors import (
@@ -39,21 +39,9 @@ from mmroute.hashing.reuse import HashReuse
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource
-from mmroute.requests.request import Lora, Request
-
-if TYPE_CHECKING:
-    from mmroute.answering.pipeline import Prepared
-    from mmroute.model.resolved import ResolvedModel
-
+from mmroute.requests.request import Lora
 
 _DEFAULT_HASHING: Final = Hashing()
-
-
-class Profile(Protocol):
-    """Some workers of a model; `mmroute.Normalizer` is one."""
-
-    def answer_again(self, routing: Routing, /) -> Routing:
-        """The answer to the request of a routing, as these workers hold it."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -71,8 +59,6 @@ class Routing:
         reason: None if exact.
         message: what was found, and what to do; empty if exact.
         hashing: what block hashes depend on beside it, by the engine's settings and defaults.
-        asked: what it was made of, for `profile` of its hashes; None if another process or a
-            server made it.
     """
 
     placeholders: tuple[PlaceholderRange, ...] = ()
@@ -85,7 +71,6 @@ class Routing:
     _token_ids: TokenIds | None = None
     _unexpanded: TokenIds | None = None
     _reuse: HashReuse | None = None
-    asked: tuple[ResolvedModel, Request, Prepared] | None = None
 
     def __repr__(self) -> str:
         if self._token_ids is None:
@@ -156,7 +141,6 @@ class Routing:
         block_size: int | None = None,
         seed: str | None = None,
         previous: BlockHashes | None = None,
-        profile: Profile | None = None,
     ) -> BlockHashes:
         """The hashes vLLM computes for the full blocks of this prompt, and publishes.
 
@@ -169,8 +153,6 @@ class Routing:
             previous: hashes of an earlier prompt of the same conversation. Blocks at the
                 beginning that are the same in both are not hashed again. None: the
                 normalizer's own cache is asked for one (`FastPaths.hash_cache_bytes`).
-            profile: of which workers; None for those whose normalizer made the routing. See
-                `Normalizer.matching`.
 
         Raises:
             InexactError: the request is inexact; `image_identity_unknown` if only the size is
@@ -179,10 +161,6 @@ class Routing:
             ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
                 positive integer.
         """
-        if profile is not None:
-            return profile.answer_again(self).block_hashes(
-                algorithm, block_size=block_size, seed=seed, previous=previous
-            )
         defaults = self.hashing
         algorithm = defaults.algorithm if algorithm is None else algorithm
         seed = defaults.seed if seed is None else seed
@@ -212,20 +190,17 @@ class Routing:
             previous=previous,
         )
 
-    def page_hashes(self, page_size: int, *, profile: Profile | None = None) -> PageHashes:
+    def page_hashes(self, page_size: int) -> PageHashes:
         """The hashes SGLang computes for the full pages of this prompt, and publishes.
 
         Args:
             page_size: the server's ``--page-size``, in tokens.
-            profile: as for `block_hashes`.
 
         Raises:
             InexactError: the request is inexact, or has a LoRA adapter; `image_identity_unknown`
                 if the number by which the worker tells an image from others is not known.
             ValueError: `page_size` is no positive integer.
         """
-        if profile is not None:
-            return profile.answer_again(self).page_hashes(page_size)
         if self.lora is not None:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,

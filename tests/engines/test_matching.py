@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,11 @@ def asked(name: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": [image, text]}], "images": [file]}
 
 
-def hashes_of(routing: Routing, profile: Normalizer | None = None) -> list[str] | str:
-    pages = (profile.model.hashing if profile is not None else routing.hashing).pages
+def hashes_of(routing: Routing) -> list[str] | str:
     try:
-        if pages:
-            return routing.page_hashes(16, profile=profile).hex()
-        return routing.block_hashes(seed="0", profile=profile).hex()
+        if routing.hashing.pages:
+            return routing.page_hashes(16).hex()
+        return routing.block_hashes(seed="0").hex()
     except InexactError as inexact:
         return inexact.reason
 
@@ -56,7 +54,8 @@ def test_hashes_are_those_of_a_normalizer_of_its_own(
     own = Normalizer.from_pretrained(model, backend=backend, **{**default, **more})
     for name in ("named", "jpeg", "png-rgba", "png-rgb-trns", "jpeg-exif-6"):
         expected = hashes_of(own.normalize(**asked(name)))
-        assert hashes_of(first.normalize(**asked(name)), matching) == expected, name
+        _, routing = first.normalize_with(matching, **asked(name))
+        assert hashes_of(routing) == expected, name
 
 
 @pytest.mark.parametrize(("name", "shared"), [("jpeg", True), ("jpeg-exif-6", False)])
@@ -64,11 +63,10 @@ def test_the_prompt_is_computed_once_where_it_is_the_same(
     small_model: Callable[[str], Path], name: str, *, shared: bool
 ) -> None:
     first = Normalizer.from_pretrained(small_model(QWEN))
-    routing = first.normalize(**asked(name))
-    upright = first.matching("vllm==0.28").answer_again(routing)
-    assert upright.token_ids is routing.token_ids
-    as_stored = first.matching("vllm==0.23").answer_again(routing)
-    assert (as_stored.token_ids is routing.token_ids) == shared
+    older = first.matching("vllm==0.28"), first.matching("vllm==0.23")
+    routing, upright, as_stored = first.normalize_with(*older, **asked(name))
+    assert upright.unexpanded_token_ids is routing.unexpanded_token_ids
+    assert (as_stored.unexpanded_token_ids is routing.unexpanded_token_ids) == shared
     # A picture that is turned in one engine only has the tokens of another size there.
     stored = {**asked(name), "images": [ImageSize(93, 31) if shared else ImageSize(86, 24)]}
     assert as_stored.token_ids.tolist() == first.normalize(**stored).token_ids.tolist()
@@ -79,19 +77,23 @@ def test_a_normalizer_made_of_a_resolved_model_has_matching_ones(
     small_model: Callable[[str], Path], backend: str
 ) -> None:
     first = Normalizer.from_pretrained(small_model(QWEN), model_id="org/model")
-    expected = hashes_of(first.normalize(**asked("named")), first.matching(backend))
     made = Normalizer(first.model)
-    assert hashes_of(made.normalize(**asked("named")), made.matching(backend)) == expected
+    expected, found = (
+        normalizer.normalize_with(normalizer.matching(backend), **asked("named"))
+        for normalizer in (first, made)
+    )
+    assert list(map(hashes_of, found)) == list(map(hashes_of, expected))
 
 
-def test_a_routing_of_another_process_knows_no_other_workers(
-    small_model: Callable[[str], Path],
-) -> None:
+def test_each_worker_refuses_for_itself(small_model: Callable[[str], Path]) -> None:
     first = Normalizer.from_pretrained(small_model(QWEN))
-    copy = pickle.loads(pickle.dumps(first.normalize(**asked("named"))))
-    assert copy.block_hashes()
-    with pytest.raises(ValueError, match="another process"):
-        copy.block_hashes(profile=first.matching("vllm==0.28"))
+    sglang = first.matching("sglang")
+    part = {"type": "input_text", "text": "Hi"}  # of which SGLang knows nothing
+    taken, refused = first.normalize_with(
+        sglang, messages=[{"role": "user", "content": [part, {"type": "text", "text": "Ho"}]}]
+    )
+    assert taken.exact
+    assert not refused.exact
 
 
 def test_a_line_is_answered_for_every_backend(

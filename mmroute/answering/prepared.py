@@ -1,0 +1,41 @@
+"""A request half way: its items are counted, and not yet placed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from mmroute.geometry import AnyGeometry, TokenIds
+from mmroute.placement import Insertion
+from mmroute.requests.items import Items, Modality, VideoSize
+from mmroute.requests.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.geometry.frame_sampling import Frames
+    from mmroute.geometry.replacement import VideoGeometry
+
+Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
+"""The geometry of each modality of a request."""
+
+
+class Prepared(NamedTuple):
+    """A request whose items are counted, and not yet placed.
+
+    Attributes:
+        request: the request, with what the engine's settings put into it.
+        ids: the un-expanded prompt, shape (n,).
+        items: its items by modality, in the order of the request.
+        geometries: those of the same modalities, under the request's overrides.
+        insertions: what takes each item's place, modality by modality.
+    """
+
+    request: Request
+    ids: TokenIds
+    items: Items
+    geometries: Geometries
+    insertions: Sequence[Insertion]
+
+
+def frames_of(geometries: Geometries, video: VideoSize) -> Frames:
+    """The frames of a video that the engine decodes."""
+    return cast("VideoGeometry", geometries[Modality.VIDEO]).frames(video)
