@@ -35,7 +35,7 @@ class Deliberate:
         when: whether a request is one of those.
         theirs: vLLM's status.
         ours: status, and of an error its `type` and `param` as well.
-        beside: fields in which two answers differ, and in no other; with dots.
+        beside: fields in which two answers differ, and in no other, with dots; None for any.
         says: what vLLM's error message has in it.
     """
 
@@ -43,7 +43,7 @@ class Deliberate:
     when: Callable[[Posted], bool]
     theirs: int
     ours: tuple[Any, ...]
-    beside: tuple[str, ...] = ()
+    beside: tuple[str, ...] | None = ()
     says: str = ""
 
 
@@ -73,13 +73,12 @@ def _has_surrogate(request: Posted) -> bool:
     return False
 
 
-def _is_no_text(request: Posted) -> bool:
-    if isinstance(request.body, bytes):
-        try:
-            request.body.decode()
-        except UnicodeDecodeError:
-            return True
-    return False
+def _is_no_json(request: Posted) -> bool:
+    return isinstance(request.body, bytes) and not request.fields
+
+
+def _is_at(path: str) -> Callable[[Posted], bool]:
+    return lambda request: request.path == path
 
 
 def _any_message(found: Callable[[Fields], bool]) -> Callable[[Posted], bool]:
@@ -130,6 +129,10 @@ def _is_text_without_text(part: Any) -> bool:
     return field is not None and not isinstance(part.get(field), str)
 
 
+def _is_without_type(part: Any) -> bool:
+    return isinstance(part, dict) and "type" not in part
+
+
 def _is_other_media(part: Any) -> bool:
     return isinstance(part, dict) and (
         part.get("type") in OTHER_MEDIA or not part.keys().isdisjoint(OTHER_MEDIA)
@@ -172,6 +175,19 @@ DELIBERATE: Final = (
     Deliberate(
         "tools without a tool parser",
         _calls_tools, theirs=400, ours=(200,), says="--tool-call-parser",
+    ),
+    Deliberate(
+        "a router's first request, whose parts have no type",
+        _any_message(_has_part(_is_without_type)), theirs=400, ours=(200,),
+    ),
+    Deliberate(
+        "links are not followed unless allowed",
+        _has_media, theirs=500, ours=(422, "InexactRouting", "image_size_unknown"),
+    ),
+    Deliberate(
+        "a picture that the engine holds, without its size",
+        _has_media, theirs=400, ours=(422, "InexactRouting", "image_size_unknown"),
+        says="Cache miss",
     ),
     Deliberate(
         "too many pixels",
@@ -276,7 +292,19 @@ DELIBERATE: Final = (
         lambda request: request.path in (MESSAGES, RESPONSES),
         theirs=400, ours=(400, "BadRequestError", "multi_modal_uuids"),
     ),
-    Deliberate("not UTF-8", _is_no_text, theirs=400, ours=(400, "Bad Request", "body")),
+    Deliberate(
+        "a body that is no JSON", _is_no_json, theirs=400, ours=(400, "Bad Request", "body")
+    ),
+    # RFC 9110, section 9.1: a server answers HEAD where it answers GET.
+    Deliberate("HEAD", _is_at("/health"), theirs=405, ours=(200,)),
+    Deliberate(
+        "mmroute's own version",
+        _is_at("/version"), theirs=200, ours=(200,), beside=("engine", "mmroute"),
+    ),
+    Deliberate(
+        "tokenizer information of the files, not of a tokenizer object",
+        _is_at("/tokenizer_info"), theirs=200, ours=(200,), beside=None,
+    ),
     Deliberate(
         "what is wrong with a message",
         _any_message(_is_unusual), theirs=400, ours=(400,),

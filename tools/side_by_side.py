@@ -37,7 +37,7 @@ def _explains(difference: Deliberate, request: Posted, theirs: Reply, ours: Repl
         return False
     if difference.says and difference.says not in theirs.body["error"]["message"]:
         return False
-    if theirs.status != _OK or ours.status != _OK:
+    if theirs.status != _OK or ours.status != _OK or difference.beside is None:
         return True
     return _without(theirs.body, difference.beside) == _without(ours.body, difference.beside)
 
