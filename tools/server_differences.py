@@ -12,6 +12,7 @@ from server_helpers import MESSAGES, RESPONSES
 
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
 from mmroute.parity.oracles.pictures import has_media
+from mmroute.server.settings import ServerSettings
 
 Fields = Mapping[str, Any]
 
@@ -47,6 +48,9 @@ class Deliberate:
     says: str = ""
 
 
+_MAX_STRUCTURE: Final = ServerSettings().max_structure
+
+
 def _calls_tools(request: Posted) -> bool:
     fields = request.fields
     given = bool(fields.get("tools")) or request.path == MESSAGES
@@ -75,6 +79,10 @@ def _has_surrogate(request: Posted) -> bool:
 
 def _is_no_json(request: Posted) -> bool:
     return isinstance(request.body, bytes) and not request.fields
+
+
+def _has_many_brackets(request: Posted) -> bool:
+    return isinstance(request.body, bytes) and 4 * request.body.count(b"[") > _MAX_STRUCTURE
 
 
 def _is_at(path: str) -> Callable[[Posted], bool]:
@@ -291,6 +299,10 @@ DELIBERATE: Final = (
         "an image without a URL, told before other mistakes",
         lambda request: request.path in (MESSAGES, RESPONSES),
         theirs=400, ours=(400, "BadRequestError", "multi_modal_uuids"),
+    ),
+    Deliberate(
+        "a body of too many brackets", _has_many_brackets, theirs=400,
+        ours=(413, "RequestTooLargeError", None),
     ),
     Deliberate(
         "a body that is no JSON", _is_no_json, theirs=400, ours=(400, "Bad Request", "body")

@@ -140,7 +140,7 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
         ("--max-body-bytes", int, 64 << 20, "of one request"),
         ("--max-total-body-bytes", int, 512 << 20, "of all requests at a time"),
         ("--max-text-bytes", int, 16 << 20, "of one request, beside its data URLs"),
-        ("--max-structure", int, 1 << 20, "commas, colons and brackets of one request"),
+        ("--max-structure", int, 1 << 20, "commas, colons and (four each) brackets of one request"),
         ("--max-concurrency", int, 256, "requests at a time; more get a 503"),
         ("--request-timeout", float, 30.0, "seconds for one request"),
         ("--max-connections", int, 768, "at a time; more get a 503"),

@@ -33,6 +33,15 @@ _FRAME: Final = struct.Struct(">HHB")
 _EIGHT_BITS: Final = 8
 _RGB, _RGBA = 2, 6
 _FIRST_DATA: Final = 41  # where the data of the second chunk begins
+_CHUNK: Final = struct.Struct(">I4s")
+_CHUNK_MORE: Final = 12  # bytes of a chunk beside its data
+_QUICK_CHUNKS: Final = frozenset({
+    b"IHDR", b"PLTE", b"IDAT", b"sRGB", b"gAMA", b"cHRM", b"pHYs", b"sBIT", b"bKGD", b"tIME",
+})  # fmt: skip
+_MANY_CHUNKS: Final = 1024
+_END_OF_JPEG: Final = b"\xff\xd9"
+_JPEG_HEADER: Final = 1 << 16
+_MANY_MARKERS: Final = 1024
 
 
 class PlainHeader(NamedTuple):
@@ -92,3 +101,26 @@ def plain_png(beginning: bytes) -> PlainHeader | None:
     if not plain or zlib.crc32(described) != checksum or not 0 < width * height <= _MAX_PIXELS:
         return None
     return PlainHeader(width, height, transparent=colours == _RGBA, picture=_FIRST_DATA)
+
+
+def is_quick(data: bytes) -> bool:
+    """Whether reading a file's header takes few steps, whatever they find.
+
+    So it is with a JPEG file that has its end and few markers in front, and with a PNG file of few
+    chunks that hold nothing compressed but the picture. Others may have a part in each four bytes,
+    or inflate to a thousand times their size.
+    """
+    if data.startswith(_JPEG):
+        few = data[:_JPEG_HEADER].count(b"\xff") <= _MANY_MARKERS
+        return few and data.endswith(_END_OF_JPEG)
+    at = len(_PNG) - 8
+    for _ in range(_MANY_CHUNKS if data.startswith(_PNG) else 0):
+        if at + _CHUNK_MORE > len(data):
+            return False
+        length, name = _CHUNK.unpack_from(data, at)
+        if name == b"IEND":
+            return True
+        if name not in _QUICK_CHUNKS:
+            return False
+        at += _CHUNK_MORE + length
+    return False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from mmroute.errors import quoted
 from mmroute.server.changes import Change
@@ -22,6 +22,7 @@ from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
+from mmroute.server.validation import Schema
 
 _MODELS: Final = "/admin/models"
 _ONE_MODEL: Final = f"{_MODELS}/"
@@ -36,8 +37,8 @@ class AdminRoutes:
         def remove(name: str) -> Entry:
             return models.change(Change("remove", name))
 
-        add = endpoints.of(TypeAdapter(AddModelRequest), _add)
-        replace = endpoints.of(TypeAdapter(AddModelRequest), _replace)
+        add = endpoints.of(Schema(AddModelRequest), _add)
+        replace = endpoints.of(Schema(AddModelRequest), _replace)
         self._all = {
             **readable(Route(_MODELS, self._show_all)),
             "POST": Route(_MODELS, add, takes_body=True),

@@ -1,36 +1,22 @@
-"""From the bytes of a body to a request, and from pydantic's errors to vLLM's.
-
-Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling/handlers/validation.py``.
-"""
+"""From the bytes of a body to its JSON value."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import pybase64
-from pydantic import TypeAdapter, ValidationError
 
 from mmroute.chat.cache import ChatCache
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.requests.items import ImageFile
-from mmroute.server.errors import ApiError, invalid_body
-from mmroute.server.protocol import UNION_BRANCHES
+from mmroute.server.errors import invalid_body
+from mmroute.server.validation import invalid_fields
 
-T = TypeVar("T")
-
-_MOST_ERRORS: Final = 10
-_LONGEST_INPUT: Final = 200
-_LONGEST_ERROR: Final = 1000
-# Parts of a location that name no field but a type.
-_BRANCHES: Final = frozenset({
-    "str", "int", "float", "bool", "bytes", "list", "dict", "none", "nullable",
-})  # fmt: skip
-_BRACKETS: Final = frozenset("[](){}")
 _BASE64: Final = b";base64,"
 _DATA_URL: Final = b'"data:'
 _LONGEST_TYPE: Final = 128
@@ -94,20 +80,6 @@ def parse_body(body: Body, files: KnownFiles) -> Any:
         return msgspec.json.decode(body.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _parse_leniently(body.raw)
-
-
-def validated(kind: TypeAdapter[T], body: object) -> T:
-    """The request that a body is.
-
-    Raises:
-        ApiError: 400: it is none; the message and `param` are vLLM's.
-    """
-    if body is None:
-        raise _invalid([{"type": "missing", "loc": (), "msg": "Field required", "input": None}])
-    try:
-        return kind.validate_python(body, from_attributes=True)  # as FastAPI does
-    except ValidationError as error:
-        raise _invalid(error.errors(include_url=False)) from None
 
 
 def _contents(raw: bytes) -> Iterator[slice]:
@@ -180,37 +152,6 @@ def _parse_leniently(raw: bytes) -> object:
         return json.loads(raw)
     except json.JSONDecodeError as error:
         wrong = {"type": "json_invalid", "loc": (error.pos,), "msg": "JSON decode error"}
-        raise _invalid([{**wrong, "input": {}, "ctx": {"error": error.msg}}]) from None
+        raise invalid_fields([{**wrong, "input": {}, "ctx": {"error": error.msg}}]) from None
     except (ValueError, RecursionError):  # not UTF-8; nested too deeply
         raise invalid_body("There was an error parsing the body", "body") from None
-
-
-def _invalid(errors: list[Any]) -> ApiError:
-    label = "error" if len(errors) == 1 else "errors"
-    lines = [f"{len(errors)} validation {label}:", *map(_line, errors[:_MOST_ERRORS])]
-    if len(errors) > _MOST_ERRORS:
-        lines.append(f"...and {len(errors) - _MOST_ERRORS} more {label}")
-    return invalid_body("\n  ".join(lines), _location(errors[0]["loc"]))
-
-
-def _line(error: dict[str, Any]) -> str:
-    text = str({**error, "loc": _location(error["loc"]), "input": _input(error["input"])})
-    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}...[truncated]"
-
-
-def _location(location: tuple[int | str, ...]) -> str:
-    return ".".join(["body", *(str(part) for part in location if not _is_branch(str(part)))])
-
-
-def _is_branch(part: str) -> bool:
-    return part in _BRANCHES or not _BRACKETS.isdisjoint(part) or part in UNION_BRANCHES
-
-
-def _input(value: object) -> str:
-    if isinstance(value, list | dict):
-        return f"<{type(value).__name__} of {len(value)} items>"
-    try:
-        text = str(value)
-    except ValueError:  # an integer of too many digits
-        return f"<{type(value).__name__}>"
-    return text if len(text) <= _LONGEST_INPUT else f"{text[:_LONGEST_INPUT]}...[truncated]"

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+import pybase64
 from pydantic import BaseModel
 
 from mmroute.images.data_url import DecodedUrl, is_data_url
+from mmroute.images.plain_headers import is_quick
 from mmroute.server.bodies import Body
 from mmroute.server.errors import too_large
 from mmroute.server.messages_protocol import AnthropicMessagesRequest
@@ -26,16 +28,19 @@ from mmroute.server.protocol import (
 from mmroute.server.responses_protocol import ResponsesRequest
 from mmroute.server.settings import ServerSettings
 
-# Of a picture only the header is read: a byte costs a 64th of text, the header as much as 512.
+# Of a picture only the header is read: a byte costs a 64th of text, the header as much as 512,
+# unless it is one of those that take long.
 _BYTES_PER_CHARACTER: Final = 64
 _CHARACTERS_PER_FILE: Final = 512
 _CHARACTERS_PER_PROMPT: Final = 256
 _BYTES_PER_ID: Final = 9  # at most, with a comma and a space
+_PER_BRACKET: Final = 4  # a list takes the memory and the time of so many numbers
 _SLICE: Final = 1 << 20
 _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
 _SOURCE: Final = b'"data":'
 _MOST_SOURCES: Final = 1 << 13
-_LONG_STRUCTURE: Final = 1 << 14
+LONG_STRUCTURE: Final = 1 << 14
+"""A body with more commas, colons and brackets is parsed in a thread."""
 
 
 class Cost(NamedTuple):
@@ -44,7 +49,7 @@ class Cost(NamedTuple):
     Attributes:
         text: bytes of a body beside its files and token IDs; a token ID counts as one.
         files: characters of data URLs and base64.
-        items: files and prompts, in characters of text.
+        items: headers of files, and prompts, in characters of text.
         links: how many links it has.
     """
 
@@ -59,18 +64,19 @@ class Cost(NamedTuple):
         return self.text + self.items + self.files // _BYTES_PER_CHARACTER
 
 
-def check_body(body: Body, settings: ServerSettings) -> bool:
+def check_body(body: Body, settings: ServerSettings) -> int:
     """Refuse too much text or structure before it becomes objects.
 
     Returns:
-        Whether parsing takes so long that other requests should not wait for it.
+        Its commas, colons and brackets beside the contents of data URLs; 0 where they cannot be
+        many.
 
     Raises:
         ApiError: 413.
     """
-    few = min(_LONG_STRUCTURE, settings.max_structure, settings.max_text_bytes)
+    few = min(LONG_STRUCTURE, settings.max_structure, settings.max_text_bytes)
     if body.text_size <= few:  # and so is its structure
-        return len(body.raw) > _SLICE
+        return 0
     rest, size = body.rest, body.text_size
     if size > settings.max_text_bytes:
         rest = [piece for part in rest for piece in _without_sources(part)]
@@ -78,8 +84,11 @@ def check_body(body: Body, settings: ServerSettings) -> bool:
     _check_text(size, settings)
     structure = _structure(rest, settings.max_structure)
     if structure > settings.max_structure:
-        raise too_large(f"{settings.max_structure} commas, colons and brackets", "structure")
-    return len(body.raw) > _SLICE or structure > _LONG_STRUCTURE
+        raise too_large(
+            f"{settings.max_structure} commas, colons and brackets, which count as four each",
+            "structure",
+        )
+    return structure
 
 
 def cost_of(request: BaseModel, size: int, settings: ServerSettings) -> Cost:
@@ -128,14 +137,34 @@ def _beside_files(size: int, urls: Iterable[object], base64: Iterable[object] = 
             links += bool(url)
     if not contents:
         return Cost(size, 0, 0, links)
-    lengths = [_length(one) for one in contents if isinstance(one, str) and one.isascii()]
-    files = sum(lengths)
-    return Cost(size - files, files, _CHARACTERS_PER_FILE * len(lengths), links)
+    files = items = 0
+    for content in contents:
+        if isinstance(content, str) and content.isascii():
+            length, header = _of_file(content)
+            files += length
+            items += header
+    return Cost(size - files, files, items, links)
 
 
-def _length(content: str) -> int:
-    """Characters of a data URL or of base64, as they were sent."""
-    return len(content.content) * 4 // 3 if isinstance(content, DecodedUrl) else len(content)
+def _of_file(content: str) -> tuple[int, int]:
+    """Characters of a data URL or of base64 as they were sent, and what reading its header costs.
+
+    A picture with many parts, or with a compressed one, may cost as much as text of its length.
+    """
+    if isinstance(content, DecodedUrl):
+        length = len(content.content) * 4 // 3
+        quick = bool(content.images) or is_quick(content.content)
+    else:
+        length = len(content)
+        quick = _is_quick_base64(content)
+    return length, _CHARACTERS_PER_FILE + (0 if quick else length)
+
+
+def _is_quick_base64(content: str) -> bool:
+    try:
+        return is_quick(pybase64.b64decode(content[content.find(",") + 1 :], validate=True))
+    except ValueError:  # which is found as fast when it is read
+        return True
 
 
 def _urls_of_chat(request: ChatCompletionRequest | TokenizeChatRequest) -> Iterator[object]:
@@ -183,7 +212,8 @@ def _structure(parts: Iterable[bytes], limit: int) -> int:
     for part in parts:
         for start in range(0, len(part), _SLICE):
             piece = part[start : start + _SLICE]
-            total += sum(map(piece.count, (b",", b":", b"[", b"{")))
+            total += sum(map(piece.count, (b",", b":")))
+            total += _PER_BRACKET * sum(map(piece.count, (b"[", b"{")))
             if total > limit:
                 return total
     return total

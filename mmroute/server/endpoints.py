@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, TypeAlias, TypeVar
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
 from mmroute.errors import Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
-from mmroute.server.bodies import Body, parse_body, validated
+from mmroute.server.bodies import Body, parse_body
 from mmroute.server.capacity import Capacity
-from mmroute.server.cost import Cost, check_body, cost_of
+from mmroute.server.cost import LONG_STRUCTURE, Cost, check_body, cost_of
 from mmroute.server.errors import (
     USUALLY_REFUSED,
     ApiError,
@@ -36,6 +36,7 @@ from mmroute.server.http import Head, Response, error_response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
+from mmroute.server.validation import Schema
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
@@ -46,6 +47,7 @@ _EXACT: Final = {"x-mmroute-outcome": "exact"}
 _INEXACT: Final = "InexactRouting"
 _MAX_BLOCK: Final = 1 << 20
 _SERVER_ERROR: Final = 500
+_LONG_BODY: Final = 1 << 20
 _SMALL_BLOCK: Final = 16
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _ONE_OF: Final = 16
@@ -82,9 +84,9 @@ class Endpoints:
         )
         self._requests = itertools.count()  # the stages of one of so many are timed
 
-    def of(self, kind: TypeAdapter[R], handler: Handler[R]) -> Callable[[Exchange], Answer]:
-        """What answers a route that takes requests of a kind."""
-        return functools.partial(self._answer, kind, handler)
+    def of(self, schema: Schema[R], handler: Handler[R]) -> Callable[[Exchange], Answer]:
+        """What answers a route that takes such requests."""
+        return functools.partial(self._answer, schema, handler)
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:
         """The response to a request that is not looked at, or has no exact answer."""
@@ -117,7 +119,7 @@ class Endpoints:
         for pool in (self._pool, self._link_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, kind: TypeAdapter[R], handler: Handler[R], exchange: Exchange) -> Answer:
+    def _answer(self, schema: Schema[R], handler: Handler[R], exchange: Exchange) -> Answer:
         """Answer a small request at once, as a thread costs more. Others are waited for."""
         raw = b""
         try:
@@ -126,11 +128,12 @@ class Endpoints:
             exchange.reservation.enter()
             context = self._context(exchange.head, exchange.entry.request_id)
             body = Body(raw)
-            if check_body(body, self._settings):
-                parse = functools.partial(self._parse, kind, body)
+            structure = check_body(body, self._settings)
+            if structure > LONG_STRUCTURE or len(raw) > _LONG_BODY:
+                parse = functools.partial(self._parse, schema, body, structure)
                 later = functools.partial(self._parse_first, parse, handler, context, exchange)
             else:
-                request, cost = self._parse(kind, body)
+                request, cost = self._parse(schema, body, structure)
                 run = functools.partial(self._handle, handler, request, context)
                 pool = self._pool_for(cost, context)
                 if pool is None:
@@ -140,8 +143,9 @@ class Endpoints:
         except ApiError as error:
             return self._without_answer(error, exchange, raw)
 
-    def _parse(self, kind: TypeAdapter[R], body: Body) -> tuple[R, Cost]:
-        request = validated(kind, parse_body(body, self._models.files))
+    def _parse(self, schema: Schema[R], body: Body, structure: int) -> tuple[R, Cost]:
+        value = parse_body(body, self._models.files)
+        request = schema.request(value, long=structure > LONG_STRUCTURE)
         return request, cost_of(request, len(body.raw), self._settings)
 
     async def _in_time(self, answer: Deferred, exchange: Exchange, raw: bytes) -> Response:

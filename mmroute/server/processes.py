@@ -8,9 +8,11 @@ those that answer, which never stand still for it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import logging
+import math
 import mmap
 import os
 import pickle
@@ -27,7 +29,7 @@ from typing import Any, Final, NoReturn
 
 from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
-from mmroute.server.listening import Share
+from mmroute.server.listening import Listen, Share
 from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
@@ -37,6 +39,12 @@ RETIRE: Final = 0
 _LOG: Final = logging.getLogger(__name__)
 _LIVED_SHORTLY: Final = 1.0  # seconds; it is not started again sooner
 _LONGEST_MESSAGE: Final = 1 << 16
+_LOOKED_AT_EVERY: Final = 1.0  # seconds
+# So many looks at a process that has not turned its event loop since the first of them: it hangs.
+# Looks are counted, and not seconds: a machine that stood still stood still for both.
+_MOST_LOOKS: Final = 30
+_BEATS: Final = 1 << 32
+_LAST_WORDS: Final = 5.0  # seconds beyond those that a process has to end
 _FAILED: Final = 1
 
 
@@ -49,11 +57,18 @@ class Member:
             first process ends.
         share: of the connections.
         pages: with the metrics of all.
+        beats: how often its event loop turned, for the first process to see.
     """
 
     control: socket.socket
     share: Share
     pages: SharedPages
+    beats: memoryview
+
+    def beat(self) -> None:
+        """Show that this process does not hang; once a second."""
+        self.beats[0] = (self.beats[0] + 1) % _BEATS
+        asyncio.get_running_loop().call_later(_LOOKED_AT_EVERY / 2, self.beat)
 
     def tell(self, told: Change | int) -> None:
         """Let the others make the same change of models; or `RETIRE`."""
@@ -70,14 +85,17 @@ def heard(control: socket.socket) -> Change | int | None:
 
 
 def supervise(
-    models: Models, sockets: list[socket.socket], count: int, serve: Callable[[Member], int]
+    models: Models,
+    sockets: list[socket.socket],
+    listen: Listen,
+    serve: Callable[[Member], int],
 ) -> str | None:
     """Keep as many processes until a signal says to stop; load the models beside them.
 
     Args:
         models: to serve.
         sockets: that listen.
-        count: of processes.
+        listen: how many processes there are, and how long they may take to end.
         serve: what each of them does; gives its exit status.
 
     Returns:
@@ -85,22 +103,34 @@ def supervise(
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
     with tempfile.TemporaryDirectory(prefix="mmroute-", ignore_cleanup_errors=True) as directory:
-        return _Supervisor(models, sockets, count, serve, Path(directory)).run()
+        return _Supervisor(models, sockets, listen, serve, Path(directory)).run()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Child:
     """A process that answers.
 
     Attributes:
         slot: which of the processes it is.
         control: where it tells and hears.
+        beats: as `Member.beats`.
         since: when it began, by the monotonic clock.
+        last: the beats at the last look.
+        silent: how many looks in a row found no other.
     """
 
     slot: int
     control: socket.socket
+    beats: memoryview
     since: float
+    last: int = 0
+    silent: int = 0
+
+    def hangs(self) -> bool:
+        """Look at it once more: whether it has not moved for too long."""
+        self.silent = self.silent + 1 if self.beats[0] == self.last else 0
+        self.last = self.beats[0]
+        return self.silent >= _MOST_LOOKS
 
 
 class _Supervisor:
@@ -108,7 +138,7 @@ class _Supervisor:
         self,
         models: Models,
         sockets: list[socket.socket],
-        count: int,
+        listen: Listen,
         serve: Callable[[Member], int],
         directory: Path,
     ) -> None:
@@ -116,7 +146,8 @@ class _Supervisor:
         self._sockets = sockets
         self._serve = serve
         self._pages = SharedPages(directory)
-        self._connections = memoryview(mmap.mmap(-1, 4 * count)).cast("I")
+        self._listen = listen
+        self._connections = _shared_numbers(listen.processes)
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._in_place: dict[int, int] = {}  # by slot: those that have no successor
@@ -126,6 +157,9 @@ class _Supervisor:
         self._without_models: set[int] | None = None  # known when the first models are loaded
         self._woken, self._wakes = socket.socketpair()
         self._stopping = False
+        self._closing = False  # the next signal ends all at once
+        self._ends = math.inf  # when what is left of the processes is killed
+        self._look = time.monotonic() + _LOOKED_AT_EVERY
         self._failure: str | None = None
 
     def run(self) -> str | None:
@@ -140,12 +174,13 @@ class _Supervisor:
         self._fill()  # they say that the models are being loaded
         self._wait_for(self._models.load())
         while self._children:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(max(0.0, self._look - time.monotonic())):
                 if key.fileobj is self._woken:
                     with contextlib.suppress(BlockingIOError):
                         self._woken.recv(_LONGEST_MESSAGE)
                 else:
                     self._relay(key.data)
+            self._kill_hanging()
             self._bury()
             self._settle()
             self._fill()
@@ -172,6 +207,7 @@ class _Supervisor:
     def _fork(self, slot: int) -> None:
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connections[slot] = 0
+        beats = _shared_numbers(1)
         signals = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         pid = os.fork()
@@ -182,14 +218,14 @@ class _Supervisor:
                 signal.signal(number, signal.SIG_IGN)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            self._answer(slot, own, other)
+            self._answer(own, Member(other, Share(self._connections, slot), self._pages, beats))
         other.close()
-        self._children[pid] = _Child(slot, own, time.monotonic())
+        self._children[pid] = _Child(slot, own, beats, time.monotonic())
         self._in_place[slot] = pid
         self._selector.register(own, selectors.EVENT_READ, pid)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
-    def _answer(self, slot: int, own: socket.socket, control: socket.socket) -> NoReturn:
+    def _answer(self, own: socket.socket, member: Member) -> NoReturn:
         status = _FAILED
         try:
             others = [child.control for child in self._children.values()]
@@ -198,7 +234,7 @@ class _Supervisor:
             self._selector.close()
             self._models.renew()
             self._models.loads = False
-            status = self._serve(Member(control, Share(self._connections, slot), self._pages))
+            status = self._serve(member)
         except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
             _LOG.exception("failed")
         finally:
@@ -272,6 +308,17 @@ class _Supervisor:
             with contextlib.suppress(OSError):  # it has ended
                 self._children[pid].control.send(message)
 
+    def _kill_hanging(self) -> None:
+        """Kill what does not turn its event loop, and what does not end in time."""
+        now = time.monotonic()
+        if now < self._look:
+            return
+        self._look = now + _LOOKED_AT_EVERY
+        for pid, child in self._children.items():
+            if child.hangs() or now >= self._ends:
+                _LOG.error("process hangs", extra={"fields": {"pid": pid}})
+                os.kill(pid, signal.SIGKILL)
+
     def _bury(self) -> None:
         """Look at what has ended; stop, if one says that it cannot serve."""
         while self._children:
@@ -298,7 +345,16 @@ class _Supervisor:
                 time.sleep(_LIVED_SHORTLY)
 
     def _stop(self, number: int, *_: Any) -> None:
-        self._stopping = True
+        drains = number == signal.SIGTERM and not self._stopping
+        seconds = 0.0 if self._closing else self._listen.grace
+        self._stopping, self._closing = True, not drains
+        seconds += self._listen.drain if drains else 0.0
+        self._ends = min(self._ends, time.monotonic() + seconds + _LAST_WORDS)
         for opened in self._sockets:
             opened.close()
         self._tell(int(number), self._children)
+
+
+def _shared_numbers(count: int) -> memoryview:
+    """So many zeros, which processes that are forked share."""
+    return memoryview(mmap.mmap(-1, 4 * count)).cast("I")

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.drain import Drain
@@ -28,6 +26,7 @@ from mmroute.server.models import Models
 from mmroute.server.pages import Pages
 from mmroute.server.routes import POSTED
 from mmroute.server.settings import AccessLog, ServerSettings
+from mmroute.server.validation import Schema
 
 _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
@@ -88,7 +87,7 @@ class Service:
         }
         self._routes["/ping"]["POST"] = self._routes["/ping"]["GET"]  # as vLLM has it
         for path, posted in POSTED.items():
-            answer = self._endpoints.of(TypeAdapter(posted.request), posted.handler)
+            answer = self._endpoints.of(Schema(posted.request), posted.handler)
             self._routes[path] = {"POST": Route(path, answer, takes_body=True)}
         self._keys: list[tuple[tuple[str, ...], list[bytes]]] = []
         if settings.api_keys:

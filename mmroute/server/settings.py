@@ -58,13 +58,13 @@ class ServerSettings:
         max_body_bytes: of one request.
         max_total_body_bytes: of all requests that are being answered.
         max_text_bytes: of one request, beside its data URLs.
-        max_structure: commas, colons and brackets of one request.
+        max_structure: commas, colons and brackets of one request; a bracket counts as four.
         max_concurrency: requests that are being answered; more get a 503.
         request_timeout: seconds for one request, from the end of its head.
         worker_bytes: a request of more is answered in a thread, so that the others need not
             wait: bytes of the body beside its pictures and token IDs, one for each token ID, a 64th
-            of data URLs, 512 for each picture, 256 for each of several prompts, 16 for each token
-            that is decoded.
+            of data URLs, 512 for each picture (and all bytes of one whose header takes long), 256
+            for each of several prompts, 16 for each token that is decoded.
         workers: such threads.
         link_workers: threads for requests whose links are followed; more of them get a 503.
         access_log: which requests get a log line.

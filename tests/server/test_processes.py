@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -157,6 +159,67 @@ def test_a_process_that_ends_is_started_again(fleet: Fleet) -> None:
     with ThreadPoolExecutor(8) as pool:
         asked = pool.map(lambda _: fleet.fresh("POST", TOKENIZE, json={"prompt": "a"}), range(24))
         assert {answer.status_code for answer in asked} == {httpx.codes.OK}
+
+
+# The server, which gives up a process after three seconds.
+IMPATIENT: Final = """
+import sys
+from mmroute.cli import main
+from mmroute.server import processes
+
+processes._MOST_LOOKS = 3
+sys.exit(main(["serve", *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture
+def impatient(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+    port, log = free_port(), tmp_path / "log"
+    directory, seconds = str(small_model("small-qwen2.5-vl")), "--drain-seconds=0.1"
+    command = [sys.executable, "-c", IMPATIENT, directory, "--port", str(port), "--processes", "2"]
+    with log.open("wb") as stderr:
+        server = subprocess.Popen([*command, seconds, "--grace-seconds=0.1"], stderr=stderr)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            wait_until_healthy(client, server, log)
+        yield server, port, log
+    finally:
+        for pid in [] if server.poll() is not None else [*forked(server.pid), server.pid]:
+            os.kill(pid, signal.SIGKILL)
+        server.wait(30)
+
+
+def forked(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.process
+def test_a_process_that_hangs_is_replaced(
+    impatient: tuple[subprocess.Popen[bytes], int, Path],
+) -> None:
+    server, _, log = impatient
+    before = forked(server.pid)
+    os.kill(before[0], signal.SIGSTOP)
+    deadline = time.monotonic() + 60
+    while before[0] in forked(server.pid) or len(forked(server.pid)) < COUNT:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert before[1] in forked(server.pid)  # which turns its event loop
+    hanging = [line for line in log_lines(log.read_text()) if line["event"] == "process hangs"]
+    assert [line["pid"] for line in hanging] == [before[0]]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_hangs_does_not_keep_the_server(
+    impatient: tuple[subprocess.Popen[bytes], int, Path], number: int
+) -> None:
+    server, _, log = impatient
+    os.kill(forked(server.pid)[0], signal.SIGSTOP)
+    server.send_signal(number)
+    assert server.wait(60) == 0, log.read_text()
 
 
 def children(pid: int) -> list[int]:

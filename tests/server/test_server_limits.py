@@ -185,7 +185,7 @@ def test_long_texts_go_to_a_thread_and_pictures_do_not(
         return prepare(*arguments, **more)
 
     monkeypatch.setattr("mmroute.answering.pipeline.prepare", seen)
-    photograph = "data:image/jpeg;base64," + "A" * 100_000
+    photograph = f"data:image/jpeg;base64,/9j/{'A' * 99_992}/9k="
     large = {"type": "image_url", "image_url": {"url": photograph}}
     with serving(models) as client:
         for content in ("a" * 1000, "a b " * 5000, [large], [large] * 12):

@@ -38,7 +38,7 @@ DELIBERATE: Final = {
     f"{CHAT} a function without a name": "what is wrong with a message",
     f"{TOKENIZE} a function without a name": "what is wrong with a message",
     f"{TOKENIZE} not UTF-8": "a body that is no JSON",
-    f"{TOKENIZE} nested deeply": "a body that is no JSON",
+    f"{TOKENIZE} nested deeply": "a body of too many brackets",
     "HEAD /health": "HEAD",
     "GET /version": "mmroute's own version",
     "GET /tokenizer_info": "tokenizer information of the files, not of a tokenizer object",

@@ -1,0 +1,60 @@
+"""A server that tells how long its event loop stood still, in processor time.
+
+    python watched_server.py PORT MODEL
+
+Each line on its standard input is answered with the longest time in seconds that the process
+worked between two turns of the loop, since the line before. Processor time is that of all threads:
+one that holds the interpreter's lock stops the loop as well as its own work does. On a busy machine
+a thread that holds no lock adds to it, so the least of several attempts counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any, Final
+
+from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.server import ModelSource, ServerSettings
+from mmroute.server.listening import Listen, open_sockets
+from mmroute.server.models import Models
+from mmroute.server.run import Server
+
+_TURN: Final = 0.001
+
+
+class _Watch:
+    """Looks at the clock of the process whenever the loop has a turn."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sys.stdin, self._tell)
+        self._longest = 0.0
+        self._last = time.process_time()
+        self._look()
+
+    def _look(self) -> None:
+        now = time.process_time()
+        self._longest, self._last = max(self._longest, now - self._last), now
+        self._loop.call_later(_TURN, self._look)
+
+    def _tell(self) -> None:
+        sys.stdin.readline()
+        print(self._longest, flush=True)
+        self._longest = 0.0
+
+
+class _WatchedServer(Server):
+    async def _run(self, *arguments: Any) -> None:
+        _Watch()
+        await super()._run(*arguments)
+
+
+def _main(port: int, directory: str) -> None:
+    listen = Listen(port=port)
+    sources = [ModelSource(directory, ("model",)), ModelSource(EMBEDDED_MODEL, ("embedded",))]
+    _WatchedServer(Models(sources), ServerSettings(), listen).serve(open_sockets(listen), None)
+
+
+_main(int(sys.argv[1]), sys.argv[2])
