@@ -23,6 +23,8 @@ from mmroute.server.listening import ConnectionLimits, Share
 from mmroute.server.request_parser import MalformedError, RequestParser
 from mmroute.server.service import Service
 
+_MOST_EXTRA: Final = 32
+_PAGES: Final = frozenset({"GET", "HEAD"})
 _READ: Final = 1 << 18  # bytes of one connection at a time
 _READ_FRAMED: Final = 1 << 16  # of what has to be taken apart: heads and chunks
 _TURN: Final = 0.001  # seconds after which a connection lets others have the event loop
@@ -61,6 +63,7 @@ class Front:
 
     Attributes:
         connections: those that are open.
+        extra: those of them beyond the limit, the oldest one first.
         empty: set while there is none.
         date: of the responses.
         share: of all connections, where there are several processes; else None.
@@ -73,6 +76,7 @@ class Front:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        self.extra: dict[Connection, None] = {}
         self.share: Share | None = None
         self.seconds: Final = (  # for each phase
             limits.idle_seconds,
@@ -106,9 +110,22 @@ class Front:
         self._ticking.cancel()
         await asyncio.sleep(0)  # each hears of it
 
+    def add(self, connection: Connection) -> None:
+        """A connection is open. One beyond the limit may ask for a page, as probes do.
+
+        Only few may: the oldest of them gives its place to the next one.
+        """
+        self.connections.add(connection)
+        self.empty.clear()
+        if len(self.connections) > self.limits.connections:
+            self.extra[connection] = None
+            if len(self.extra) > _MOST_EXTRA:
+                next(iter(self.extra)).turn_away()
+
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""
         self.connections.discard(connection)
+        self.extra.pop(connection, None)
         if self.share is not None:
             self.share.tell(len(self.connections))
         if not self.connections:
@@ -156,13 +173,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream
         self._transport = transport
         transport.set_write_buffer_limits(high=0)  # to know when the last byte is taken
-        self._front.connections.add(self)
-        self._front.empty.clear()
-        if len(self._front.connections) > self._front.limits.connections:
-            self._service.metrics.rejected("connections")
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "retry-after: 1\r\n")
-        else:
-            self._wait_for(_HEAD)
+        self._wait_for(_HEAD)
+        self._front.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._front.forget(self)
@@ -221,6 +233,9 @@ class Connection(asyncio.BufferedProtocol):
             if parser.begun and self._phase is _IDLE:
                 self._wait_for(_HEAD)
             return False
+        if self in self._front.extra and head.method not in _PAGES:
+            self.turn_away()
+            return False
         exchange = self._exchange = self._service.begin(head)
         try:
             exchange.expect()
@@ -257,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send(exchange, response)
 
     def _answer(self, exchange: Exchange) -> None:
-        self._deaf = not self._parser.keep_alive
+        self._deaf = not self._parser.keep_alive or self in self._front.extra
         answer = self._service.answer(exchange)
         if isinstance(answer, Response):
             self._send(exchange, answer)
@@ -313,6 +328,16 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close it whatever is on its way."""
         self._transport.abort()
+
+    def turn_away(self) -> None:
+        """Refuse it: there are too many connections."""
+        self._service.metrics.rejected("connections")
+        self._front.extra.pop(self, None)
+        if self._exchange is not None:
+            self.abort()
+            return
+        self._lingers = self._parser.begun
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "retry-after: 1\r\n")
 
     def expire(self) -> None:
         """It has waited for too long."""

@@ -48,6 +48,7 @@ _INEXACT: Final = "InexactRouting"
 _MAX_BLOCK: Final = 1 << 20
 _SERVER_ERROR: Final = 500
 _LONG_BODY: Final = 1 << 20
+_LONG_TEXT: Final = 1 << 20
 _SMALL_BLOCK: Final = 16
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _ONE_OF: Final = 16
@@ -79,6 +80,8 @@ class Endpoints:
         self._capacity = capacity
         self._fallback = fallback
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="mmroute-work")
+        # One at a time: a text takes 60 times its bytes while it is encoded, and seconds.
+        self._long_pool = ThreadPoolExecutor(1, thread_name_prefix="mmroute-long")
         self._link_pool = ThreadPoolExecutor(
             settings.link_workers, thread_name_prefix="mmroute-links"
         )
@@ -116,7 +119,7 @@ class Endpoints:
 
     def close(self) -> None:
         """Let the threads end."""
-        for pool in (self._pool, self._link_pool):
+        for pool in (self._pool, self._long_pool, self._link_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, schema: Schema[R], handler: Handler[R], exchange: Exchange) -> Answer:
@@ -202,6 +205,8 @@ class Endpoints:
 
     def _pool_for(self, cost: Cost, context: HandlerContext) -> ThreadPoolExecutor | None:
         """The threads that answer a request; None for the event loop."""
+        if cost.text > _LONG_TEXT:
+            return self._long_pool
         if cost.links and self._settings.links is not None:
             return self._link_pool
         size = context.blocks.block_size if context.blocks else None

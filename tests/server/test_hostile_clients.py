@@ -442,13 +442,28 @@ def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
 @pytest.mark.process
 def test_connections_are_bounded_and_the_server_is_reachable_after_them(server_port: int) -> None:
     many = [connected(server_port) for _ in range(12)]
-    refused = connected(server_port)
-    answer = refused.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 503 ")
-    for connection in (*many, refused):
+    with connected(server_port) as refused:
+        refused.sendall(HEAD + b"Content-Length: 15\r\n\r\n" + b'{"prompt": "a"}')
+        assert refused.recv(4096).startswith(b"HTTP/1.1 503 ")
+    for connection in many:
         connection.close()
     deadline = time.monotonic() + 15
     while not healthy(server_port):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", HEAD, HEAD + b"Content-Length: 9\r\n\r\n"])
+def test_probes_are_answered_beside_connections_that_stay(server_port: int, sent: bytes) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connected(server_port)).sendall(sent)
+        assert healthy(server_port)
+        assert httpx.get(f"http://127.0.0.1:{server_port}/livez").status_code == httpx.codes.OK
+        assert sample(server_port, "mmroute_connections") >= 12
+    deadline = time.monotonic() + 15
+    while sample(server_port, "mmroute_connections") > 1:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -193,6 +193,34 @@ def test_long_texts_go_to_a_thread_and_pictures_do_not(
     assert threads == [False, True, False, True]
 
 
+def test_texts_of_megabytes_take_one_thread_and_leave_the_others(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoding, began, release = list[str](), threading.Event(), threading.Event()
+
+    def seen(_: object, length: int) -> None:
+        if length > 1 << 20:
+            encoding.append("one")
+            began.set()
+            assert release.wait(20)
+
+    monkeypatch.setattr("mmroute.answering.pipeline._check_characters", seen)
+
+    async def ask() -> None:
+        async with _asgi(models, ServerSettings(workers=2)) as client:
+            long, short = ({"messages": [{"role": "user", "content": "a " * n}]}
+                           for n in (600_000, 9_000))  # fmt: skip
+            waiting = [asyncio.create_task(client.post(CHAT, json=long)) for _ in range(4)]
+            assert await asyncio.to_thread(began.wait, 20)
+            answer = await client.post(CHAT, json=short)
+            assert answer.status_code == httpx.codes.OK
+            assert encoding == ["one"]
+            release.set()
+            assert len({answer.status_code for answer in await asyncio.gather(*waiting)}) == 1
+
+    asyncio.run(ask())
+
+
 def test_an_api_key_guards_v1_only(models: Models) -> None:
     with serving(models, ServerSettings(api_keys=("one", "two"))) as client:
         for header, status in (

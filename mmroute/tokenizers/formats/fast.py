@@ -14,6 +14,8 @@ from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.pieces import Pieces
 
+_MANY_TOKENS: Final = 1 << 14
+
 
 class HfTokenizer:
     """`tokenizers`, complete: nothing is added to it any more. Immutable.
@@ -78,7 +80,15 @@ class HfTokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         if not self._verbatim:
-            text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+            text: str
+            if (
+                len(ids) > _MANY_TOKENS
+            ):  # other threads run meanwhile, as they do not beside `decode`
+                (text,) = self.backend.decode_batch(
+                    [list(ids)], skip_special_tokens=skip_special_tokens
+                )
+            else:
+                text = self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
             return text
         kept = [i for i in ids if i not in self._special_ids] if skip_special_tokens else ids
         parts = []
