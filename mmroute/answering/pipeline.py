@@ -22,11 +22,13 @@ from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, integers
+from mmroute.tokenizers.letters import fewest_tokens
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
+_LONG_TEXT: Final = 1 << 20  # characters
 _IMAGES: Final = frozenset({Modality.IMAGE})
 
 
@@ -191,6 +193,8 @@ def _given_items(model: ResolvedModel, request: Request) -> Items:
 def _prompt_ids(model: ResolvedModel, request: Request, *, with_items: bool) -> TokenIds:
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
+    if not with_items:
+        _check_letters(model, request, request.prompt)
     specials = model.engine.adds_special_tokens(model.tokenizer, request, with_items)
     return encode_text(model, request.prompt, add_special_tokens=specials)
 
@@ -215,6 +219,8 @@ def _chat_ids(
     if watch is not None:
         watch.lap(Stage.RENDER)
     if isinstance(rendered, str):
+        if not items:
+            _check_letters(model, request, rendered)
         ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
     elif isinstance(rendered, Continued):
         ids = _encode_rest(model, rendered)
@@ -282,6 +288,20 @@ def _check_characters(model: ResolvedModel, length: int) -> None:
             f"the prompt has {length} characters; more than {limit} cannot fit the context "
             f"of {model.max_model_len} tokens",
         )
+
+
+def _check_letters(model: ResolvedModel, request: Request, text: object) -> None:
+    """Refuse a long text before it is encoded, which takes seconds, if no encoding can fit.
+
+    Where items take the place of texts, or the engine shortens the prompt, letters tell nothing.
+    """
+    most = model.tokenizer.max_letters_per_token
+    if not isinstance(text, str) or len(text) <= _LONG_TEXT:
+        return
+    if most and request.truncate_prompt_tokens is None:
+        fewest = fewest_tokens(text, most)
+        if fewest >= model.max_model_len:
+            raise _too_long(model, fewest, "prompt has at least")
 
 
 def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:

@@ -32,6 +32,14 @@ class Tokenizer(Codec, Protocol):
         """The length of the longest vocabulary entry, in characters."""
 
     @property
+    def max_letters_per_token(self) -> int | None:
+        """The most ASCII letters that one token stands for; None where that is not known.
+
+        Whatever else is in a text, each of its letters is in exactly one token, except that each
+        character beyond ASCII may take one letter into it.
+        """
+
+    @property
     def named_tokens(self) -> tuple[str, ...]:
         """The texts of the tokens that the model's configuration names as special."""
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Final
 
+import msgspec
 import tokenizers
-from tokenizers import processors
+from tokenizers import models, processors
 
 from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
+from mmroute.tokenizers.letters import LETTERS, most_letters
 from mmroute.tokenizers.pieces import Pieces
 
 _MANY_TOKENS: Final = 1 << 14
+# Normalizers that change no ASCII letter but by composing it with what follows.
+_KEEPING: Final = frozenset({"NFC", "Prepend", "Replace"})
 
 
 class HfTokenizer:
@@ -51,7 +55,7 @@ class HfTokenizer:
             vocabulary = backend.get_vocab(with_added_tokens=False)
         added = backend.get_added_tokens_decoder()
         largest = max(max(vocabulary.values(), default=-1), max(added, default=-1))
-        texts = chain(vocabulary, (token.content for token in added.values()))
+        texts = [*vocabulary, *(token.content for token in added.values())]
         self.backend = backend
         self.encoder = encoder or ReferenceEncoder(backend, "the only one for this format")
         self.bos_token_id = bos_token_id
@@ -59,6 +63,8 @@ class HfTokenizer:
         self.template_tokens = template_tokens or {}
         self.vocab_size = largest + 1
         self.max_chars_per_token = max(map(len, texts), default=0)
+        keeps = _keeps_letters(backend, vocabulary)
+        self.max_letters_per_token = most_letters(texts) if keeps else None
         self.special_tokens = {t.content: i for i, t in sorted(added.items()) if t.special}
         self.pieces = Pieces(backend.decode, largest) if joins_pieces else None
         self._verbatim = verbatim or {}
@@ -125,4 +131,26 @@ def put_around(backend: tokenizers.Tokenizer, bos: str | None, eos: str | None) 
             {"id": name, "ids": [backend.token_to_id(text)], "tokens": [text]}
             for name, text in used.items()
         ],
+    )
+
+
+def _keeps_letters(backend: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> bool:
+    """Whether each ASCII letter of a text is in exactly one token."""
+    model = backend.model
+    if not isinstance(model, models.BPE) or backend.truncation is not None:
+        return False
+    if model.continuing_subword_prefix or model.end_of_word_suffix:
+        return False
+    split = b"" if backend.pre_tokenizer is None else backend.pre_tokenizer.__getstate__()
+    removes = b'"Removed"' in split or b"CharDelimiterSplit" in split
+    return vocabulary.keys() >= LETTERS and not removes and _normalizer_keeps_letters(backend)
+
+
+def _normalizer_keeps_letters(backend: tokenizers.Tokenizer) -> bool:
+    if backend.normalizer is None:
+        return True
+    described = msgspec.json.decode(backend.normalizer.__getstate__())
+    return all(
+        step["type"] in _KEEPING and step.get("pattern", {"String": " "}) == {"String": " "}
+        for step in described.get("normalizers", [described])
     )

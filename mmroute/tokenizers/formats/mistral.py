@@ -17,6 +17,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, loads_mistral_file
+from mmroute.tokenizers.letters import most_letters
 from mmroute.tokenizers.pieces import Pieces
 
 _FRAMING: Final = frozenset(token.value for token in (
@@ -44,6 +45,7 @@ class MistralTokenizer:
         self.named_tokens = tuple(self.special_tokens)
         self.template_tokens: Mapping[str, str] = {}
         self.max_chars_per_token = max(map(len, entries))
+        self.max_letters_per_token = most_letters(entries) if tekken else None
         self.pieces = Pieces(self.decode, backend.n_words - 1) if tekken else None
         # Several tokens that are no UTF-8 on their own are written the same way.
         first = {entry: i for i, entry in reversed(list(enumerate(entries)))}
