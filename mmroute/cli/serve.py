@@ -44,7 +44,7 @@ Every option is also read from the environment (--max-body-bytes: MMROUTE_MAX_BO
 a file.
 
 exit status: 0 told to stop (SIGTERM); 1 a model could not be loaded, or nothing to listen on; 2 bad
-usage
+usage; 130 interrupted (SIGINT)
 """
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +29,13 @@ class SharedPages:
         """Keep the page of this process."""
         path = self._directory / str(os.getpid())
         beside = path.with_suffix(".new")
-        beside.write_bytes(page)
-        beside.replace(path)
+        with contextlib.suppress(FileNotFoundError):  # `remove`, by another process
+            beside.write_bytes(page)
+            beside.replace(path)
+
+    def remove(self) -> None:
+        """Remove the directory; each process alone has its page then."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def end(self, pid: int) -> None:
         """A process has ended: its counters stay, what it held does not."""

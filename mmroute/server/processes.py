@@ -100,6 +100,9 @@ def supervise(
 
     Returns:
         Why it could not serve; None if it was told to stop.
+
+    Raises:
+        KeyboardInterrupt: SIGINT told it to stop, and it has stopped.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
     with tempfile.TemporaryDirectory(prefix="mmroute-", ignore_cleanup_errors=True) as directory:
@@ -160,6 +163,7 @@ class _Supervisor:
         self._closing = False  # the next signal ends all at once
         self._ends = math.inf  # when what is left of the processes is killed
         self._look = time.monotonic() + _LOOKED_AT_EVERY
+        self._interrupted = False
         self._failure: str | None = None
 
     def run(self) -> str | None:
@@ -186,6 +190,8 @@ class _Supervisor:
             self._fill()
             self._make_changes()
         signal.set_wakeup_fd(-1)
+        if self._interrupted and self._failure is None:
+            raise KeyboardInterrupt
         return self._failure
 
     def _fill(self) -> None:
@@ -350,6 +356,7 @@ class _Supervisor:
         self._stopping, self._closing = True, not drains
         seconds += self._listen.drain if drains else 0.0
         self._ends = min(self._ends, time.monotonic() + seconds + _LAST_WORDS)
+        self._interrupted |= number == signal.SIGINT
         for opened in self._sockets:
             opened.close()
         self._tell(int(number), self._children)

@@ -100,25 +100,29 @@ class RequestParser:
         Raises:
             MalformedError: 400, 414, 431, 501 or 505.
         """
-        while self.unread:
-            if not self._size:
-                self._begin()
-            data, last, room = self.unread, self._last, self._head_bytes - self._size
-            found = (last + data).find(_END)
-            end = len(data) if found < 0 else found + len(_END) - len(last)
-            read = data[: min(end, room)]
-            self._read(read)
-            if end > room:
-                if len(self._target) > self._head_bytes // 2:  # RFC 9112, section 3
-                    raise MalformedError(HTTPStatus.REQUEST_URI_TOO_LONG)
-                raise MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            self.unread = data[end:]
-            if self._read_all:
-                self._size = 0
-                self.begun = self._read_all = False
-                return self._checked()
-            self._size += end
-            self._last = (last + read[-3:])[-3:]
+        # RFC 9112, section 2.2: empty lines may stand before a request.
+        data = self.unread if self._size else self.unread.lstrip(b"\r\n")
+        if not data:
+            self.unread = b""
+            return None
+        if not self._size:
+            self._begin()
+        last, room = self._last, self._head_bytes - self._size
+        found = (last + data).find(_END)
+        end = len(data) if found < 0 else found + len(_END) - len(last)
+        read = data[: min(end, room)]
+        self._read(read)
+        if end > room:
+            if len(self._target) > self._head_bytes // 2:  # RFC 9112, section 3
+                raise MalformedError(HTTPStatus.REQUEST_URI_TOO_LONG)
+            raise MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        self.unread = data[end:]
+        if self._read_all:
+            self._size = 0
+            self.begun = self._read_all = False
+            return self._checked()
+        self._size += end
+        self._last = (last + read[-3:])[-3:]
         return None
 
     def body(self) -> bytes:

@@ -27,6 +27,7 @@ from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
 _LOG: Final = logging.getLogger(__name__)
+_INTERRUPTED: Final = 130  # the exit status, as of every command
 _LAST_REQUESTS: Final = 0.5  # seconds for those of connections that were accepted last
 _LAST_THREADS: Final = 0.1  # seconds for one that is idle to end
 # Objects until Python looks for garbage. By its default, 700, it looks through the objects of a
@@ -49,6 +50,7 @@ def serve(
 
     Raises:
         ValueError: as `Models` and `Service`.
+        KeyboardInterrupt: SIGINT told it to stop, and it has stopped.
     """
     configure(listen.log_level)
     models = Models(sources, links=settings.links, fast_paths=fast_paths)
@@ -64,13 +66,16 @@ def serve(
         one.serve(sockets, file)
         return 1 if one.failure else 0
 
+    interrupted = False
     try:
         # Models that come later are loaded by a process that answers nothing.
         if listen.processes > 1 or settings.admin_key is not None:
             failure = supervise(models, sockets, listen, serve_as)
         else:
             server.serve(sockets, file)
-            failure = server.failure
+            failure, interrupted = server.failure, server.interrupted
+    except KeyboardInterrupt:
+        failure, interrupted = None, True
     finally:
         for opened in sockets:
             opened.close()
@@ -78,7 +83,9 @@ def serve(
             file.remove()
     if _threads_at_work():
         logging.shutdown()
-        os._exit(1 if failure else 0)
+        os._exit(1 if failure else _INTERRUPTED if interrupted else 0)
+    if interrupted and failure is None:
+        raise KeyboardInterrupt
     return failure
 
 
@@ -124,12 +131,14 @@ class Server:
 
     Attributes:
         failure: why it cannot serve; None if it can.
+        interrupted: whether SIGINT told it to stop.
     """
 
     def __init__(
         self, models: Models, settings: ServerSettings, listen: Listen, member: Member | None = None
     ) -> None:
         self.failure: str | None = None
+        self.interrupted = False
         self._member = member
         self._models = models
         self._listen = listen
@@ -194,6 +203,8 @@ class Server:
                 self._stop(told)
             else:
                 loop.remove_reader(member.control)
+                self._service.metrics.pages = None
+                member.pages.remove()  # the first process has ended without doing it
                 self._stopping.set()
 
         loop = asyncio.get_running_loop()
@@ -211,6 +222,7 @@ class Server:
             loop = asyncio.get_running_loop()
             self._draining = loop.call_later(self._listen.drain, self._stopping.set)
             return
+        self.interrupted |= number == signal.SIGINT
         if self._stopping.is_set():
             self._grace = 0.0
         self._stopping.set()

@@ -222,6 +222,48 @@ def test_a_process_that_hangs_does_not_keep_the_server(
     assert server.wait(60) == 0, log.read_text()
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_an_interrupted_server_says_so_by_its_status(
+    small_model: Callable[[str], Path], tmp_path: Path, count: str
+) -> None:
+    port, log = free_port(), tmp_path / "log"
+    options = ("--port", str(port), "--processes", count)
+    with (
+        process(str(small_model("small-qwen2.5-vl")), *options, log=log) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        wait_until_healthy(client, server, log)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 130
+    assert "Traceback" not in log.read_text()
+    assert log.read_text().endswith("interrupted\n")
+
+
+@pytest.mark.process
+def test_nothing_stays_behind_when_the_first_process_is_killed(
+    small_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others end, and remove what it cannot remove any more."""
+    port, log, temporary = free_port(), tmp_path / "log", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    options = ("--port", str(port), "--processes", str(COUNT))
+    with (
+        process(str(small_model("small-qwen2.5-vl")), *options, log=log) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        wait_until_healthy(client, server, log)
+        assert any(temporary.iterdir())
+        others = children(server.pid)
+        server.kill()
+        server.wait(20)
+        deadline = time.monotonic() + 20
+        while any(temporary.iterdir()) or any(Path(f"/proc/{pid}").exists() for pid in others):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 def children(pid: int) -> list[int]:
     """The processes of the server that a process has started."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()

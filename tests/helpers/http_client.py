@@ -1,0 +1,93 @@
+"""A client of a front in one process: a pair of sockets, without a listener."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.server.connections import Front
+
+__all__ = ["Answer", "Line", "connected"]
+
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]+)\r\n")
+_QUIET: Final = 0.02  # seconds in which a front that has something to say would have said it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One response; that of a HEAD has no body."""
+
+    status: int
+    body: bytes = b""
+
+
+class Line:
+    """The client's end of a connection."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._loop = asyncio.get_running_loop()
+        self._received = b""
+        self.closed = False
+
+    async def send(self, segments: Iterable[bytes]) -> None:
+        """Send each as a segment of its own: the front has read it when the next one is sent."""
+        for segment in segments:
+            with contextlib.suppress(ConnectionError):  # it is told by what it answered
+                await self._loop.sock_sendall(self._end, segment)
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    async def answers(self, heads: Iterable[int] = (), wanted: int | None = None) -> list[Answer]:
+        """All responses, until the front closes or has nothing more to say.
+
+        Args:
+            heads: which of them answer a HEAD.
+            wanted: as many are waited for, however long they take.
+        """
+        found: list[Answer] = []
+        while True:
+            answer = self._next(len(found) in heads)
+            if answer is not None:
+                found.append(answer)
+                continue
+            seconds = _QUIET if wanted is None or len(found) >= wanted else 30
+            try:
+                async with asyncio.timeout(seconds):
+                    more = await self._loop.sock_recv(self._end, 1 << 16)
+            except TimeoutError:
+                return found
+            except ConnectionError:
+                more = b""
+            if not more:
+                assert not self._received, self._received
+                self.closed = True
+                return found
+            self._received += more
+
+    def _next(self, is_head: bool) -> Answer | None:
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        if not end:
+            return None
+        status = int(head[len(b"HTTP/1.1 ") :][:3])
+        length = _LENGTH.search(head + b"\r\n")
+        size = 0 if is_head or length is None else int(length[1])
+        if len(rest) < size:
+            return None
+        self._received = rest[size:]
+        return Answer(status, rest[:size])
+
+
+@contextlib.asynccontextmanager
+async def connected(front: Front) -> AsyncIterator[Line]:
+    """A new connection."""
+    server, client = socket.socketpair()
+    client.setblocking(False)
+    await asyncio.get_running_loop().connect_accepted_socket(front.connection, server)
+    with client:
+        yield Line(client)
