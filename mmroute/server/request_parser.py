@@ -121,6 +121,8 @@ class RequestParser:
             self._size = 0
             self.begun = self._read_all = False
             return self._checked()
+        if found >= 0:  # it goes on for llhttp: the preface of HTTP/2
+            raise MalformedError(HTTPStatus.BAD_REQUEST)
         self._size += end
         self._last = (last + read[-3:])[-3:]
         return None
