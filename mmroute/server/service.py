@@ -30,6 +30,7 @@ from mmroute.server.validation import Schema
 
 _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
+_ID_BYTES: Final = 16  # of a request
 _HEALTH: Final = frozenset({"/health", "/ping", "/readyz"})  # a 503 of theirs is no failure
 _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 """What vLLM 0.33.0 wants an API key for, and nothing else
@@ -122,7 +123,7 @@ class Service:
     def begin(self, head: Head) -> Exchange:
         """A request whose head is complete."""
         # It need not be secret; the system's own random numbers cost as much as a small answer.
-        own = head.header(b"x-request-id") or f"{random.getrandbits(128):032x}"
+        own = head.header(b"x-request-id") or random.randbytes(_ID_BYTES).hex()
         return Exchange(head, self._route(head), Reservation(self._capacity), own)
 
     def answer(self, exchange: Exchange) -> Answer:

@@ -12,8 +12,6 @@ from typing import Final
 
 from mmroute.server.connections import Front
 
-__all__ = ["Answer", "Line", "connected"]
-
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]+)\r\n")
 _QUIET: Final = 0.02  # seconds in which a front that has something to say would have said it
 
