@@ -5,12 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+_PREFIX: Final = "mmroute-metrics-"
+_LONG: Final = 600.0  # seconds
 _ENDED: Final = ".ended"
 # Of these the processes have the same; everything else is added up.
 _SAME: Final = ("_info", "_matches", "_start_time_seconds", "_max_fds", "_created")
+
+
+@contextlib.contextmanager
+def shared_directory() -> Iterator[Path]:
+    """A new directory for pages of metrics.
+
+    Those that nobody has written to for long are removed: a server writes every second, and one
+    whose processes were all killed leaves its directory behind.
+    """
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another server has been faster
+            if time.time() - path.stat().st_mtime > _LONG:
+                shutil.rmtree(path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
 
 
 class SharedPages:

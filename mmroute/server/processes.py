@@ -19,7 +19,6 @@ import pickle
 import selectors
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from typing import Any, Final, NoReturn
 from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
 from mmroute.server.listening import Listen, Share
-from mmroute.server.merged_metrics import SharedPages
+from mmroute.server.merged_metrics import SharedPages, shared_directory
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
 RETIRE: Final = 0
@@ -105,8 +104,8 @@ def supervise(
         KeyboardInterrupt: SIGINT told it to stop, and it has stopped.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
-    with tempfile.TemporaryDirectory(prefix="mmroute-", ignore_cleanup_errors=True) as directory:
-        return _Supervisor(models, sockets, listen, serve, Path(directory)).run()
+    with shared_directory() as directory:
+        return _Supervisor(models, sockets, listen, serve, directory).run()
 
 
 @dataclass(slots=True)

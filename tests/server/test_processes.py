@@ -19,7 +19,7 @@ import pytest
 from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, process, wait_until_healthy
 
 from mmroute import Normalizer
-from mmroute.server.merged_metrics import SharedPages
+from mmroute.server.merged_metrics import SharedPages, shared_directory
 from mmroute.server.processes import heard
 
 KEY: Final = {"authorization": "Bearer k"}
@@ -262,6 +262,22 @@ def test_nothing_stays_behind_when_the_first_process_is_killed(
         while any(temporary.iterdir()) or any(Path(f"/proc/{pid}").exists() for pid in others):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_what_killed_servers_left_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left, living, other = (
+        tmp_path / name for name in ("mmroute-metrics-a", "mmroute-metrics-b", "x")
+    )
+    for path in (left, living, other):
+        path.mkdir()
+    for path in (left, other):
+        os.utime(path, (0, 0))
+    with shared_directory() as own:
+        assert sorted(tmp_path.iterdir()) == sorted([living, other, own])
+    assert sorted(tmp_path.iterdir()) == [living, other]
 
 
 def children(pid: int) -> list[int]:
