@@ -25,10 +25,13 @@ from PIL import Image
 
 import mmroute
 from mmroute.kv_events import BlockIndex, WorkerRank
+from mmroute.kv_events.holders import Blocks
+from mmroute.kv_events.policy import Prompt, Tokens, Weights, WorkerState, pick
 
 BLOCK_SIZE = 16
-# A prompt goes where at least this part of its blocks is; otherwise to the least busy worker.
-WORTH_FOLLOWING = 0.5
+# The workers of this example answer at once. The requests that they have had stand for load, and
+# decide between workers that hold the same.
+WEIGHTS = Weights(request=0.01)
 
 
 @dataclass
@@ -75,22 +78,25 @@ class Worker:
 
 
 class Router:
-    """Knows from events what each worker holds, and picks the worker that holds most."""
+    """Knows from events what each worker holds, and picks the one where a prompt costs least."""
 
     def __init__(self, workers: Iterable[str]) -> None:
         self.index = BlockIndex()
         self.served = dict.fromkeys(workers, 0)
 
-    def pick(self, prompt: Sequence[bytes]) -> tuple[str, int]:
+    def pick(self, hashes: Sequence[bytes]) -> tuple[str, int]:
         """The worker for a prompt, given by its block hashes; and how many of them it holds."""
-        held = self.index.longest_prefixes(prompt)
-        best = max(self.served, key=lambda name: held.get(WorkerRank(name, 0), 0))
-        overlap = held.get(WorkerRank(best, 0), 0)
-        if not overlap or overlap < WORTH_FOLLOWING * len(prompt):
-            best = min(self.served, key=self.served.__getitem__)
-            overlap = held.get(WorkerRank(best, 0), 0)
+        lengths = self.index.longest_prefixes(hashes)
+        held = {name: lengths.get(WorkerRank(name, 0), Blocks(0)) for name in self.served}
+        states = {
+            name: WorkerState(held=held[name], at_hand=held[name], requests=served)
+            for name, served in self.served.items()
+        }
+        # One token more than the blocks: what is behind the last full block is not known here.
+        prompt = Prompt(Tokens(len(hashes) * BLOCK_SIZE + 1), Tokens(BLOCK_SIZE))
+        best = pick(prompt, states, WEIGHTS).worker
         self.served[best] += 1
-        return best, overlap
+        return best, held[best]
 
 
 def hit_rate(

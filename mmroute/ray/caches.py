@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -19,6 +19,8 @@ from mmroute.kv_events import (
     Received,
     Subscriber,
 )
+from mmroute.kv_events.holders import Blocks
+from mmroute.kv_events.policy import EncoderCache, PromptItem
 
 _LOG: Final = logging.getLogger(__name__)
 _TICK: Final = 0.1  # seconds after which a thread looks whether it is to end
@@ -54,6 +56,7 @@ class _Expected(NamedTuple):
     deadline: float
     replica: str
     hashes: tuple[bytes, ...]
+    encoded: tuple[PromptItem, ...]
 
 
 class ReplicaCaches:
@@ -66,15 +69,20 @@ class ReplicaCaches:
         max_staleness: seconds. Without a look at a replica's events for so long, what is known of
             its cache counts for nothing.
         expect_seconds: for so long a prompt's blocks are expected where it was sent.
+        encoder_cache: the size of each replica's encoder cache, in positions that receive features.
     """
 
-    def __init__(self, *, max_staleness: float, expect_seconds: float) -> None:
+    def __init__(
+        self, *, max_staleness: float, expect_seconds: float, encoder_cache: int = 0
+    ) -> None:
         self._max_staleness = max_staleness
         self._expect_seconds = expect_seconds
         self._index = BlockIndex()
         self._expected_index = BlockIndex()
         self._expected: dict[str, _Expected] = {}  # by request, the first to expire first
         self._followers: dict[str, _Follower] = {}
+        self._encoder_cache = encoder_cache
+        self._encoders: dict[str, EncoderCache] = {}
 
     def follow(self, replicas: Mapping[str, Endpoints | None]) -> None:
         """Follow these replicas, and forget all others.
@@ -85,6 +93,8 @@ class ReplicaCaches:
         """
         for name in self._followers.keys() - replicas.keys():
             self._followers.pop(name).ending.set()
+        for name in self._encoders.keys() - replicas.keys():
+            del self._encoders[name]
         for request, expected in list(self._expected.items()):
             if expected.replica not in replicas:
                 del self._expected[request]
@@ -103,31 +113,62 @@ class ReplicaCaches:
         """Follow nobody any more."""
         self.follow({})
 
-    def expect(self, request: str, replica: str, hashes: Sequence[bytes]) -> None:
-        """A request, whose prompt has these blocks, is sent to a replica, and to no other one."""
+    def encoder(self, replica: str) -> EncoderCache:
+        """The items that a replica has encoded last."""
+        return self._encoders.setdefault(replica, EncoderCache(self._encoder_cache))
+
+    def expect(
+        self,
+        request: str,
+        replica: str,
+        hashes: Sequence[bytes],
+        encoded: Sequence[PromptItem] = (),
+    ) -> None:
+        """A request is about to be sent to a replica, and to no other one.
+
+        Args:
+            request: the request's name.
+            replica: the replica's name.
+            hashes: the hashes of the prompt's blocks.
+            encoded: the items that it has to encode.
+        """
         self._forget(request)
-        expected = _Expected(time.monotonic() + self._expect_seconds, replica, tuple(hashes))
+        expected = _Expected(
+            time.monotonic() + self._expect_seconds, replica, tuple(hashes), tuple(encoded)
+        )
         stored = BlockStored(expected.hashes, None, (), 0, None, None, None)
         self._expected_index.apply(replica, EventBatch(0.0, (stored,)))
         self._expected[request] = expected
 
-    def moved(self, request: str, replica: str) -> None:
+    def routed(self, request: str, replica: str) -> None:
         """A request went to this replica in the end."""
         expected = self._expected.get(request)
-        if expected is not None and expected.replica != replica:
-            self.expect(request, replica, expected.hashes)
+        if expected is None:
+            return
+        if expected.replica != replica:
+            self.expect(request, replica, expected.hashes, expected.encoded)
+        for item in expected.encoded:
+            self.encoder(replica).use(item.identity, item.features)
 
     def sent(self, replica: str) -> int:
         """How many prompts are expected where they were sent."""
         self._expire()
         return sum(expected.replica == replica for expected in self._expected.values())
 
-    def longest_prefixes(self, hashes: Sequence[bytes]) -> Mapping[str, int]:
-        """How many leading blocks of a prompt each replica holds, or is about to hold."""
+    def longest_prefixes(
+        self, hashes: Sequence[bytes], *, medium: str | None = None
+    ) -> Mapping[str, Blocks]:
+        """How many leading blocks of a prompt each replica holds, or is about to hold.
+
+        Args:
+            hashes: the hashes of the prompt's blocks, in order.
+            medium: see `BlockIndex.longest_prefixes`. Where blocks will be is not known: those
+                that are expected count in all.
+        """
         self._expire()
         oldest = time.monotonic() - self._max_staleness
-        lengths: Counter[str] = Counter()
-        for (replica, _), length in self._index.longest_prefixes(hashes).items():
+        lengths: defaultdict[str, Blocks] = defaultdict(lambda: Blocks(0))
+        for (replica, _), length in self._index.longest_prefixes(hashes, medium=medium).items():
             follower = self._followers.get(replica)
             if follower is not None and follower.current >= oldest:
                 lengths[replica] = max(lengths[replica], length)
@@ -157,6 +198,7 @@ class ReplicaCaches:
                     for message in messages:
                         if not isinstance(message, Received):
                             _LOG.info("forgetting the blocks of %s: %s", replica, message)
+                            self._encoders.pop(replica, None)
                         self._index.apply(replica, message)
                     if len(messages) < _FULL:
                         follower.current = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -12,6 +12,7 @@ from ray.util.metrics import Counter
 from mmroute.answering.routing import Routing
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError
+from mmroute.kv_events.policy import Prompt, Weights, WorkerState, cost, pick
 from mmroute.ray.alpha import (
     EVENTS_KEY,
     TOKEN_IDS_KWARG,
@@ -28,7 +29,7 @@ _DECISIONS: Final = "mmroute_router_decisions"
 
 
 class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
-    """Picks the replica that holds the longest prefix of a prompt, images by their identities.
+    """Picks the replica at which a prompt costs least: `mmroute.kv_events.policy.pick`.
 
     For any deployment whose replicas publish vLLM's KV events. A replica tells where they are, and
     its block size, by its method ``record_routing_stats``, in the form of Ray Serve LLM's own
@@ -37,9 +38,8 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         {"kv_event_metadata": {"endpoint": ..., "replay_endpoint": ..., "block_size": 16}}
 
     The request is the first argument of a call that has ``messages`` or ``prompt``: a mapping, or
-    an object with these attributes. Replicas whose load is too high are passed over. A request
-    without an exact answer, and one of which no replica holds enough, goes to the replica with
-    the least load.
+    an object with these attributes. A request without an exact answer goes to the replica with the
+    least load.
     """
 
     # Longer than Ray's 0.1 seconds: another replica costs a prompt's computation.
@@ -52,8 +52,9 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         backend: str = "vllm",
         engine_args: str = "",
         served_names: tuple[str, ...] = (),
-        worth_following: float = 0.5,
-        imbalanced_threshold: int = 10,
+        least_share: float = 0.5,
+        request_tokens: float = 256.0,
+        encoder_cache: int = 2048,
         max_staleness: float = 5.0,
         expect_seconds: float = 5.0,
         token_ids_kwarg: str | None = None,
@@ -67,10 +68,11 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
             engine_args: its command line, with ``PYTHONHASHSEED``; see `EngineSettings.from_args`.
             served_names: by which requests may ask for the model; default: those of
                 `engine_args`, else `model`. Others have no exact answer.
-            worth_following: a replica that holds less than this part of a prompt's blocks is not
-                preferred.
-            imbalanced_threshold: a replica with so many more requests than the least loaded one
-                is not preferred, whatever it holds.
+            least_share: see `mmroute.kv_events.policy.Weights`.
+            request_tokens: `Weights.request`: what each request that a replica has already is
+                worth, in tokens of the prompt.
+            encoder_cache: the size of each replica's encoder cache, in positions that receive
+                features. The default is what vLLM has at least.
             max_staleness: seconds; see `ReplicaCaches`.
             expect_seconds: likewise.
             token_ids_kwarg: under this name the call gets the prompt's token IDs as a further
@@ -86,10 +88,11 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
             ModelSource(model, names, backend=backend, model_id=settings.model,
                         engine_settings=settings)
         )  # fmt: skip
-        self._worth_following = worth_following
-        self._imbalanced_threshold = imbalanced_threshold
+        self._weights = Weights(request=request_tokens, least_share=least_share)
         self._token_ids_kwarg = token_ids_kwarg
-        self._caches = ReplicaCaches(max_staleness=max_staleness, expect_seconds=expect_seconds)
+        self._caches = ReplicaCaches(
+            max_staleness=max_staleness, expect_seconds=expect_seconds, encoder_cache=encoder_cache
+        )
         self._block_size: int | None = None
         self._decisions = Counter(
             _DECISIONS,
@@ -112,7 +115,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         self, pending_request: PendingRequest, replica_id: Any, result: object
     ) -> None:
         """Expect the blocks where the request went: the preferred replica may have been full."""
-        self._caches.moved(_request(pending_request), replica_id.unique_id)
+        self._caches.routed(_request(pending_request), replica_id.unique_id)
 
     async def choose_replicas(
         self,
@@ -124,19 +127,19 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
             return []
         load = {replica: self._load(replica) for replica in candidate_replicas}
         candidates = random.sample(candidate_replicas, len(candidate_replicas))  # for equal loads
-        least = min(candidates, key=load.__getitem__)
-        hashes, reason = self._hashes(pending_request)
-        best, reason = least, reason or "no_prefix"
-        if pending_request is not None and hashes:
-            held = self._caches.longest_prefixes(hashes)
-            worth = self._worth_following * len(hashes)
-            most = load[least] + self._imbalanced_threshold
-            following = [r for r in candidates if held.get(_name(r), 0) >= worth]
-            fit = [replica for replica in following if load[replica] <= most]
-            if fit:
-                best = max(fit, key=lambda replica: (held[_name(replica)], -load[replica]))
-            reason = "" if fit else "imbalanced" if following else reason
-            self._caches.expect(_request(pending_request), _name(best), hashes)
+        prompt, hashes, reason = self._prompt(pending_request)
+        if pending_request is None or prompt is None:
+            best = min(candidates, key=load.__getitem__)
+        else:
+            states = self._states(load, candidates, hashes)
+            best, found, follows = pick(prompt, states, self._weights)
+            following = any(
+                cost(prompt, state, self._weights).compute < prompt.tokens
+                for state in states.values()
+            )
+            reason = "" if follows else "imbalanced" if following else "no_prefix"
+            encoded = [item for item in prompt.items if item.end > prompt.tokens - found.compute]
+            self._caches.expect(_request(pending_request), _name(best), hashes, encoded)
         self._decisions.inc(tags={"picked_by": "load" if reason else "prefix", "reason": reason})
         return [[best], [replica for replica in candidates if replica is not best]]
 
@@ -148,17 +151,37 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         """
         return tuple(routing.block_hashes(block_size=block_size))
 
-    def _hashes(self, pending: PendingRequest | None) -> tuple[tuple[bytes, ...], str]:
-        """Those of a request; or none, and why."""
+    def _prompt(
+        self, pending: PendingRequest | None
+    ) -> tuple[Prompt | None, tuple[bytes, ...], str]:
+        """The prompt of a request and its hashes; or None, no hashes, and why."""
         if self._block_size is None or pending is None:
-            return (), "no_events"
+            return None, (), "no_events"
         try:
             routing = self._routing(pending)
             if self._token_ids_kwarg is not None:
                 pending.kwargs[self._token_ids_kwarg] = routing.unexpanded_token_ids
-            return self.look_up(routing, self._block_size), ""
+            hashes = self.look_up(routing, self._block_size)
+            return Prompt.of(routing, self._block_size), hashes, ""
         except (NoRoutingError, InexactError) as error:
-            return (), str(error.reason)
+            return None, (), str(error.reason)
+
+    def _states(
+        self,
+        load: Mapping[RunningReplica, int],
+        candidates: Sequence[RunningReplica],
+        hashes: Sequence[bytes],
+    ) -> dict[RunningReplica, WorkerState]:
+        """What is known of each replica, in the order of the candidates."""
+        held = self._caches.longest_prefixes(hashes)
+        at_hand = self._caches.longest_prefixes(hashes, medium="GPU")
+        names = {replica: _name(replica) for replica in candidates}
+        return {
+            replica: WorkerState(
+                held[name], at_hand[name], load[replica], self._caches.encoder(name)
+            )
+            for replica, name in names.items()
+        }
 
     def _routing(self, pending: PendingRequest) -> Routing:
         """The one that the ingress made, or one of the body.

@@ -16,6 +16,7 @@ from mmroute.answering.lines import json_object, request_of
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError, invalid, problem
 from mmroute.hashing import Algorithm, BlockHashes, hash_blocks
+from mmroute.kv_events.policy import prompt_items
 from mmroute.requests.request import Request
 
 _TEXT_CHUNK: Final = 256  # characters that a router of texts compares at once
@@ -207,11 +208,8 @@ def _answer(
             routing.token_ids, algorithm=Algorithm.XXHASH, block_size=hashes.block_size, seed="0"
         ).event_ints()
     items = []
-    for placeholder, identity in routing.identified():
-        features = sum(n for embeds, n in placeholder.embed_runs or () if embeds)
-        end = placeholder.offset + placeholder.length
-        key = zlib.crc32(identity.value.encode())
-        items.append(TracedItem(key, end, features or placeholder.length))
+    for item, placeholder in zip(prompt_items(routing), routing.placeholders, strict=True):
+        items.append(TracedItem(zlib.crc32(item.identity.encode()), item.end, item.features))
         modality = placeholder.modality.value
         chunk.items[modality] = chunk.items.get(modality, 0) + 1
     text, pieces = _texts_and_pieces(value, items)

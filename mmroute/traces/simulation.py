@@ -9,8 +9,9 @@ from enum import StrEnum
 from itertools import count, cycle, islice
 from typing import Final
 
+from mmroute.kv_events.policy import EncoderCache
 from mmroute.traces.block_cache import BlockCache
-from mmroute.traces.requests import TracedItem, TracedRequest
+from mmroute.traces.requests import TracedRequest
 from mmroute.traces.reuse import Bin, Timeline
 
 _WORTH_FOLLOWING: Final = 0.5  # of a prompt's blocks; with less, the least loaded worker gets it
@@ -79,33 +80,6 @@ class Outcome:
     over_time: list[Bin] = field(default_factory=list)
 
 
-class EncoderCache:
-    """The features of the items that a worker encoded last.
-
-    Source: vLLM 0.33.0 ``v1/core/encoder_cache_manager.py``: entries that no request needs are
-    evicted when room is wanted, those unused for longest first.
-
-    Args:
-        capacity: positions that receive features.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._free = capacity
-        self._features: OrderedDict[int, int] = OrderedDict()  # by identity
-
-    def use(self, item: TracedItem) -> bool:
-        """Whether an item was there; it is from now on, if it is not larger than the cache."""
-        known = item.identity in self._features
-        if not known:
-            self._features[item.identity] = item.features
-            self._free -= item.features
-        self._features.move_to_end(item.identity)
-        while self._free < 0:
-            _, features = self._features.popitem(last=False)
-            self._free += features
-        return known
-
-
 class Fleet:
     """Workers that answer one request after the other, behind one router.
 
@@ -163,7 +137,7 @@ class Fleet:
         for item in request.items:
             if item.end <= cached:
                 outcome.items_in_blocks += 1
-            elif self._encoders[worker].use(item):
+            elif self._encoders[worker].use(item.identity, item.features):
                 outcome.items_in_encoder += 1
             else:
                 outcome.items_encoded += 1

@@ -109,14 +109,15 @@ def test_shards_that_grow_and_shrink_lose_nothing(extension: ModuleType) -> None
 @pytest.mark.parametrize(("workers", "most"), [(1, 33), (2, 33), (64, 3), (500, 1)])
 def test_memory_of_a_block_and_worker(extension: ModuleType, workers: int, most: float) -> None:
     table, draw = extension.Table(), random.Random(0)
-    blocks = tuple(draw.getrandbits(64) for _ in range(50_000))
+    blocks = tuple(draw.getrandbits(64) for _ in range(500_000 if workers < 3 else 50_000))
     empty = sys.getsizeof(table)
     slots = draw.sample(range(500), workers)
-    for first in range(0, len(blocks), 5000):  # a shard is half empty right after it grew
+    step = len(blocks) // 25
+    for first in range(0, len(blocks), step):  # a shard is half empty right after it grew
         for slot in slots:
-            table.store(slot, blocks[first : first + 5000])
-        pairs = workers * (first + 5000)
-        assert first < 10_000 or sys.getsizeof(table) - empty <= most * pairs
+            table.store(slot, blocks[first : first + step])
+        pairs = workers * (first + step)
+        assert first < step * 10 or sys.getsizeof(table) - empty <= most * pairs
 
 
 def test_all_memory_is_given_back(extension: ModuleType) -> None:

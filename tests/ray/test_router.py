@@ -16,6 +16,8 @@ from scripted_publisher import Worker
 from workload import TokenIdRouter, pictures
 
 from mmroute import EngineSettings, Normalizer
+from mmroute.kv_events.holders import Blocks
+from mmroute.kv_events.policy import Prompt, WorkerState, cost
 from mmroute.ray import BlockHashRouter
 from mmroute.ray.alpha import EVENTS_KEY, TOKEN_IDS_KWARG
 from mmroute.ray.caches import Endpoints, ReplicaCaches
@@ -112,7 +114,7 @@ class Fleet:
         return ranks[0][0].replica_id.unique_id, pending
 
     def picks(self, *arguments: Any) -> set[str]:
-        """All first choices for requests without an expectation of their own."""
+        """All first choices for requests that leave nothing behind."""
         found = set()
         for _ in range(20):
             name, pending = self.pick(*arguments)
@@ -170,7 +172,7 @@ def test_by_token_ids_alone_another_picture_of_the_size_looks_cached(publisher: 
 
 
 def test_blocks_are_expected_where_their_prompt_went_for_a_while(publisher: Worker) -> None:
-    fleet = Fleet(publisher, expect_seconds=0.5)
+    fleet = Fleet(publisher, expect_seconds=0.5, encoder_cache=0)
     name, pending = fleet.pick(chat(FIRST))
     assert {fleet.pick(chat(FIRST))[0] for _ in range(5)} == {name}
     for number in range(fleet.requests):  # it was full, and Ray took the other one
@@ -182,9 +184,23 @@ def test_blocks_are_expected_where_their_prompt_went_for_a_while(publisher: Work
     assert fleet.picks(chat(FIRST)) == {"a", "b"}
 
 
+def test_a_picture_goes_where_it_was_encoded(publisher: Worker) -> None:
+    publisher.publish(events("BlockStored", FIRST.blocks))
+    fleet = Fleet(publisher, expect_seconds=0)
+    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
+    assert fleet.picks(chat(SECOND)) == {"a", "b"}
+    _, pending = fleet.pick(chat(SECOND))
+    fleet.router.on_request_routed(pending, fleet.b.replica_id, None)
+    assert fleet.picks(chat(SECOND)) == {"b"}
+
+
 def test_a_busy_replica_is_passed_over(publisher: Worker) -> None:
     publisher.publish(events("BlockStored", FIRST.blocks))
-    fleet = Fleet(publisher, imbalanced_threshold=3)
+    prompt = Prompt.of(NORMALIZER.normalize(messages=FIRST.messages), BLOCK_SIZE)
+    nothing, all_of_it = WorkerState(), WorkerState(held=Blocks(1000), at_hand=Blocks(1000))
+    worth = cost(prompt, nothing).total - cost(prompt, all_of_it).total
+    assert worth > prompt.items[0].features * 1.9  # neither computed nor encoded
+    fleet = Fleet(publisher, request_tokens=worth / 3.5)
     until(lambda: fleet.picks(chat(FIRST)) == {"a"})
     fleet.router.replica_queue_len_cache.update(fleet.b.replica_id, 1)
     fleet.router.replica_queue_len_cache.update(fleet.a.replica_id, 4)

@@ -128,26 +128,30 @@ static uint64_t get_little_endian(const unsigned char *at, int width) {
     return value;
 }
 
-/* Writes one record for each block and slot of `live`, where `at` is not NULL. Returns its bytes. */
-static size_t write_records(table *self, const slot_set *live, unsigned char *at) {
-    size_t size = 0;
+static unsigned char *put_record(unsigned char *at, const table *self, uint64_t key, int slot) {
+    at = put_little_endian(at, key, KEY_BYTES);
+    at = put_little_endian(at, (uint64_t)slot, SLOT_BYTES);
+    return put_little_endian(at, num_copies(self, slot, key), COUNT_BYTES);
+}
+
+/* Writes one record for each block and slot of `live`, where `at` is not NULL. Returns how many. */
+static size_t write_records(const table *self, const slot_set *live, unsigned char *at) {
+    size_t count = 0;
     for (int n = 0; n < SHARDS; n++)
         for (uint32_t i = 0; i < self->shards[n].capacity; i++) {
             const entry *e = self->shards[n].entries + i;
             if (!e->value) continue;
-            slot_set set = {{0}};
-            add_to_set(&set, e->value);
-            for (int w = 0; w < WORDS; w++)
-                for (uint64_t word = set.words[w] & live->words[w]; word; word &= word - 1) {
-                    size += RECORD_BYTES;
-                    if (!at) continue;
-                    const int slot = 64 * w + lowest_bit(word);
-                    at = put_little_endian(at, e->key, KEY_BYTES);
-                    at = put_little_endian(at, (uint64_t)slot, SLOT_BYTES);
-                    at = put_little_endian(at, num_copies(self, slot, e->key), COUNT_BYTES);
-                }
+            const int alone = is_one(e->value) ? only_slot(e->value) : -1;
+            const uint64_t *row = alone < 0 ? row_of(e->value) : NULL;
+            uint64_t summary = row ? row[0] : (uint64_t)1 << (alone >> 6);
+            for (int next = 1; summary; summary &= summary - 1) {
+                const int w = lowest_bit(summary);
+                uint64_t word = row ? row[next++] : (uint64_t)1 << (alone & 63);
+                for (word &= live->words[w]; word; word &= word - 1, count++)
+                    if (at) at = put_record(at, self, e->key, 64 * w + lowest_bit(word));
+            }
         }
-    return size;
+    return count;
 }
 
 static PyObject *table_dump(table *self, PyObject *args) {
@@ -157,16 +161,37 @@ static PyObject *table_dump(table *self, PyObject *args) {
     const Py_ssize_t count = read_slots(&slots, &live);
     PyBuffer_Release(&slots);
     if (count < 0) return NULL;
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)write_records(self, &live, NULL));
+    const Py_ssize_t size = (Py_ssize_t)write_records(self, &live, NULL) * RECORD_BYTES;
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
     if (bytes) (void)write_records(self, &live, (unsigned char *)PyBytes_AsString(bytes));
     return bytes;
+}
+
+/* Makes room for records at once. A dump is in the order of its table, and entries that come in
+ * this order crowd into the beginning of a table that is still to grow. */
+static int make_room(table *self, const unsigned char *at, const unsigned char *end) {
+    uint32_t *counts = PyMem_Calloc(SHARDS, sizeof *counts);
+    int failed = counts ? 0 : -1;
+    for (uint64_t last = 0; !failed && at < end; at += RECORD_BYTES) {
+        const uint64_t key = get_little_endian(at, KEY_BYTES);
+        const shard *s = shard_of(self, mixed(key));
+        counts[s - self->shards] += !counts[s - self->shards] || key != last;
+        last = key;
+    }
+    for (int n = 0; !failed && n < SHARDS; n++) {
+        shard *s = self->shards + n;
+        if (counts[n]) failed = resize(s, s->used + counts[n] + counts[n] / 2 + SMALLEST);
+    }
+    PyMem_Free(counts);
+    return failed;
 }
 
 static PyObject *table_load(table *self, PyObject *args) {
     Py_buffer records;
     if (!PyArg_ParseTuple(args, "y*:load", &records)) return NULL;
-    int failed = 0, malformed = records.len % RECORD_BYTES != 0;
     const unsigned char *at = records.buf, *end = at + records.len;
+    int malformed = records.len % RECORD_BYTES != 0;
+    int failed = malformed ? 0 : make_room(self, at, end);
     for (; !failed && !malformed && at < end; at += RECORD_BYTES) {
         const uint64_t key = get_little_endian(at, KEY_BYTES);
         const int slot = (int)get_little_endian(at + KEY_BYTES, SLOT_BYTES);

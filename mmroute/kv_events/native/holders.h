@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { SHARD_BITS = 10, SHARDS = 1 << SHARD_BITS, WORDS = 64, MAX_SLOTS = 64 * WORDS };
+enum { SHARD_BITS = 12, SHARDS = 1 << SHARD_BITS, WORDS = 64, MAX_SLOTS = 64 * WORDS };
 enum { SMALLEST = 8 };
 
 #if defined(__GNUC__)

@@ -1,0 +1,64 @@
+"""The health of an index as metrics of Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from mmroute.kv_events.block_index import BlockIndex
+from mmroute.kv_events.health import WorkerHealth
+
+__all__ = ["HealthCollector"]
+
+_COUNTERS: Final[Mapping[str, str]] = {
+    "batches": "Batches of events that were entered",
+    "gaps": "How often batches of a worker were lost, and all of its blocks forgotten",
+    "lost_batches": "Batches of events that were lost",
+    "restarts": "How often another process took a worker's place",
+}
+
+
+class HealthCollector(Collector):
+    """What `BlockIndex.health` says, whenever it is scraped.
+
+    Give it to a registry: ``prometheus_client.REGISTRY.register(HealthCollector(index))``. Needs
+    the extra ``serve``.
+
+    Args:
+        index: the index.
+    """
+
+    def __init__(self, index: BlockIndex) -> None:
+        self._index = index
+
+    def collect(self) -> Iterable[Metric]:
+        health, now = self._index.health(), time.monotonic()
+        for name, text, value in (
+            ("blocks", "Different blocks that workers hold", health.blocks),
+            ("bytes", "Memory of the index of blocks", health.bytes),
+            ("ranks", "Data-parallel ranks of all workers", health.ranks),
+        ):
+            yield GaugeMetricFamily(f"mmroute_index_{name}", text, value)
+        silence = _of_workers("silence_seconds", "Seconds since a worker was heard of last")
+        lag = _of_workers("lag_seconds", "Seconds from the making of the last batch to its entry")
+        for worker, known in health.workers.items():
+            silence.add_metric((worker,), now - known.heard_at)
+            lag.add_metric((worker,), known.lag)
+        yield from (silence, lag)
+        for name, text in _COUNTERS.items():
+            yield _counted(name, text, health.workers)
+
+
+def _of_workers(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"mmroute_index_worker_{name}", text, labels=("worker",))
+
+
+def _counted(name: str, text: str, workers: Mapping[str, WorkerHealth]) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"mmroute_index_worker_{name}", text, labels=("worker",))
+    for worker, known in workers.items():
+        family.add_metric((worker,), getattr(known, name))
+    return family

@@ -1,0 +1,264 @@
+"""Which worker a prompt goes to: the cost of its tokens, of its items, and of the wait.
+
+`pick` is a function of what is known: it reads no clock and no index. The unit of every cost is
+the computation of one token of a prompt, so that weights can be measured on one's own workers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NewType, TypeVar
+
+from mmroute.kv_events.holders import Blocks
+
+if TYPE_CHECKING:
+    from mmroute.answering.routing import Routing
+
+__all__ = [
+    "Choice", "Cost", "EncoderCache", "Prompt", "PromptItem", "Tokens", "Weights", "WorkerState",
+    "cost", "pick", "prompt_items",
+]  # fmt: skip
+
+Tokens = NewType("Tokens", int)
+"""A number of tokens, where a number of blocks could be meant."""
+
+_NONE: Final = Blocks(0)
+_Worker = TypeVar("_Worker")
+
+
+class PromptItem(NamedTuple):
+    """An image, video or audio of a prompt.
+
+    Attributes:
+        identity: the engine's name for it.
+        end: the position behind its placeholder.
+        features: positions that receive features.
+    """
+
+    identity: str
+    end: Tokens
+    features: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What of a prompt costs something.
+
+    Attributes:
+        tokens: its length.
+        block_size: tokens in a block.
+        items: its images, videos and audios.
+    """
+
+    tokens: Tokens
+    block_size: Tokens
+    items: tuple[PromptItem, ...] = ()
+
+    @classmethod
+    def of(cls, routing: Routing, block_size: int) -> Prompt:
+        """The prompt of an exact answer.
+
+        Raises:
+            InexactError: the answer is inexact, or the identity of an item is not known.
+        """
+        tokens = Tokens(len(routing.token_ids))
+        return cls(tokens, Tokens(block_size), prompt_items(routing))
+
+
+def prompt_items(routing: Routing) -> tuple[PromptItem, ...]:
+    """The items of an exact answer, in the order of their positions.
+
+    Raises:
+        InexactError: the answer is inexact, or the identity of an item is not known.
+    """
+    return tuple(
+        PromptItem(
+            identity.value,
+            Tokens(place.offset + place.length),
+            sum(n for embeds, n in place.embed_runs or () if embeds) or place.length,
+        )
+        for place, identity in routing.identified()
+    )
+
+
+class EncoderCache:
+    """The features that a worker's encoder made last.
+
+    Source: vLLM 0.33.0 ``v1/core/encoder_cache_manager.py``: entries that no request needs are
+    evicted when room is wanted, those unused for longest first.
+
+    Args:
+        capacity: positions that receive features.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._free = capacity
+        self._features: OrderedDict[Hashable, int] = OrderedDict()  # by identity
+
+    def __contains__(self, identity: object) -> bool:
+        return identity in self._features
+
+    def use(self, identity: Hashable, features: int) -> bool:
+        """Whether an item was there; it is from now on, if it is not larger than the cache."""
+        known = identity in self._features
+        if not known:
+            self._features[identity] = features
+            self._free -= features
+        self._features.move_to_end(identity)
+        while self._free < 0:
+            _, evicted = self._features.popitem(last=False)
+            self._free += evicted
+        return known
+
+
+class WorkerState(NamedTuple):
+    """What is known of a worker when a prompt is to be placed.
+
+    Attributes:
+        held: leading blocks of the prompt that it holds in any medium.
+        at_hand: those of them that need no fetching: they are in the GPU's memory.
+        requests: how many it works on.
+        encoded: identities of items whose features are in its encoder cache.
+    """
+
+    held: Blocks = _NONE
+    at_hand: Blocks = _NONE
+    requests: float = 0
+    encoded: Container[Hashable] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What things cost, in computed tokens of a prompt.
+
+    Attributes:
+        fetched_token: a cached token in another medium than the GPU's memory. The default is what
+            llm-d's scorer takes for CPU memory, 0.8 of a cached token's worth.
+        feature: the encoding of one position of an item.
+        request: each request that the worker has already. With the default a worker that holds
+            2,560 tokens of the prompt is preferred until it has ten requests more than another.
+        least_share: a worker that holds less than this part of a prompt's blocks counts as one
+            that holds nothing. Beginnings that all prompts share, such as a system prompt, would
+            otherwise gather all of them at one worker.
+    """
+
+    fetched_token: float = 0.2
+    feature: float = 1.0
+    request: float = 256.0
+    least_share: float = 0.5
+
+
+DEFAULT_WEIGHTS: Final = Weights()
+
+
+class Cost(NamedTuple):
+    """What a prompt costs at a worker, in computed tokens.
+
+    Attributes:
+        compute: tokens that are not cached.
+        fetch: cached tokens that come from another medium.
+        encode: items whose features are neither in cached blocks nor in the encoder cache.
+        wait: requests that are there already.
+    """
+
+    compute: float
+    fetch: float
+    encode: float
+    wait: float
+
+    @property
+    def total(self) -> float:
+        """The sum."""
+        return self.compute + self.fetch + self.encode + self.wait
+
+
+def cost(prompt: Prompt, worker: WorkerState, weights: Weights = DEFAULT_WEIGHTS) -> Cost:
+    """What a prompt costs at a worker.
+
+    The last token of a prompt is always computed, with the block in which it is. Source: vLLM
+    0.33.0 ``v1/core/kv_cache_manager.py`` (`get_computed_blocks`).
+
+    >>> prompt = Prompt(Tokens(1000), Tokens(16), (PromptItem("picture", Tokens(600), 500),))
+    >>> cost(prompt, WorkerState(requests=2))
+    Cost(compute=1000, fetch=0.0, encode=500.0, wait=512.0)
+    >>> cost(prompt, WorkerState(held=Blocks(60), at_hand=Blocks(50)))
+    Cost(compute=40, fetch=32.0, encode=0.0, wait=0.0)
+    """
+    most = _most_cached(prompt)
+    held = min(worker.held, most)
+    if held < weights.least_share * most:
+        held = 0
+    cached = held * prompt.block_size
+    fetched = cached - min(worker.at_hand, held) * prompt.block_size
+    encoded = sum(
+        item.features
+        for item in prompt.items
+        if item.end > cached and item.identity not in worker.encoded
+    )
+    return Cost(
+        prompt.tokens - cached,
+        fetched * weights.fetched_token,
+        encoded * weights.feature,
+        worker.requests * weights.request,
+    )
+
+
+class Choice(NamedTuple, Generic[_Worker]):
+    """The worker for a prompt.
+
+    Attributes:
+        worker: its name.
+        cost: what the prompt costs there.
+        follows: whether its caches make the prompt cheaper there.
+    """
+
+    worker: _Worker
+    cost: Cost
+    follows: bool
+
+
+def pick(
+    prompt: Prompt,
+    workers: Mapping[_Worker, WorkerState],
+    weights: Weights = DEFAULT_WEIGHTS,
+) -> Choice[_Worker]:
+    """The worker at which a prompt costs least; of equals the one with fewest requests.
+
+    Args:
+        prompt: the prompt.
+        workers: what is known of each, by its name. Shuffle them if equals are to take turns.
+        weights: what things cost.
+
+    Raises:
+        ValueError: there is no worker.
+
+    >>> prompt = Prompt(Tokens(1000), Tokens(16))
+    >>> workers = {"a": WorkerState(requests=3), "b": WorkerState(held=Blocks(60), requests=5)}
+    >>> pick(prompt, workers).worker
+    'b'
+    """
+    most = _most_cached(prompt)
+    names = iter(workers)
+    best = next(names, None)
+    if best is None:
+        raise ValueError("there is no worker to pick")
+    found = cost(prompt, workers[best], weights)
+    least = found.total, workers[best].requests
+    for name in names:
+        state = workers[name]
+        # Most workers cannot win, which takes a fifth of the time of all their costs to see.
+        computed = prompt.tokens - min(state.held, most) * prompt.block_size
+        if (computed + state.requests * weights.request, state.requests) >= least:
+            continue
+        there = cost(prompt, state, weights)
+        if (there.total, state.requests) < least:
+            best, found, least = name, there, (there.total, state.requests)
+    nothing = cost(prompt, WorkerState(requests=least[1]), weights)
+    return Choice(best, found, found.total < nothing.total)
+
+
+def _most_cached(prompt: Prompt) -> int:
+    """How many blocks the engine may take from its cache."""
+    return max(0, prompt.tokens - 1) // prompt.block_size
