@@ -229,7 +229,7 @@ class BlockIndex:
     def snapshot(self) -> bytes:
         """All that is held and how far events were taken, for `from_snapshot` elsewhere.
 
-        It has 14 bytes for each block and rank. Nothing else is done meanwhile, some 30 ms for a
+        It has 14 bytes for each block and rank. Nothing else is done meanwhile, some 40 ms for a
         million of them.
         """
         with self._lock:
