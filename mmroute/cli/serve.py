@@ -27,7 +27,7 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
-    from mmroute.server.listening import Listen
+    from mmroute.server.front.listening import Listen
     from mmroute.server.loading import ModelSource
     from mmroute.server.settings import ServerSettings
 
@@ -170,7 +170,7 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
 
 
 def _listen(arguments: argparse.Namespace) -> Listen:
-    from mmroute.server.listening import ConnectionLimits, Listen  # an extra
+    from mmroute.server.front.listening import ConnectionLimits, Listen  # an extra
 
     return Listen(
         host=arguments.host,

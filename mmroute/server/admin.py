@@ -18,8 +18,8 @@ from mmroute.server.changes import Change
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.exchange import Exchange, Route, readable
+from mmroute.server.front.http import Response, error_response, json_response
 from mmroute.server.handling import HandlerContext, HandlerResult
-from mmroute.server.http import Response, error_response, json_response
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
 from mmroute.server.validation import Schema

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from mmroute.server.drain import Drain
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import CLIENT_HAS_GONE, Exchange
-from mmroute.server.http import Head, Response
+from mmroute.server.front.drain import Drain
+from mmroute.server.front.http import Head, Response
 from mmroute.server.models import Models
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings

@@ -31,8 +31,8 @@ from mmroute.server.errors import (
 )
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
+from mmroute.server.front.http import Head, Response, error_response, json_response
 from mmroute.server.handling import HandlerContext, HandlerResult
-from mmroute.server.http import Head, Response, error_response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from mmroute.server.capacity import Reservation
-from mmroute.server.http import Head, Response
+from mmroute.server.front.http import Head, Response
 from mmroute.server.logs import LogEntry
 
 CLIENT_HAS_GONE: Final = 499

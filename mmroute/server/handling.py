@@ -9,7 +9,7 @@ from mmroute.answering.hash_forms import BlockForm
 from mmroute.answering.routing import Routing
 from mmroute.errors import Reason
 from mmroute.requests.items import Modality
-from mmroute.server.http import NO_HEADERS
+from mmroute.server.front.http import NO_HEADERS
 from mmroute.server.loading import LoadedModel
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings

@@ -29,8 +29,8 @@ from prometheus_client.registry import Collector
 from mmroute.answering.stages import Stage
 from mmroute.engines.running import RunningEngine
 from mmroute.reuse.fast_paths import ReuseStats
+from mmroute.server.front.merged_metrics import SharedPages
 from mmroute.server.handling import HandlerResult
-from mmroute.server.merged_metrics import SharedPages
 from mmroute.server.models import Models
 
 _SECONDS: Final = (

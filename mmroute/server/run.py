@@ -16,13 +16,13 @@ from typing import Final
 
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
-from mmroute.server.connections import Front
 from mmroute.server.errors import ApiError
-from mmroute.server.listening import Listen, Listener, SocketFile, open_sockets
+from mmroute.server.front.connections import Front
+from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
+from mmroute.server.front.supervisor import RETIRE, Member, heard, supervise
 from mmroute.server.loading import ModelSource
 from mmroute.server.logs import configure
 from mmroute.server.models import Models, NameTakenError
-from mmroute.server.processes import RETIRE, Member, heard, supervise
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 

@@ -13,13 +13,13 @@ from typing import Final
 
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity, Reservation
-from mmroute.server.drain import Drain
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import ApiError, bad_request
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
 from mmroute.server.fallback import Fallback
 from mmroute.server.fallback_version import watch_fallback
-from mmroute.server.http import Head, Response, error_response, json_response
+from mmroute.server.front.drain import Drain
+from mmroute.server.front.http import Head, Response, error_response, json_response
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models

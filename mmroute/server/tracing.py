@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from mmroute.server.http import Head
+from mmroute.server.front.http import Head
 from mmroute.server.logs import LogEntry
 
 _FAILURE: Final = 500

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.server.connections import Front
+from mmroute.server.front.connections import Front
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]+)\r\n")
 _QUIET: Final = 0.02  # seconds in which a front that has something to say would have said it

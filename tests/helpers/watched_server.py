@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server import ModelSource, ServerSettings
-from mmroute.server.listening import Listen, open_sockets
+from mmroute.server.front.listening import Listen, open_sockets
 from mmroute.server.models import Models
 from mmroute.server.run import Server
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 import pytest
 from http_client import Answer, connected
 
-from mmroute.server.connections import Front
-from mmroute.server.listening import ConnectionLimits
+from mmroute.server.front.connections import Front
+from mmroute.server.front.listening import ConnectionLimits
 from mmroute.server.models import Models
 from mmroute.server.service import Service
 from mmroute.server.settings import AccessLog, ServerSettings

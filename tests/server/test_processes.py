@@ -19,8 +19,8 @@ import pytest
 from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, process, wait_until_healthy
 
 from mmroute import Normalizer
-from mmroute.server.merged_metrics import SharedPages, shared_directory
-from mmroute.server.processes import heard
+from mmroute.server.front.merged_metrics import SharedPages, shared_directory
+from mmroute.server.front.supervisor import heard
 
 KEY: Final = {"authorization": "Bearer k"}
 COUNT: Final = 2
@@ -165,9 +165,9 @@ def test_a_process_that_ends_is_started_again(fleet: Fleet) -> None:
 IMPATIENT: Final = """
 import sys
 from mmroute.cli import main
-from mmroute.server import processes
+from mmroute.server.front import supervisor
 
-processes._MOST_LOOKS = 3
+supervisor._MOST_LOOKS = 3
 sys.exit(main(["serve", *sys.argv[1:]]))
 """
 

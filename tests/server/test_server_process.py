@@ -36,7 +36,7 @@ from server_helpers import (
 from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.server.listening import Listen, open_sockets
+from mmroute.server.front.listening import Listen, open_sockets
 from tools import needs
 
 pytestmark = pytest.mark.process

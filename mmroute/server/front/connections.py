@@ -18,9 +18,9 @@ from typing import Final
 
 from mmroute.server.errors import ApiError
 from mmroute.server.exchange import CLIENT_HAS_GONE, Deferred, Exchange
-from mmroute.server.http import Response
-from mmroute.server.listening import ConnectionLimits, Share
-from mmroute.server.request_parser import MalformedError, RequestParser
+from mmroute.server.front.http import Response
+from mmroute.server.front.listening import ConnectionLimits, Share
+from mmroute.server.front.request_parser import MalformedError, RequestParser
 from mmroute.server.service import Service
 
 _MOST_EXTRA: Final = 32

@@ -28,8 +28,8 @@ from typing import Any, Final, NoReturn
 
 from mmroute.server.changes import Change
 from mmroute.server.errors import ApiError
-from mmroute.server.listening import Listen, Share
-from mmroute.server.merged_metrics import SharedPages, shared_directory
+from mmroute.server.front.listening import Listen, Share
+from mmroute.server.front.merged_metrics import SharedPages, shared_directory
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
 RETIRE: Final = 0

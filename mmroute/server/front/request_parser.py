@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from mmroute.server.http import Head
+from mmroute.server.front.http import Head
 
 _END: Final = b"\r\n\r\n"
 _MOST_FIELDS: Final = 256
