@@ -206,13 +206,10 @@ class Normalizer:
 
     def answer_with(self, others: Iterable[Normalizer], request: Request) -> list[Routing]:
         """The answers to one request; see `normalize_with`."""
-        from mmroute.answering.mixed_fleet import preparing_once  # rarely needed
+        from mmroute.answering.mixed_fleet import answer_for  # rarely needed
 
-        prepare = preparing_once()
-        return [
-            answer(each.model, request, links=each.links, caches=each.caches, prepare=prepare)
-            for each in (self, *others)
-        ]
+        workers = (self, *others)
+        return answer_for(((each.model, each.links, each.caches) for each in workers), request)
 
     def normalize_many(
         self, requests: Iterable[Mapping[str, Any]], *, threads: int | None = None

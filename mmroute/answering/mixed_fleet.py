@@ -5,31 +5,44 @@ What they share is computed once: the items that were read, and the prompt where
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
-from mmroute.answering.pipeline import Prepare, prepare
+from mmroute.answering.caches import Caches
+from mmroute.answering.pipeline import answer_prepared, prepare
 from mmroute.answering.prepared import Prepared
+from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel
+from mmroute.net.links import ImageLinks
 from mmroute.requests.items import ImageFile
 from mmroute.requests.request import Request
 
 
-def preparing_once() -> Prepare:
-    """The first half of the way for one request, which is gone once for models of one prompt.
+def answer_for(
+    workers: Iterable[tuple[ResolvedModel, ImageLinks | None, Caches]], request: Request
+) -> list[Routing]:
+    """The answer of each kind of workers to one request.
 
-    The models are those of `mmroute.model.resolve.with_same_prompts`, and others.
+    Args:
+        workers: for each kind its model, the permission to follow links, and its caches. What is
+            prepared for one model serves those of `mmroute.model.resolve.with_same_prompts`.
+        request: the client's request.
     """
     known: list[tuple[ResolvedModel, Prepared]] = []
 
-    def prepare_once(model: ResolvedModel, request: Request, **more: Any) -> Prepared:
+    def prepare_once(model: ResolvedModel, links: ImageLinks | None, caches: Caches) -> Prepared:
         for first, prepared in known:
             if _same_prompt(first, model, prepared):
                 return prepared
-        known.append((model, prepare(model, request, **more)))
-        return known[-1][1]
+        prepared = prepare(model, request, links=links, caches=caches)
+        known.append((model, prepared))
+        return prepared
 
-    return prepare_once
+    return [
+        answer_prepared(model, request, partial(prepare_once, model, links, caches), caches=caches)
+        for model, links, caches in workers
+    ]
 
 
 def _same_prompt(first: ResolvedModel, second: ResolvedModel, prepared: Prepared) -> bool:

@@ -6,7 +6,9 @@ looked up here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -68,20 +70,6 @@ def prepare(
     return Prepared(request, ids, items, geometries, insertions)
 
 
-class Prepare(Protocol):
-    """The first half of the way, as `prepare` goes it."""
-
-    def __call__(
-        self,
-        model: ResolvedModel,
-        request: Request,
-        *,
-        links: ImageLinks | None,
-        caches: Caches,
-        watch: Stopwatch | None,
-    ) -> Prepared: ...
-
-
 def answer(
     model: ResolvedModel,
     request: Request,
@@ -89,7 +77,6 @@ def answer(
     links: ImageLinks | None = None,
     caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
-    prepare: Prepare = prepare,
 ) -> Routing:
     """The token IDs of one request. Nothing a client put into it raises.
 
@@ -99,12 +86,32 @@ def answer(
         links: permission to follow links to images; None to leave them alone.
         caches: what earlier requests left.
         watch: counts what each stage takes.
-        prepare: the first half of the way.
     """
     if watch is not None:
         watch.resume()
+    first_half = partial(prepare, model, request, links=links, caches=caches, watch=watch)
+    return answer_prepared(model, request, first_half, caches=caches, watch=watch)
+
+
+def answer_prepared(
+    model: ResolvedModel,
+    request: Request,
+    prepare: Callable[[], Prepared],
+    *,
+    caches: Caches = NO_CACHES,
+    watch: Stopwatch | None = None,
+) -> Routing:
+    """The answer to a request whose first half is prepared by a function.
+
+    Args:
+        model: the model to ask.
+        request: the client's request.
+        prepare: gives what the function of that name here gives for the request.
+        caches: what earlier requests left.
+        watch: counts what each stage takes.
+    """
     try:
-        prepared = prepare(model, request, links=links, caches=caches, watch=watch)
+        prepared = prepare()
         expansion = expand(model, prepared)
         if watch is not None:
             watch.lap(Stage.PLACE)

@@ -57,4 +57,5 @@ def _main(port: int, directory: str) -> None:
     _WatchedServer(Models(sources), ServerSettings(), listen).serve(open_sockets(listen), None)
 
 
-_main(int(sys.argv[1]), sys.argv[2])
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), sys.argv[2])
