@@ -7,8 +7,6 @@ from enum import StrEnum
 from typing import TypedDict
 
 from mmroute.answering.routing import Routing
-from mmroute.errors import InexactError, Reason
-from mmroute.hashing import BlockHashes, PageHashes
 
 
 class HashForm(StrEnum):
@@ -56,20 +54,5 @@ class BlockForm:
         if self.form is HashForm.DYNAMO:
             local, sequence = routing.dynamo_hashes(self.block_size)
             return {"local_hashes": local, "sequence_hashes": sequence}
-        hashes: BlockHashes | PageHashes
-        if routing.hashing.pages:
-            hashes = routing.page_hashes(self._page_size())
-        else:
-            hashes = routing.block_hashes(
-                self.algorithm, block_size=self.block_size, seed=self.seed
-            )
+        hashes = routing.hashing.announced(routing, self.algorithm, self.block_size, self.seed)
         return {"block_hashes": hashes.event_ints() if self.form is HashForm.INT else hashes.hex()}
-
-    def _page_size(self) -> int:
-        if self.block_size is None:
-            raise InexactError(
-                Reason.BLOCK_SIZE_UNKNOWN,
-                "the engine chooses the size of its pages by its attention backend; give the "
-                "worker's (its --page-size, or block_size of its BlockStored events)",
-            )
-        return self.block_size

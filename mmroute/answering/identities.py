@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.errors import invalid, quoted
+from mmroute.errors import invalid
 from mmroute.geometry import Overrides
 from mmroute.requests.items import (
     Identity,
@@ -50,7 +49,7 @@ def identities_of(
 
     Raises:
         InexactError: `invalid_request` for names that the engine refuses or confuses; what the
-            engine's `Identify` raises.
+            engine's `Identify` and `check_names` raise.
     """
     if request.mm_hashes and model.engine.read_mm_hash is not None:
         return _by_mm_hashes(model, request.mm_hashes, placeholders)
@@ -59,7 +58,7 @@ def identities_of(
             _check_all_or_none_named(modality, listed)
     waiting = {modality: iter(listed) for modality, listed in items.items()}
     overrides: dict[Modality, Overrides] = {}
-    first_of: dict[str, Item] = {}
+    named: list[tuple[Item, Identity]] = []
     found: list[Identity | None] = []
     for placed in placeholders:
         modality = placed.modality
@@ -73,9 +72,10 @@ def identities_of(
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:
                 identity = identity._replace(value=f"{request.lora.name}:{identity.value}")
-            if not model.hashing.pages:  # SGLang keeps no processed items by that name
-                _check_same_size(identity, first_of.setdefault(identity.value, item), item)
+            named.append((item, identity))
         found.append(identity)
+    if named:
+        model.engine.check_names(named)
     return tuple(found)
 
 
@@ -132,14 +132,3 @@ def _by_mm_hashes(
 def _check_all_or_none_named(modality: Modality, items: Sequence[Item]) -> None:
     if len({item.size.uuid is None for item in items}) > 1:
         raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")
-
-
-def _check_same_size(identity: Identity, first: Item, second: Item) -> None:
-    if first is second:
-        return
-    one, other = replace(first.size, uuid=None), replace(second.size, uuid=None)
-    if one != other:
-        raise invalid(
-            f"the uuid {quoted(identity.value)} names items of two sizes, {one} and {other}; the "
-            "engine caches by it, and would reuse the first one's tokens"
-        )

@@ -137,12 +137,11 @@ def blocks_answer(routing: Routing, form: BlockForm) -> dict[str, Any]:
     """
     hashes = form.of(routing)
     identities = [identity for identity in routing.identities if identity is not None]
-    model_id = routing.hashing.model_id
     return {
         **hashes,
         "image_identities": [identity.value for identity in identities],
         "image_identity_sources": [identity.source.value for identity in identities],
-        **({"model_id": model_id} if routing.covers_model_id and model_id else {}),
+        **({"model_id": routing.hashing.settings.model_id} if routing.covers_model_id else {}),
     }
 
 

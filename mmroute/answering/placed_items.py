@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mmroute.errors import InexactError, Reason
-from mmroute.hashing import image_hash
+from mmroute.hashing import ImageHash
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, Modality
 
@@ -40,13 +40,13 @@ def identified(
 
 
 def numbered(
-    items: Iterable[tuple[PlaceholderRange, Identity]], *, are_numbers: bool
-) -> list[tuple[PlaceholderRange, int]]:
+    items: Iterable[tuple[PlaceholderRange, Identity]], item_hash: Callable[[str], ImageHash]
+) -> list[tuple[PlaceholderRange, ImageHash]]:
     """The items, each with the number that takes the place of its features.
 
     Args:
         items: as `identified` gives them.
-        are_numbers: whether identities are hexadecimal numbers themselves, as SGLang's are.
+        item_hash: makes the number of an identity.
 
     Raises:
         InexactError: `image_identity_unknown` for an empty uuid.
@@ -58,8 +58,7 @@ def numbered(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
                 f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
             )
-        number = int(identity.value, 16) if are_numbers else image_hash(identity.value)
-        pairs.append((placeholder, number))
+        pairs.append((placeholder, item_hash(identity.value)))
     return pairs
 
 

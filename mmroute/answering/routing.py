@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 from mmroute.answering.placed_items import PlacedItem, identified, numbered
-from mmroute.errors import (
-    BlockSizeWarning,
-    InexactError,
-    ModelIdWarning,
-    NoTokenIdsError,
-    Reason,
-)
+from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
+from mmroute.errors import InexactError, NoTokenIdsError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import (
     BlockHashes,
     DynamoHashes,
-    EventKeys,
-    ExtraKeys,
     HashedItem,
-    Hashing,
-    KeyForm,
+    ImageHash,
     PageHashes,
-    extra_keys,
-    hash_blocks,
     hash_pages,
     local_block_hashes,
     pad_value_ids,
     sequence_hashes,
     wide_pad_value_ids,
 )
-from mmroute.hashing.extra_keys import check_block_size
-from mmroute.hashing.older_vllm import untagged_keys
 from mmroute.hashing.reuse import HashReuse
-from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource
 from mmroute.requests.request import Lora
 
-_DEFAULT_HASHING: Final = Hashing()
+_UNKNOWN: Final = RefusedHashes(HashSettings(), "nothing is known of the engine")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -58,7 +43,7 @@ class Routing:
         cache_salt: of the request.
         reason: None if exact.
         message: what was found, and what to do; empty if exact.
-        hashing: what block hashes depend on beside it, by the engine's settings and defaults.
+        hashing: how the engine hashes prompts, with its settings and defaults.
     """
 
     placeholders: tuple[PlaceholderRange, ...] = ()
@@ -67,7 +52,7 @@ class Routing:
     cache_salt: str | None = None
     reason: Reason | None = None
     message: str = ""
-    hashing: Hashing = _DEFAULT_HASHING
+    hashing: Hashes = _UNKNOWN
     _token_ids: TokenIds | None = None
     _unexpanded: TokenIds | None = None
     _reuse: HashReuse | None = None
@@ -146,10 +131,11 @@ class Routing:
 
         Args:
             algorithm: the engine's ``--prefix-caching-hash-algo``: ``sha256``, ``sha256_cbor``,
-                ``xxhash`` or ``xxhash_cbor``; None for that of `hashing`.
-            block_size: the engine's, in tokens; None for that of `hashing`.
-            seed: the engine's ``PYTHONHASHSEED``; None for that of `hashing`, which is none unless
-                the engine's settings say it; the xxhash algorithms need theirs.
+                ``xxhash`` or ``xxhash_cbor``; None for that of `hashing.settings`.
+            block_size: the engine's, in tokens; None for that of `hashing.settings`.
+            seed: the engine's ``PYTHONHASHSEED``; None for that of `hashing.settings`,
+                which is none unless the engine's settings say it; the xxhash algorithms need
+                theirs.
             previous: hashes of an earlier prompt of the same conversation. Blocks at the
                 beginning that are the same in both are not hashed again. None: the
                 normalizer's own cache is asked for one (`FastPaths.hash_cache_bytes`).
@@ -161,33 +147,13 @@ class Routing:
             ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
                 positive integer.
         """
-        defaults = self.hashing
-        algorithm = defaults.algorithm if algorithm is None else algorithm
-        seed = defaults.seed if seed is None else seed
-        block_size = self._block_size(block_size)
-        self._warn_of_guess()
-        if defaults.keys is not KeyForm.TAGGED:
-            return hash_older_blocks(
-                self.token_ids,
-                self._untagged_keys(block_size),
-                algorithm=algorithm,
-                block_size=block_size,
-                seed=seed,
-                random_root=defaults.random_root,
-                previous=previous,
-            )
-        token_ids, keys = self.token_ids, self._extra_keys(block_size)
-        if previous is None and self._reuse is not None:
-            return self._reuse.hash_blocks(
-                token_ids, keys, algorithm=algorithm, block_size=block_size, seed=seed
-            )
-        return hash_blocks(
-            token_ids,
-            keys,
-            algorithm=algorithm,
+        return self.hashing.block_hashes(
+            self,
+            algorithm,
             block_size=block_size,
             seed=seed,
             previous=previous,
+            reuse=self._reuse,
         )
 
     def page_hashes(self, page_size: int) -> PageHashes:
@@ -221,16 +187,17 @@ class Routing:
         """The hashes by which Dynamo's router looks this prompt up, of the form of `pad_value_ids`.
 
         Args:
-            block_size: the worker's, in tokens; None for that of `hashing`.
+            block_size: the worker's, in tokens; None for that of `hashing.settings`.
 
         Raises:
             InexactError: as for `pad_value_ids`; `block_size_unknown` if there is none.
             ValueError: `block_size` is no positive integer.
         """
-        self._warn_of_guess()
+        known = self.hashing.settings
+        known.warn_of_model_id(self)
         local = local_block_hashes(
             self.pad_value_ids(),
-            block_size=self._known_size(block_size),
+            block_size=known.size(block_size),
             lora_name=None if self.lora is None else self.lora.name,
         )
         return DynamoHashes(local, sequence_hashes(local))
@@ -246,66 +213,21 @@ class Routing:
             InexactError: as for `block_hashes`.
             ValueError: `block_size` is no positive integer.
         """
-        block_size = self._block_size(block_size)
-        if self.hashing.keys is not KeyForm.TAGGED:
-            return self._untagged_keys(block_size)
-        return tuple(self._extra_keys(block_size))
-
-    def _block_size(self, given: int | None) -> int:
-        if self.hashing.pages:
-            raise InexactError(
-                Reason.UNSUPPORTED_ENGINE_SETTING,
-                "SGLang has no block hashes, but hashes of pages: Routing.page_hashes",
-            )
-        if self.hashing.refused:
-            raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.hashing.refused)
-        return self._known_size(given)
-
-    def _known_size(self, block_size: int | None) -> int:
-        size = self.hashing.block_size if block_size is None else block_size
-        if size is None:
-            raise InexactError(
-                Reason.BLOCK_SIZE_UNKNOWN,
-                "the engine itself chooses the block size of this model; give the worker's, which "
-                "its metrics (--engine URL reads them), its BlockStored events and its log tell",
-            )
-        if block_size is None and self.hashing.block_size_guessed:
-            _warn_of_size(self.hashing.model_id, size)
-        return size
+        return self.hashing.extra_keys(self, block_size)
 
     @property
     def covers_model_id(self) -> bool:
         """Whether identities cover the engine's model string: all do but a client's own uuid."""
-        return not self.hashing.pages and any(
+        return bool(self.hashing.settings.model_id) and any(
             i is not None and i.source is not IdentitySource.UUID for i in self.identities
         )
 
-    def _warn_of_guess(self) -> None:
-        if self.hashing.guessed and self.covers_model_id:
-            _warn_of_guess(self.hashing.model_id)
+    def hashed_items(self) -> list[HashedItem]:
+        """The items as block hashes cover them, by position.
 
-    def _extra_keys(self, block_size: int) -> ExtraKeys:
-        check_block_size(block_size)
-        return extra_keys(
-            self._hashed_items(),
-            num_blocks=len(self.token_ids) // block_size,
-            block_size=block_size,
-            lora=self.lora,
-            cache_salt=self.cache_salt,
-        )
-
-    def _untagged_keys(self, block_size: int) -> tuple[EventKeys, ...]:
-        check_block_size(block_size)
-        return untagged_keys(
-            self._hashed_items(),
-            self.hashing.keys,
-            num_blocks=len(self.token_ids) // block_size,
-            block_size=block_size,
-            lora=self.lora,
-            cache_salt=self.cache_salt,
-        )
-
-    def _hashed_items(self) -> list[HashedItem]:
+        Raises:
+            InexactError: as `identified`.
+        """
         return [
             HashedItem(identity.value, placeholder.offset, placeholder.length)
             for placeholder, identity in self.identified()
@@ -351,30 +273,5 @@ class Routing:
         """
         return identified(zip(self.placeholders, self.identities, strict=True))
 
-    def _numbered(self) -> list[tuple[PlaceholderRange, int]]:
-        return numbered(self.identified(), are_numbers=self.hashing.pages)
-
-
-@lru_cache(maxsize=1024)
-def _warn_of_guess(model: str) -> None:
-    """Say it once for each model, whatever the filter of warnings."""
-    warnings.warn(
-        f"block hashes of requests with images cover the engine's own model string, which is "
-        f"taken to be {model!r}. If the engine was started with another one, no hash is equal: "
-        "give it as model_id (--model-id, or --engine-args with the engine's command line).",
-        ModelIdWarning,
-        stacklevel=4,
-    )
-
-
-@lru_cache(maxsize=1024)
-def _warn_of_size(model: str, size: int) -> None:
-    """Say it once for each model, whatever the filter of warnings."""
-    warnings.warn(
-        f"block hashes of {model or 'the model'} are of blocks of {size} tokens, which nobody "
-        "told: it is vLLM's default on most GPUs, and 128 is that on CPUs. If the engine's blocks "
-        "have another size, no hash is equal: give it as block_size (--block-size, or "
-        "--engine-args with the engine's), or ask the engine (--engine URL).",
-        BlockSizeWarning,
-        stacklevel=5,
-    )
+    def _numbered(self) -> list[tuple[PlaceholderRange, ImageHash]]:
+        return numbered(self.identified(), self.hashing.item_hash)

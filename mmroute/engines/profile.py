@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mmroute.hashing import Hashing
+from mmroute.engines.hashes import Hashes
 from mmroute.requests.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ class EngineProfile:
             loaded.
         identify: names items.
         longest_context: of a model; see `mmroute.engines.vllm.context`.
-        hashing: the defaults of its block hashes.
+        hashing: how it hashes prompts, by its defaults.
         adds_special_tokens: whether to the text of a prompt, which may have items beside it.
+        check_names: refuses names that it confuses, by the named items of a request.
         check_cache_salt: refuses what its API does.
         with_defaults: puts its settings into a request that does not say otherwise, which a model's
             chat renderer will read. Raises `InexactError`: a server of these settings refuses it.
@@ -115,8 +116,9 @@ class EngineProfile:
     ]
     identify: Identify
     longest_context: Callable[..., int]
-    hashing: Hashing
+    hashing: Hashes
     adds_special_tokens: Callable[[Tokenizer, Request, bool], bool]
+    check_names: Callable[[Sequence[tuple[Item, Identity]]], None]
     check_cache_salt: Callable[[object], None]
     with_defaults: Callable[[Request, EngineSettings, Chat], Request]
     processor_kwargs: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]

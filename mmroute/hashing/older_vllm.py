@@ -7,9 +7,8 @@ Source: vLLM 0.30.0, 0.23.0 and 0.18.0 ``v1/core/kv_cache_utils.py``
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from mmroute.hashing.extra_keys import EventKeys, HashedItem, event_extra_keys, extra_keys
 from mmroute.requests.request import Lora
@@ -17,36 +16,31 @@ from mmroute.requests.request import Lora
 _PROTOCOL: Final = 5
 
 
-class KeyForm(StrEnum):
-    """How extra keys enter a block hash."""
+def untagged_keys(items: Iterable[HashedItem] = (), **of_blocks: Any) -> tuple[EventKeys, ...]:
+    """The extra keys of blocks as events have them: vLLM 0.19 to 0.30.
 
-    TAGGED = "tagged"
-    """As `mmroute.hashing.extra_keys` gives them: vLLM 0.31 to 0.33."""
-    UNTAGGED = "untagged"
-    """As events have them: 0.19 to 0.30."""
-    IDENTITIES = "identities"
-    """Of an item its identity alone, also in the block that begins behind it: 0.13 to 0.18."""
-
-
-def untagged_keys(
-    items: Sequence[HashedItem],
-    form: KeyForm,
-    *,
-    num_blocks: int,
-    block_size: int,
-    lora: Lora | None,
-    cache_salt: str | None,
-) -> tuple[EventKeys, ...]:
-    """What `mmroute.hashing.extra_keys` gives, in a form without tags.
+    Args:
+        items: the request's items, in any order.
+        **of_blocks: the other arguments of `mmroute.hashing.extra_keys`.
 
     Raises:
         ValueError: as `mmroute.hashing.extra_keys`.
     """
-    tagged = extra_keys(
-        items, num_blocks=num_blocks, block_size=block_size, lora=lora, cache_salt=cache_salt
-    )
-    if form is KeyForm.UNTAGGED:
-        return tuple(event_extra_keys(tagged) or ())
+    return tuple(event_extra_keys(extra_keys(items, **of_blocks)) or ())
+
+
+def identity_keys(
+    items: Iterable[HashedItem] = (),
+    *,
+    num_blocks: int,
+    block_size: int,
+    lora: Lora | None = None,
+    cache_salt: str | None = None,
+) -> tuple[EventKeys, ...]:
+    """The same for vLLM 0.13 to 0.18: of an item its identity alone.
+
+    It is also in the block that begins directly behind the item.
+    """
     ordered = sorted(items, key=lambda item: item.offset)
     size = block_size
     blocks: list[EventKeys] = []

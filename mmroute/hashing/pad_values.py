@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NewType
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -38,7 +38,11 @@ _DIGEST: Final = re.compile(r"[0-9A-Fa-f]{64}")
 _WORD_DIGITS: Final = 16
 
 
-def image_hash(identity: str) -> int:
+ImageHash = NewType("ImageHash", int)
+"""The 64-bit number of an item, unsigned, by which routers tell it from others."""
+
+
+def image_hash(identity: str) -> ImageHash:
     """The 64-bit number of an image identity, unsigned, as Dynamo's router makes it.
 
     The first 16 digits of a 64-digit hexadecimal hash, which is what vLLM's own identities are;
@@ -54,8 +58,8 @@ def image_hash(identity: str) -> int:
     if not identity:
         raise ValueError("an empty image identity has no hash; give the image a uuid")
     if _DIGEST.fullmatch(identity):
-        return int(identity[:_WORD_DIGITS], 16)
-    return xxh3_64_intdigest(identity.encode())
+        return ImageHash(int(identity[:_WORD_DIGITS], 16))
+    return ImageHash(xxh3_64_intdigest(identity.encode()))
 
 
 def pad_value(image_hash: int) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, TypedDict, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 
 from mmroute.geometry import TokenIds
-from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
-from mmroute.hashing.vllm import BlockHashes, hash_blocks
+from mmroute.hashing.extra_keys import ExtraKeys
+from mmroute.hashing.vllm import BlockHashes
 from mmroute.reuse.prefix_cache import PrefixCache
 
 _WORTH_KEEPING: Final = 8192  # tokens
@@ -31,20 +31,34 @@ class HashReuse(PrefixCache[BlockHashes]):
     """
 
     def hash_blocks(
-        self, token_ids: TokenIds, extra_keys: Sequence[BlockKeys], **settings: Unpack[_Settings]
+        self,
+        token_ids: TokenIds,
+        extra_keys: Sequence[Any],
+        hasher: Callable[..., BlockHashes],
+        **settings: Unpack[_Settings],
     ) -> BlockHashes:
-        """What `mmroute.hashing.hash_blocks` gives; `previous` is found in the cache."""
+        """What `hasher` gives; `previous` is found in the cache.
+
+        Args:
+            token_ids: the expanded prompt, shape (n,).
+            extra_keys: the extra keys of its full blocks.
+            hasher: `mmroute.hashing.hash_blocks`, or another one with its arguments.
+            **settings: further arguments of `hasher`.
+        """
         if len(token_ids) < _WORTH_KEEPING:
-            return hash_blocks(token_ids, extra_keys, **settings)
+            return hasher(token_ids, extra_keys, **settings)
         block_size = settings["block_size"]
-        keys = ExtraKeys.of_blocks(extra_keys, block_size)
         whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
-        previous, prefix_hashes = self.find(whole, salt=hash(repr(settings)))
-        hashes = hash_blocks(token_ids, keys, **settings, previous=previous)
+        previous, prefix_hashes = self.find(whole, salt=hash((hasher, repr(settings))))
+        hashes = hasher(token_ids, extra_keys, **settings, previous=previous)
         if prefix_hashes:
             self.count(hashes.reused * block_size * token_ids.itemsize)
             if hashes.reused < len(hashes):
-                of_keys = _BYTES_PER_KEY * (len(keys.others) + len(keys.runs))
+                of_keys = _BYTES_PER_KEY * _num_kept(extra_keys)
                 size = len(whole) + _BYTES_PER_HASH * len(hashes) + of_keys
                 self.put(hashes, prefix_hashes, whole, size=size)
         return hashes
+
+
+def _num_kept(keys: Sequence[Any]) -> int:
+    return len(keys.others) + len(keys.runs) if isinstance(keys, ExtraKeys) else len(keys)

@@ -27,7 +27,7 @@ from mmroute.hashing.extra_keys import (
     check_block_size,
     check_token_ids,
 )
-from mmroute.hashing.older_vllm import KeyForm, encode_block
+from mmroute.hashing.older_vllm import encode_block
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
@@ -36,42 +36,6 @@ _EVENT_BYTES: Final = 8
 def event_int(block_hash: bytes) -> int:
     """A block hash as a 64-bit integer, unsigned: its low bytes (`maybe_convert_block_hash`)."""
     return int.from_bytes(block_hash[-_EVENT_BYTES:], "big")
-
-
-@dataclass(frozen=True, slots=True)
-class Hashing:
-    """What block hashes depend on beside the request, as far as it is known of an engine.
-
-    Attributes:
-        algorithm: a value of `Algorithm`.
-        block_size: tokens under one hash; None where the engine chooses them for the model.
-        block_size_guessed: whether that is only the commonest default, which is another one on
-            CPUs and with some attention backends.
-        seed: the engine's PYTHONHASHSEED; None if it is not set.
-        keys: the form of extra keys in a hash.
-        random_root: whether the engine draws the seed at random if PYTHONHASHSEED is not set,
-            whatever the algorithm.
-        pages: whether the engine hashes pages of `mmroute.hashing.wide_pad_value_ids` (SGLang)
-            and not blocks.
-        unnamed_in: engines whose prefix cache tells images of this model apart by their features,
-            whatever the caller calls them.
-        refused: why no hash can be told; empty if they can.
-        model_id: the engine's model string, which identities of content cover; empty where it
-            does not enter because a server answers.
-        guessed: whether that is only the path from which the model was loaded here.
-    """
-
-    algorithm: str = Algorithm.SHA256
-    block_size: int | None = 16
-    block_size_guessed: bool = True
-    seed: str | None = None
-    keys: KeyForm = KeyForm.TAGGED
-    random_root: bool = False
-    pages: bool = False
-    unnamed_in: frozenset[str] = frozenset()
-    refused: str = ""
-    model_id: str = ""
-    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -171,18 +135,19 @@ def hash_older_blocks(
     algorithm: str,
     block_size: int,
     seed: str | None,
-    random_root: bool,
+    random_root: bool = False,
     previous: BlockHashes | None = None,
 ) -> BlockHashes:
     """The same for vLLM before 0.31, by `sha256` and `xxhash`.
 
     Args:
         token_ids: the expanded prompt, shape (n,).
-        keys: what `untagged_keys` gave for the n // block_size full blocks.
+        keys: what `untagged_keys` or `identity_keys` gave for the n // block_size full blocks.
         algorithm: a value of `Algorithm`.
         block_size: tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
-        random_root: see `Hashing`.
+        random_root: whether the engine draws the seed at random if PYTHONHASHSEED is not set,
+            whatever the algorithm.
         previous: as for `hash_blocks`.
 
     Raises:

@@ -111,7 +111,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         backend=f"{model.engine.name} {model.engine.version}",
         checks=(*checks, *(check(model) for check in further)),
         warnings=(*untested(model, installed), *limits),
-        guesses=tuple(_guesses(model)),
+        guesses=tuple(model.hashing.settings.guesses(with_media=bool(model.media))),
         fingerprints=fingerprints,
     )
 
@@ -136,30 +136,11 @@ def load_and_check(
 
 def _told(model: ResolvedModel) -> Iterator[Check]:
     """What block hashes depend on, where somebody told it."""
-    hashing = model.hashing
-    if not (hashing.guessed and model.media):
+    known = model.hashing.settings
+    if not (known.model_id_guessed and model.media):
         yield Check("model_id", ok=True, detail=model.model_id)
-    if hashing.block_size is not None and not hashing.block_size_guessed:
-        yield Check("block_size", ok=True, detail=f"{hashing.block_size} tokens")
-
-
-def _guesses(model: ResolvedModel) -> Iterator[str]:
-    hashing = model.hashing
-    if hashing.guessed and model.media:  # hashes of text do not cover it
-        yield (
-            f"model_id: the engine's own is taken to be {model.model_id}, as the model was named "
-            "here; --model-id, --engine-args or --engine tell it"
-        )
-    if hashing.block_size_guessed:
-        yield (
-            f"block_size: the engine's is taken to be {hashing.block_size}, the default of most "
-            "GPUs (128 on CPUs); --engine-args or --engine tell it"
-        )
-    elif hashing.block_size is None and not hashing.pages:
-        yield (
-            "block_size: the engine chooses that of this model, and there are no block hashes "
-            "without it; --engine tells it"
-        )
+    if known.block_size is not None and not known.block_size_guessed:
+        yield Check("block_size", ok=True, detail=f"{known.block_size} tokens")
 
 
 def _check(name: str, problems: Sequence[str], detail: str) -> Check:

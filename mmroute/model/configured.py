@@ -9,13 +9,13 @@ from typing import Final
 
 from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.hashes import Hashes
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings, Frontend
 from mmroute.errors import InexactError, ModelError, Reason, malformed, quoted
 from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.refused_items import RefusedItems
 from mmroute.geometry.smart_resize import with_pixel_limits
-from mmroute.hashing import Hashing
 from mmroute.model.spec import FamilySpec
 from mmroute.requests.items import Modality
 
@@ -181,23 +181,32 @@ def configured_geometry(
 
 
 def configured_hashing(
-    default: Hashing, settings: EngineSettings, *, hybrid: bool, model_id: str, guessed: bool
-) -> Hashing:
-    """What block hashes of a model depend on."""
-    refused = settings.hashes_refused
-    told = settings.hash_block_size
-    if told is None and not hybrid:
+    default: Hashes, settings: EngineSettings, family: FamilySpec, model_id: str, *, guessed: bool
+) -> Hashes:
+    """How an engine that was started with these settings hashes the prompts of a model.
+
+    Args:
+        default: how it hashes by its defaults.
+        settings: what it was started with.
+        family: the model's.
+        model_id: the engine's model string.
+        guessed: whether that is only the path from which the model was loaded here.
+    """
+    known, told = default.settings, settings.hash_block_size
+    if told is None and not family.hybrid:
         told = settings.block_size
-    return replace(
-        default,
-        algorithm=settings.hash_algorithm or default.algorithm,
-        block_size=told or (None if hybrid else default.block_size),
-        block_size_guessed=told is None and not hybrid and default.block_size is not None,
+    known = replace(
+        known,
+        algorithm=settings.hash_algorithm or known.algorithm,
+        block_size=told or (None if family.hybrid else known.block_size),
+        block_size_guessed=told is None and not family.hybrid and known.block_size is not None,
+        chosen_by_engine=family.hybrid,
         seed=settings.hash_seed,
-        refused=f"{refused}: block hashes of such an engine are not covered" if refused else "",
         model_id=model_id,
-        guessed=guessed,
+        model_id_guessed=guessed,
+        unnamed_in=family.unnamed_in,
     )
+    return default.under(known, settings)
 
 
 def _unsupported(setting: str, why: str) -> ModelError:

@@ -100,11 +100,11 @@ def with_same_prompts(
         settings=settings,
         model_id=given or model.model_id,
         hashing=configured_hashing(
-            dataclasses.replace(engine.hashing, unnamed_in=model.hashing.unnamed_in),
+            engine.hashing,
             settings,
-            hybrid=model.family.hybrid,
-            model_id=given or model.model_id,
-            guessed=given is None and model.hashing.guessed,
+            model.family,
+            given or model.model_id,
+            guessed=given is None and model.hashing.settings.model_id_guessed,
         ),
     )
 
@@ -174,10 +174,10 @@ class _Resolver:
             family=self.family,
             engine=engine,
             hashing=configured_hashing(
-                dataclasses.replace(engine.hashing, unnamed_in=self.family.unnamed_in),
+                engine.hashing,
                 self.settings,
-                hybrid=self.family.hybrid,
-                model_id=model_id or self.files.name,
+                self.family,
+                model_id or self.files.name,
                 # A name of the hub may be the engine's, too.
                 guessed=model_id is None and self.files.commit is None,
             ),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mmroute.engines.hashes import Hashes
 from mmroute.engines.settings import EngineSettings
 from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
-from mmroute.hashing import Hashing
 from mmroute.requests.items import IdentityForm, Modality
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ResolvedModel:
         chat: renders messages.
         media: the rules of each modality that the engine takes for this family.
         placement: replacements into the prompt.
-        hashing: what its block hashes depend on.
+        hashing: how the engine hashes its prompts.
         encoder_cache: features of the largest item that the engine is sure to take.
         settings: what the engine was started with.
         max_model_len: tokens of the longest context.
@@ -90,7 +90,7 @@ class ResolvedModel:
     chat: Chat
     media: Mapping[Modality, MediaRules]
     placement: Placement
-    hashing: Hashing
+    hashing: Hashes
     encoder_cache: int
     settings: EngineSettings
     max_model_len: int

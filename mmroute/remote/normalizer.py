@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Self, Unpack
 
 from mmroute.answering.batch import normalize_many
 from mmroute.answering.routing import Routing
+from mmroute.engines.hashes import Hashes, RefusedHashes
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import (
@@ -19,7 +19,6 @@ from mmroute.errors import (
     did_you_mean,
     quoted,
 )
-from mmroute.hashing import Hashing
 from mmroute.hashing.reuse import HashReuse
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
@@ -164,8 +163,8 @@ class RemoteNormalizer:
             )
 
 
-def _unknown(engine: RunningEngine) -> Hashing:
-    return replace(VLLM.hashing, refused=f"{engine}: its block hashes are not known")
+def _unknown(engine: RunningEngine) -> Hashes:
+    return RefusedHashes(VLLM.hashing.settings, f"{engine}: its block hashes are not known")
 
 
 def connect(model: str, remote: object) -> RemoteNormalizer:

@@ -168,8 +168,8 @@ def load(
     fields = {
         "model": source.model,
         "model_id": model.model_id,
-        "model_id_guessed": model.hashing.guessed,
-        "block_size_guessed": model.hashing.block_size_guessed,
+        "model_id_guessed": model.hashing.settings.model_id_guessed,
+        "block_size_guessed": model.hashing.settings.block_size_guessed,
         "encoder": None if encoder is None else encoder.engine,
         "seconds": round(time.perf_counter() - began, 3),
     }

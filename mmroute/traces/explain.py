@@ -169,14 +169,14 @@ def _engine_change(old: _Answer, alike: _Answer, second: Request) -> Change:
 
 def _hash_settings(answer: _Answer) -> dict[str, str]:
     """The engine's settings that enter the block hashes of a request."""
-    hashing = answer.routing.hashing
+    known = answer.routing.hashing.settings
     settings = {
         "block size": str(answer.hashes.block_size),
         "hash algorithm": str(answer.hashes.algorithm),
-        "PYTHONHASHSEED": "not set" if hashing.seed is None else hashing.seed,
+        "PYTHONHASHSEED": "not set" if known.seed is None else known.seed,
     }
     if answer.routing.covers_model_id:
-        settings["model string"] = hashing.model_id
+        settings["model string"] = known.model_id
     return settings
 
 

@@ -155,7 +155,7 @@ def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
         InexactError: as `Routing.block_hashes`.
     """
     # Some algorithms need a seed. Any one will do where the engine's is not known.
-    return routing.block_hashes(block_size=block_size, seed=routing.hashing.seed or "0")
+    return routing.block_hashes(block_size=block_size, seed=routing.hashing.settings.seed or "0")
 
 
 def num_same(first: Sequence[object], second: Sequence[object]) -> int:

@@ -36,9 +36,7 @@ def asked(name: str) -> dict[str, Any]:
 
 def hashes_of(routing: Routing) -> list[str] | str:
     try:
-        if routing.hashing.pages:
-            return routing.page_hashes(16).hex()
-        return routing.block_hashes(seed="0").hex()
+        return routing.hashing.announced(routing, None, 16, "0").hex()
     except InexactError as inexact:
         return inexact.reason
 

@@ -15,10 +15,10 @@ from media_files import png_url
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
 from mmroute.engines.known import find_engine
+from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.geometry import Overrides
-from mmroute.hashing import HashedItem, KeyForm
-from mmroute.hashing.older_vllm import untagged_keys
+from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_events
 from mmroute.requests.items import IdentityForm, ImageFile
@@ -31,23 +31,22 @@ LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["version"])
 def test_hashes_are_those_of_the_version(line: dict[str, Any]) -> None:
-    engine = find_engine(f"vllm=={line['version']}")
+    hashing = find_engine(f"vllm=={line['version']}").hashing
+    assert isinstance(hashing, VllmHashes)
     for case in line["cases"]:
-        keys = untagged_keys(
+        keys = hashing.keys(
             [HashedItem(*item) for item in case["items"]],
-            engine.hashing.keys,
             num_blocks=len(case["token_ids"]) // case["block_size"],
             block_size=case["block_size"],
             lora=Lora(case["lora"], "/path") if case["lora"] else None,
             cache_salt=case["cache_salt"],
         )
-        hashes = hash_older_blocks(
+        hashes = hashing.hash(
             np.array(case["token_ids"], dtype=np.uint32),
             keys,
             algorithm="sha256",
             block_size=case["block_size"],
             seed="0",
-            random_root=engine.hashing.random_root,
         )
         assert hashes.hex() == case["hashes"]
 
@@ -87,7 +86,7 @@ def chat(older: Normalizer, *questions: str) -> Routing:
 def test_extra_keys_have_the_form_of_the_version(older: Normalizer) -> None:
     routing = chat(older, "What is this?")
     start = routing.placeholders[0].offset // 2
-    by_identity = older.model.engine.hashing.keys is KeyForm.IDENTITIES
+    by_identity = older.model.engine.version in ("0.18", "0.15")
     keys = routing.extra_keys(block_size=2)
     offset = routing.placeholders[0].offset - 2 * (start + 1)
     assert keys[0] == ("s",)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.identity import identity_of_hash, item_identity
 from mmroute.engines.vllm.context import longest_context
 from mmroute.errors import invalid, quoted
-from mmroute.hashing import Hashing
 from mmroute.requests.items import Modality, check_text
 from mmroute.requests.request import Request
 
@@ -60,8 +60,9 @@ SGLANG: Final = EngineProfile(
     load_chat=_load_chat,
     identify=item_identity,
     longest_context=longest_context,
-    hashing=Hashing(block_size=None, pages=True),
+    hashing=SglangHashes(),
     adds_special_tokens=_adds_special_tokens,
+    check_names=lambda _named: None,  # it keeps no processed items by that name
     check_cache_salt=_check_cache_salt,
     with_defaults=lambda request, _settings, _chat: request,
     why_refused=lambda _architectures: "",

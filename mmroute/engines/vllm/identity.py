@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from blake3 import blake3
 
-from mmroute.errors import InexactError, Reason, quoted
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import Overrides
 from mmroute.requests.items import (
     Identity,
@@ -96,6 +97,25 @@ def item_identity(
             hasher.update(chunk)
     source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
     return Identity(hasher.hexdigest(), source)
+
+
+def check_same_sizes(named: Sequence[tuple[Item, Identity]]) -> None:
+    """Refuse one name for items of two sizes: the processor cache is keyed by it.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    first_of: dict[str, Item] = {}
+    for item, identity in named:
+        first = first_of.setdefault(identity.value, item)
+        if first is item:
+            continue
+        one, other = replace(first.size, uuid=None), replace(item.size, uuid=None)
+        if one != other:
+            raise invalid(
+                f"the uuid {quoted(identity.value)} names items of two sizes, {one} and {other}; "
+                "the engine caches by it, and would reuse the first one's tokens"
+            )
 
 
 def _content(

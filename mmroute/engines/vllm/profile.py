@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.context import longest_context
 from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
-from mmroute.engines.vllm.identity import item_identity
-from mmroute.hashing import Hashing
+from mmroute.engines.vllm.hashes import VllmHashes
+from mmroute.engines.vllm.identity import check_same_sizes, item_identity
 from mmroute.requests.items import Modality
 from mmroute.requests.request import check_cache_salt
 
@@ -51,8 +51,9 @@ VLLM: Final = EngineProfile(
     load_chat=_load_chat,
     identify=item_identity,
     longest_context=longest_context,
-    hashing=Hashing(algorithm="sha256", block_size=16),
+    hashing=VllmHashes(),
     adds_special_tokens=lambda _tokenizer, request, _with_items: request.add_special_tokens,
+    check_names=check_same_sizes,
     check_cache_salt=check_cache_salt,
     with_defaults=with_defaults,
     processor_kwargs=processor_kwargs,

@@ -12,10 +12,14 @@ from functools import partial
 from typing import Final
 
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.older_identity import framed_identity, unframed_identity
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.hashing import KeyForm
+from mmroute.hashing.older_vllm import identity_keys, untagged_keys
+from mmroute.hashing.vllm import hash_older_blocks
+
+_HASH_AT_RANDOM: Final = partial(hash_older_blocks, random_root=True)
 
 _V0_32: Final = replace(
     VLLM,
@@ -30,7 +34,7 @@ _V0_30: Final = replace(
     era="0.29 to 0.30",
     proved=frozenset({"0.29.0", "0.30.0"}),
     identify=unframed_identity,
-    hashing=replace(_V0_32.hashing, keys=KeyForm.UNTAGGED),
+    hashing=VllmHashes(keys=untagged_keys, hash=hash_older_blocks),
 )
 _V0_28: Final = replace(
     _V0_30,
@@ -38,7 +42,7 @@ _V0_28: Final = replace(
     era="0.27 to 0.28",
     proved=frozenset({"0.27.1", "0.28.0"}),
     read=frozenset({"0.27.0"}),
-    hashing=replace(_V0_30.hashing, random_root=True),
+    hashing=VllmHashes(keys=untagged_keys, hash=_HASH_AT_RANDOM),
 )
 _V0_26: Final = replace(
     _V0_28,
@@ -62,7 +66,7 @@ _V0_18: Final = replace(
     era="0.16 to 0.18",
     proved=frozenset({"0.18.1"}),
     read=frozenset({"0.16.0", "0.17.0", "0.17.1", "0.18.0"}),
-    hashing=replace(_V0_23.hashing, keys=KeyForm.IDENTITIES),
+    hashing=VllmHashes(keys=identity_keys, hash=_HASH_AT_RANDOM),
 )
 _V0_15: Final = replace(
     _V0_18,

@@ -16,9 +16,10 @@ import numpy as np
 from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
+from mmroute.engines.hashes import Hashes, HashSettings
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
-from mmroute.hashing import Hashing, KeyForm, event_extra_keys
+from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
@@ -26,7 +27,7 @@ from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.causes import Cause, Diagnosis, Remedy
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
-from mmroute.parity.events.hashings import HashedWith, hashed_with
+from mmroute.parity.events.hashings import HashedWith, hashed_with, tagged
 from mmroute.parity.events.remedies import key_remedies
 from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.parity.remedies import token_remedy
@@ -124,8 +125,8 @@ class _Comparison:
         hashing = self._model.hashing
         theirs = Outcome(chain.token_ids)
         remedies = []
-        if chain.block_size != hashing.block_size:
-            remedies.append(_block_size(chain.block_size, hashing))
+        if chain.block_size != hashing.settings.block_size:
+            remedies.append(_block_size(chain.block_size, hashing.settings))
         remedies += self._hash_remedies(hashing, None, chain)
         if not remedies:
             return Finding(case, theirs, theirs, Verdict.EQUAL)
@@ -145,8 +146,8 @@ class _Comparison:
         ids = routing.token_ids[:length]
         ours, theirs = Outcome(ids), Outcome(chain.token_ids)
         remedies: list[Remedy] = []
-        if size != routing.hashing.block_size:
-            remedies.append(_block_size(size, routing.hashing))
+        if size != routing.hashing.settings.block_size:
+            remedies.append(_block_size(size, routing.hashing.settings))
         if length < full or not np.array_equal(ids, chain.token_ids[:length]):
             remedy = token_remedy(
                 self._model,
@@ -173,12 +174,12 @@ class _Comparison:
         return Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 
     def _hash_remedies(
-        self, hashing: Hashing, lora: Lora | None, chain: Chain, unexplained: str = _UNEXPLAINED
+        self, hashing: Hashes, lora: Lora | None, chain: Chain, unexplained: str = _UNEXPLAINED
     ) -> Iterator[Remedy]:
         expected = HashedWith(
-            hashing.algorithm,
-            hashing.seed,
-            hashing.keys is KeyForm.TAGGED,
+            hashing.settings.algorithm,
+            hashing.settings.seed,
+            tagged(hashing),
             None if lora is None else lora.path,
         )
         paths = [path for path in (expected.lora_path, chain.lora_name) if path]
@@ -259,10 +260,10 @@ def _announced(chain: Chain, routing: Routing) -> bool:
     return length > 0 and np.array_equal(ours, chain.token_ids[:length])
 
 
-def _block_size(size: int, hashing: Hashing) -> Remedy:
+def _block_size(size: int, known: HashSettings) -> Remedy:
     return Remedy(
         Cause.BLOCK_SIZE,
-        f"The engine's blocks have {size} tokens, and were taken to have {hashing.block_size}.",
+        f"The engine's blocks have {size} tokens, and were taken to have {known.block_size}.",
         f"--block-size {size}",
     )
 
@@ -274,8 +275,7 @@ def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
         InexactError: there are none.
     """
     hashed = routing.extra_keys(block_size=chain.block_size)
-    tagged = routing.hashing.keys is KeyForm.TAGGED
-    keys = (event_extra_keys(hashed) or ()) if tagged else hashed
+    keys = (event_extra_keys(hashed) or ()) if tagged(routing.hashing) else hashed
     length = len(keys) * chain.block_size
     return replace(
         chain,

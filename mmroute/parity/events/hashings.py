@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from mmroute.engines.hashes import Hashes
+from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.hashing import (
     Algorithm,
     BlockKeys,
     EventKeys,
     ExtraKey,
+    extra_keys,
     hash_blocks,
     none_hash,
 )
@@ -46,6 +49,11 @@ class HashedWith:
     lora_path: str | None = None
 
 
+def tagged(hashing: Hashes) -> bool:
+    """Whether extra keys have tags; those of an engine that is not known are taken to have."""
+    return not isinstance(hashing, VllmHashes) or hashing.keys is extra_keys
+
+
 def hashed_with(
     chain: Chain, first: HashedWith, lora_paths: Sequence[str] = ()
 ) -> HashedWith | None:
@@ -63,8 +71,8 @@ def _candidates(chain: Chain, first: HashedWith, lora_paths: Sequence[str]) -> I
     paths: Sequence[str | None] = tuple(dict.fromkeys(lora_paths)) if chain.lora_name else (None,)
     forms = (first.tagged, not first.tagged) if any(chain.keys or ()) else (first.tagged,)
     seeds, algorithms = dict.fromkeys((first.seed, *_SEEDS)), {first.algorithm: 0, **_ALGORITHMS}
-    for seed, algorithm, tagged, path in product(seeds, algorithms, forms, paths):
-        yield HashedWith(algorithm, seed, tagged, path)
+    for seed, algorithm, form, path in product(seeds, algorithms, forms, paths):
+        yield HashedWith(algorithm, seed, form, path)
 
 
 def _makes(how: HashedWith, chain: Chain) -> bool:
@@ -82,10 +90,9 @@ def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
     try:
         root = none_hash(how.algorithm, how.seed)
         if how.tagged:
-            tagged = [_tagged(key, chain, how, at) for at, key in enumerate(keys)]
             found = hash_blocks(
                 ids,
-                tagged,
+                [_tagged(key, chain, how, at) for at, key in enumerate(keys)],
                 algorithm=how.algorithm,
                 block_size=chain.block_size,
                 seed=how.seed,

@@ -1,0 +1,213 @@
+"""How an engine hashes prompts: what a `Routing` asks of it, without knowing the engine."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from mmroute.errors import BlockSizeWarning, InexactError, ModelIdWarning, Reason
+from mmroute.hashing import Algorithm, BlockHashes, HashedItem, ImageHash, PageHashes, image_hash
+from mmroute.hashing.reuse import HashReuse
+
+if TYPE_CHECKING:
+    from mmroute.engines.settings import EngineSettings
+    from mmroute.geometry import TokenIds
+    from mmroute.requests.request import Lora
+
+
+class HashedPrompt(Protocol):
+    """A prompt as hashes cover it; `Routing` is one."""
+
+    lora: Lora | None
+    cache_salt: str | None
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """The expanded prompt, shape (n,)."""
+
+    @property
+    def covers_model_id(self) -> bool:
+        """Whether the identity of an item covers the engine's model string."""
+
+    def hashed_items(self) -> list[HashedItem]:
+        """The items, as block hashes cover them."""
+
+    def block_hashes(
+        self, algorithm: str | None, *, block_size: int | None, seed: str | None
+    ) -> BlockHashes:
+        """The hashes of its full blocks."""
+
+    def page_hashes(self, page_size: int) -> PageHashes:
+        """The hashes of its full pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class HashSettings:
+    """What hashes depend on beside the request, as far as it is known of an engine and a model.
+
+    Attributes:
+        algorithm: a value of `Algorithm`.
+        block_size: tokens under one hash; None if there is no default.
+        block_size_guessed: whether `block_size` is only the commonest default, which is another
+            one on CPUs and with some attention backends.
+        chosen_by_engine: whether `block_size` is chosen for the model (hybrid models).
+        seed: the engine's PYTHONHASHSEED; None if it is not set.
+        model_id: the engine's model string, which identities of content cover; empty where it
+            does not enter because a server answers, or identities cover none.
+        model_id_guessed: whether `model_id` is only the path from which the model was loaded here.
+        unnamed_in: engines whose prefix cache tells images of this model apart by their features,
+            whatever the caller calls them.
+    """
+
+    algorithm: str = Algorithm.SHA256
+    block_size: int | None = None
+    block_size_guessed: bool = False
+    chosen_by_engine: bool = False
+    seed: str | None = None
+    model_id: str = ""
+    model_id_guessed: bool = False
+    unnamed_in: frozenset[str] = frozenset()
+
+    def size(self, given: int | None) -> int:
+        """The number of tokens in a block: the given one, else what is known.
+
+        Warns (`BlockSizeWarning`) once for each model whose size is guessed.
+
+        Raises:
+            InexactError: `block_size_unknown`: nobody told it.
+        """
+        size = self.block_size if given is None else given
+        if size is None:
+            raise InexactError(
+                Reason.BLOCK_SIZE_UNKNOWN,
+                "the engine itself chooses the block size of this model; give the worker's, which "
+                "its metrics (--engine URL reads them), its BlockStored events and its log tell",
+            )
+        if given is None and self.block_size_guessed:
+            _warn_of_size(self.model_id, size)
+        return size
+
+    def warn_of_model_id(self, prompt: HashedPrompt) -> None:
+        """Warn (`ModelIdWarning`) once for each model whose string is guessed and matters."""
+        if self.model_id_guessed and prompt.covers_model_id:
+            _warn_of_model_id(self.model_id)
+
+    def guesses(self, *, with_media: bool) -> Iterator[str]:
+        """What nobody told, a line each. Hashes of text do not cover the model string."""
+        if self.model_id_guessed and with_media:
+            yield (
+                f"model_id: the engine's own is taken to be {self.model_id}, as the model was "
+                "named here; --model-id, --engine-args or --engine tell it"
+            )
+        if self.block_size_guessed:
+            yield (
+                f"block_size: the engine's is taken to be {self.block_size}, the default of most "
+                "GPUs (128 on CPUs); --engine-args or --engine tell it"
+            )
+        elif self.chosen_by_engine and self.block_size is None:
+            yield (
+                "block_size: the engine chooses that of this model, and there are no block hashes "
+                "without it; --engine tells it"
+            )
+
+
+class Hashes(Protocol):
+    """How one version of an engine hashes prompts under its settings. Immutable."""
+
+    @property
+    def settings(self) -> HashSettings:
+        """What the hashes depend on beside the request."""
+
+    def under(self, known: HashSettings, engine: EngineSettings) -> Hashes:
+        """The hashes of the same version under the settings it was started with."""
+
+    def block_hashes(
+        self,
+        prompt: HashedPrompt,
+        algorithm: str | None,
+        *,
+        block_size: int | None,
+        seed: str | None,
+        previous: BlockHashes | None,
+        reuse: HashReuse | None,
+    ) -> BlockHashes:
+        """See `Routing.block_hashes`; None stands for what `settings` have.
+
+        Args:
+            prompt: the prompt to hash.
+            algorithm: a value of `Algorithm`.
+            block_size: tokens in a block.
+            seed: the engine's PYTHONHASHSEED.
+            previous: hashes of an earlier prompt.
+            reuse: where they are found if `previous` is None.
+
+        Raises:
+            InexactError: `unsupported_engine_setting`, `block_size_unknown`; what `prompt` raises.
+            ValueError: as `mmroute.hashing.hash_blocks`.
+        """
+
+    def extra_keys(
+        self, prompt: HashedPrompt, block_size: int | None
+    ) -> tuple[tuple[Any, ...] | None, ...]:
+        """See `Routing.extra_keys`. Raises as `block_hashes`."""
+
+    def announced(
+        self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
+    ) -> BlockHashes | PageHashes:
+        """The hashes that the engine publishes: of blocks, or of pages of `block_size` tokens."""
+
+    def item_hash(self, identity: str) -> ImageHash:
+        """The number by which routers know an item of this identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedHashes:
+    """Those of an engine whose block hashes cannot be told. See `Hashes`.
+
+    Attributes:
+        settings: what is known of the engine all the same.
+        why: what is not covered, as the message of every refusal.
+    """
+
+    settings: HashSettings
+    why: str
+    item_hash = staticmethod(image_hash)
+
+    def under(self, known: HashSettings, _engine: EngineSettings) -> Hashes:
+        """See `Hashes`."""
+        return replace(self, settings=known)
+
+    def block_hashes(self, prompt: HashedPrompt, *_given: object, **_how: object) -> NoReturn:
+        """See `Hashes`; raises `unsupported_engine_setting`, or why the prompt is inexact."""
+        _ = prompt.token_ids  # raises for an inexact one
+        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)
+
+    extra_keys = announced = block_hashes
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_model_id(model: str) -> None:
+    """Say it once for each model, whatever the filter of warnings."""
+    warnings.warn(
+        f"block hashes of requests with images cover the engine's own model string, which is "
+        f"taken to be {model!r}. If the engine was started with another one, no hash is equal: "
+        "give it as model_id (--model-id, or --engine-args with the engine's command line).",
+        ModelIdWarning,
+        stacklevel=5,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_size(model: str, size: int) -> None:
+    """Say it once for each model, whatever the filter of warnings."""
+    warnings.warn(
+        f"block hashes of {model or 'the model'} are of blocks of {size} tokens, which nobody "
+        "told: it is vLLM's default on most GPUs, and 128 is that on CPUs. If the engine's blocks "
+        "have another size, no hash is equal: give it as block_size (--block-size, or "
+        "--engine-args with the engine's), or ask the engine (--engine URL).",
+        BlockSizeWarning,
+        stacklevel=5,
+    )

@@ -1,0 +1,59 @@
+"""How SGLang hashes prompts: by pages of IDs that have pad values, and not by blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from mmroute.engines.hashes import HashedPrompt, HashSettings
+from mmroute.errors import InexactError, Reason
+from mmroute.hashing import ImageHash, PageHashes
+
+if TYPE_CHECKING:
+    from mmroute.engines.settings import EngineSettings
+
+_DEFAULTS: Final = HashSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class SglangHashes:
+    """See `mmroute.engines.hashes.Hashes`.
+
+    Attributes:
+        settings: what the hashes depend on beside the request.
+    """
+
+    settings: HashSettings = _DEFAULTS
+
+    def under(self, known: HashSettings, _engine: EngineSettings) -> SglangHashes:
+        """See `Hashes`. Its identities cover no model string."""
+        return replace(self, settings=replace(known, model_id="", model_id_guessed=False))
+
+    def block_hashes(self, *_prompt: object, **_how: object) -> NoReturn:
+        """See `Hashes`; raises `unsupported_engine_setting`."""
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            "SGLang has no block hashes, but hashes of pages: Routing.page_hashes",
+        )
+
+    extra_keys = block_hashes
+
+    def announced(
+        self,
+        prompt: HashedPrompt,
+        _algorithm: str | None,
+        block_size: int | None,
+        _seed: str | None,
+    ) -> PageHashes:
+        """See `Hashes`."""
+        if block_size is None:
+            raise InexactError(
+                Reason.BLOCK_SIZE_UNKNOWN,
+                "the engine chooses the size of its pages by its attention backend; give the "
+                "worker's (its --page-size, or block_size of its BlockStored events)",
+            )
+        return prompt.page_hashes(block_size)
+
+    def item_hash(self, identity: str) -> ImageHash:
+        """See `Hashes`: identities are hexadecimal numbers."""
+        return ImageHash(int(identity, 16))

@@ -1,0 +1,97 @@
+"""How vLLM hashes prompts: one value for each version, made of the algorithms it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mmroute.engines.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
+from mmroute.hashing import BlockHashes, extra_keys, hash_blocks, image_hash
+from mmroute.hashing.extra_keys import check_block_size
+from mmroute.hashing.reuse import HashReuse
+
+if TYPE_CHECKING:
+    from mmroute.engines.settings import EngineSettings
+
+_DEFAULTS: Final = HashSettings(block_size=16, block_size_guessed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmHashes:
+    """See `mmroute.engines.hashes.Hashes`.
+
+    Attributes:
+        settings: what the hashes depend on beside the request.
+        keys: makes the extra keys of blocks; has the arguments of `mmroute.hashing.extra_keys`.
+        hash: hashes blocks with these keys; has the arguments of `mmroute.hashing.hash_blocks`.
+    """
+
+    settings: HashSettings = _DEFAULTS
+    keys: Callable[..., Sequence[Any]] = extra_keys
+    hash: Callable[..., BlockHashes] = hash_blocks
+    item_hash = staticmethod(image_hash)
+
+    def under(self, known: HashSettings, engine: EngineSettings) -> Hashes:
+        """See `Hashes`."""
+        if engine.hashes_refused:
+            why = f"{engine.hashes_refused}: block hashes of such an engine are not covered"
+            return RefusedHashes(known, why)
+        return replace(self, settings=known)
+
+    def block_hashes(
+        self,
+        prompt: HashedPrompt,
+        algorithm: str | None,
+        *,
+        block_size: int | None,
+        seed: str | None,
+        previous: BlockHashes | None,
+        reuse: HashReuse | None,
+    ) -> BlockHashes:
+        """See `Hashes`."""
+        known = self.settings
+        size = known.size(block_size)
+        known.warn_of_model_id(prompt)
+        keys = self._keys(prompt, size)
+        algorithm = known.algorithm if algorithm is None else algorithm
+        seed = known.seed if seed is None else seed
+        if previous is None and reuse is not None:
+            return reuse.hash_blocks(
+                prompt.token_ids,
+                keys,
+                self.hash,
+                algorithm=algorithm,
+                block_size=size,
+                seed=seed,
+            )
+        return self.hash(
+            prompt.token_ids,
+            keys,
+            algorithm=algorithm,
+            block_size=size,
+            seed=seed,
+            previous=previous,
+        )
+
+    def announced(
+        self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
+    ) -> BlockHashes:
+        """See `Hashes`."""
+        return prompt.block_hashes(algorithm, block_size=block_size, seed=seed)
+
+    def extra_keys(
+        self, prompt: HashedPrompt, block_size: int | None
+    ) -> tuple[tuple[Any, ...] | None, ...]:
+        """See `Hashes`."""
+        return tuple(self._keys(prompt, self.settings.size(block_size)))
+
+    def _keys(self, prompt: HashedPrompt, size: int) -> Sequence[Any]:
+        check_block_size(size)
+        return self.keys(
+            prompt.hashed_items(),
+            num_blocks=len(prompt.token_ids) // size,
+            block_size=size,
+            lora=prompt.lora,
+            cache_salt=prompt.cache_salt,
+        )
