@@ -23,10 +23,10 @@ from mmroute import Normalizer, cli
 from mmroute.chat.template import ChatTemplate
 from mmroute.model_directory import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
 from mmroute.tokenizers import choice
+from mmroute.tokenizers.caching_encoder import may_be_cut
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.mistral import MistralTokenizer
-from mmroute.tokenizers.prefix_reuse import may_be_cut
 
 collect_ignore_glob: Final = ["*conftest.py"]  # no doctests, and all of one name
 

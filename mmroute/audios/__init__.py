@@ -1,1 +1,1 @@
-"""Audio as a client sends it: samples and rate, from the header of its file."""
+"""The number of samples and the rate of audio as a client sends it, from its file's header."""

@@ -1,4 +1,4 @@
-"""FLAC: the total of samples, and whether the last frame is there.
+"""FLAC: the number of samples in the header, and a check that the last frame is in the file.
 
 Source: RFC 9639.
 """
@@ -15,9 +15,9 @@ SIGNATURE: Final = b"fLaC"
 
 _STREAM_INFO: Final = 34  # bytes
 _MIN_FRAME: Final = 6
-_MAX_TAIL: Final = 1 << 18  # the largest last frame that is looked for
+_MAX_TAIL: Final = 1 << 18  # the largest last frame that is searched for
 _MAX_CANDIDATES: Final = 100
-_FIXED: Final = b"\xff\xf8"  # a frame's first bytes; variable sizes have another
+_FIXED: Final = b"\xff\xf8"  # the first bytes of a frame in a stream with one block size
 _CODED_SIZES: Final = {
     1: 192,
     **{n: 144 << n for n in range(2, 6)},
@@ -50,7 +50,7 @@ def read_flac(file: BinaryIO, size: int) -> AudioLength:
 
 
 def _ends_with_frame(tail: bytes, number: int, samples: int) -> bool:
-    """Whether a file's last bytes are the whole frame of a number, with so many samples."""
+    """Whether a file's last bytes are a complete frame with this number and so many samples."""
     at = len(tail)
     for _ in range(_MAX_CANDIDATES):
         at = tail.rfind(_FIXED, 0, at)
@@ -63,7 +63,7 @@ def _ends_with_frame(tail: bytes, number: int, samples: int) -> bool:
 
 
 def _frame(frame: bytes) -> tuple[int, int] | None:
-    """Number of a frame and its samples; None if the bytes do not begin with a frame."""
+    """A frame's number and its count of samples; None if the bytes do not begin with a frame."""
     coded, first = frame[2] >> 4, frame[4]
     width = max(1, 8 - (first ^ 0xFF).bit_length())  # coded as UTF-8 codes characters
     number = first & (0x7F if width == 1 else 0x7F >> width)
@@ -78,7 +78,7 @@ def _frame(frame: bytes) -> tuple[int, int] | None:
 
 
 def _crc16(data: bytes) -> int:
-    """The checksum that is 0 over a whole frame, its own two bytes included."""
+    """The checksum of a frame; 0 over a complete frame with its own checksum at the end."""
     crc = 0
     for byte in data:
         crc = (crc << 8 & 0xFFFF) ^ _TABLE[crc >> 8 ^ byte]

@@ -1,4 +1,4 @@
-"""What an audio file's header says of it, as far as it decides token IDs.
+"""The error for audio files whose header does not decide token IDs, and resampled lengths.
 
 Source: vLLM 0.33.0 ``multimodal/media/audio.py`` and ``multimodal/audio.py``.
 """
@@ -13,18 +13,18 @@ from mmroute.errors import InexactError, Reason
 
 
 def not_predictable(found: str) -> InexactError:
-    """The error of a recording whose length cannot be told from its header."""
+    """The error for audio whose length is not certain from its header."""
     return InexactError(
         Reason.AUDIO_NOT_PREDICTABLE,
-        f"the header does not tell what the engine will decode: {found}; give the numbers in "
-        "`audios` if they are known for sure",
+        f"the header does not tell what the engine will decode: {found}; if the number of samples "
+        "and the rate are known for sure, give them in `audios`",
     )
 
 
 def resampled_length(num_samples: int, sampling_rate: int, target_rate: int) -> int:
-    """How many samples torchaudio's resampler makes, the engine's default.
+    """The number of samples that torchaudio's resampler makes, which is the engine's default.
 
-    It computes the length in 32 bits, so what exceeds a whole number by little is lost.
+    It computes the length in 32 bits, so a very small excess over a whole number is lost.
 
     Source: torchaudio 2.11 ``functional/functional.py`` (`_apply_sinc_resample_kernel`).
 

@@ -1,4 +1,4 @@
-"""MP3: the frames that a Xing or Info tag counts, without what a LAME tag says was added.
+"""MP3: the frames that a Xing or Info tag counts, less the samples that a LAME tag says were added.
 
 Source: the LAME project's "Mp3 Info Tag rev 1"; ISO/IEC 11172-3 and 13818-3 for frame headers.
 """
@@ -11,7 +11,7 @@ from mmroute.audios.header import not_predictable
 from mmroute.requests.items import AudioLength
 
 ID3: Final = b"ID3"
-"""The first bytes of a file with notes before its sound."""
+"""The first bytes of a file with an ID3 tag before its sound."""
 SYNC: Final = frozenset(
     b"\xff" + bytes([second]) for second in (0xFA, 0xFB, 0xF2, 0xF3, 0xE2, 0xE3)
 )
@@ -29,7 +29,7 @@ _TABLE: Final = 100
 _HEAD: Final = 256
 _ENCODERS: Final = (b"LAME", b"Lavf", b"Lavc")
 _DECODER_DELAY: Final = 529
-_DELAYS: Final = 21  # offset in the LAME tag
+_DELAYS: Final = 21  # the offset of the delays in the LAME tag
 
 
 def read_mp3(file: BinaryIO, size: int) -> AudioLength:
@@ -56,7 +56,7 @@ def read_mp3(file: BinaryIO, size: int) -> AudioLength:
     _check_end(file, size - at - length)
     behind = tag[16 + _TABLE * bool(flags & _HAS_TABLE) + 4 * bool(flags & _HAS_QUALITY) :]
     if behind[:4] not in _ENCODERS:
-        raise not_predictable("it has no LAME tag, so what was added to its sound is not known")
+        raise not_predictable("it has no LAME tag, so the samples added to its sound are not known")
     delays = int.from_bytes(behind[_DELAYS : _DELAYS + 3])
     delay, padding = delays >> 12, delays & 0xFFF
     per_frame = 1152 if version == _MPEG_1 else 576
@@ -67,7 +67,7 @@ def read_mp3(file: BinaryIO, size: int) -> AudioLength:
 
 
 def _first_frame(file: BinaryIO) -> int:
-    """Where the sound begins, behind an ID3 tag."""
+    """The offset at which the sound begins, after an ID3 tag if there is one."""
     file.seek(0)
     head = file.read(_ID3_HEADER)
     if head[:3] != ID3 or len(head) < _ID3_HEADER:
@@ -79,7 +79,7 @@ def _first_frame(file: BinaryIO) -> int:
 
 
 def _check_end(file: BinaryIO, behind: int) -> None:
-    """Check that the sound goes to the end of the file, but for an old ID3 tag."""
+    """Check that the sound reaches to the end of the file, or to an ID3v1 tag there."""
     if behind == _ID3V1:
         file.seek(-_ID3V1, 2)
         if file.read(3) == b"TAG":

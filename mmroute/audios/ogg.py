@@ -1,4 +1,4 @@
-"""Ogg Vorbis and Opus: the position at which the last page ends. All pages are gone over.
+"""Ogg Vorbis and Opus: the position at the end of the last page. The heads of all pages are read.
 
 Source: RFC 3533 (Ogg), RFC 7845 (Opus in Ogg), the Vorbis I specification.
 """
@@ -17,7 +17,7 @@ SIGNATURE: Final = b"OggS"
 """The first bytes of a file."""
 
 _PAGE: Final = struct.Struct("<4sBBqIIIB")
-_CONTINUES: Final = 255  # a segment of that length is not the last one of its packet
+_CONTINUES: Final = 255  # a segment of this length is not the last one of its packet
 _FIRST, _LAST = 2, 4
 _OPUS_RATE: Final = 48_000
 _SOUNDFILE_RATES: Final = frozenset({8_000, 12_000, 16_000, 24_000})
@@ -31,12 +31,12 @@ class _Page:
     """One page.
 
     Attributes:
-        flags: whether it is the first of its stream, or the last.
-        position: samples up to its end; -1 where no packet ends.
-        serial: of the stream.
-        packets: how many end on the page.
-        start: where its content begins in the file.
-        end: where the page ends.
+        flags: bits that mark the first and the last page of a stream.
+        position: the number of samples up to the page's end; -1 if no packet ends on it.
+        serial: the serial number of the stream.
+        packets: the number of packets that end on the page.
+        start: the offset in the file at which the page's content begins.
+        end: the offset in the file at which the page ends.
     """
 
     flags: int
@@ -49,14 +49,15 @@ class _Page:
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """What the first packet says.
+    """The facts in the first packet.
 
     Attributes:
-        rate: samples per second.
-        channels: how many there are.
-        skipped: samples at the beginning that are not given out.
-        largest: samples that one packet holds at most.
-        step: samples for one that libsndfile gives out, which goes back to the original rate.
+        rate: the number of samples per second.
+        channels: the number of channels.
+        skipped: the number of samples at the beginning that decoders leave out.
+        largest: the most samples that one packet holds.
+        step: the number of samples of the stream for each sample that libsndfile returns, which
+            restores the original rate.
     """
 
     rate: int

@@ -1,4 +1,4 @@
-"""From bytes, a file or a data URL to an audio item, whatever the container."""
+"""Reads an audio item from bytes, a file or a data URL, in any of the known containers."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.requests.items import AudioLength, checked_uuid
 
-_MAX_BYTES: Final = 25 << 20  # of a file, by the engine's default
+_MAX_BYTES: Final = 25 << 20  # the engine's default limit for a file
 
 
 def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
-    """Audio whose token count is known, from its file's header; nothing is decoded.
+    """Read the length of audio, so that its token count is known.
 
-    The engine's identity covers the decoded samples, so only a uuid makes it known.
+    The length comes from the file's header; nothing is decoded. The engine computes the identity
+    from the decoded samples, so the identity is known only if there is a uuid.
 
     Args:
-        source: bytes, data URL, or path of a WAV, FLAC, MP3, Ogg Vorbis or Opus file.
+        source: the bytes, data URL or path of a WAV, FLAC, MP3, Ogg Vorbis or Opus file.
         uuid: the client's own name for the audio.
 
     Raises:
         InexactError: `audio_not_predictable` if the header does not tell what the engine decodes;
-            `item_refused` if the file is larger than it takes; `item_unreadable` for a malformed
-            data URL; `invalid_request` if `source` is not one of these, or `uuid` is not a string.
+            `item_refused` if the file is larger than the engine's limit; `item_unreadable` for a
+            malformed data URL; `invalid_request` if `source` is none of these, or `uuid` is not a
+            string.
         OSError: the path cannot be opened.
     """
     return audio_in(io.BytesIO(read_source(source, Reason.ITEM_UNREADABLE)), checked_uuid(uuid))
 
 
 def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
-    """The audio in an open file, by its header; nothing is decoded.
+    """Read the length of the audio in an open file.
 
     Args:
-        file: seekable, at any position. Its beginning and its end are read, of Ogg the head of
-            every page. Each format's reader gets its size in bytes, too.
+        file: the seekable file, at any position. Its beginning and its end are read; of an Ogg
+            file the head of every page is read.
         uuid: the client's own name for the audio.
 
     Raises:
-        InexactError: `audio_not_predictable`, `item_refused`; what reading the file raises.
+        InexactError: `audio_not_predictable`, `item_refused`, or the error of a file that cannot
+            be fetched.
     """
     size = file.seek(0, io.SEEK_END)
     if size > _MAX_BYTES:

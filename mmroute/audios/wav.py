@@ -1,7 +1,7 @@
 """WAV: the length of the data chunk, and the size of a frame.
 
 Source: Microsoft's multimedia registration kit (``RIFF``, ``WAVEFORMATEX``); libsndfile 1.2 and
-FFmpeg 7 for what is read alike by both.
+FFmpeg 7 for the formats that both read alike.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _RIFF_HEADER: Final = 12
 _MAX_CHUNKS: Final = 100
 _MAX_FORMAT: Final = 64
 _EXTENSIBLE: Final = 0xFFFE
-_SUBFORMAT: Final = 24  # offset in the format chunk
+_SUBFORMAT: Final = 24  # the offset of the subformat in the format chunk
 _GUID_END: Final = bytes.fromhex("000000001000800000aa00389b71")
-# Bits of a sample that are read alike, by format: PCM, float, A-law, mu-law.
+# The bits of a sample for which decoders agree, by format: PCM, float, A-law, mu-law.
 _BITS: Final = {1: {8, 16, 24, 32}, 3: {32, 64}, 6: {8}, 7: {8}}
 
 

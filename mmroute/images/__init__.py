@@ -1,4 +1,4 @@
-"""Images as a client sends them: their size, from as few bytes as possible."""
+"""The size of an image as a client sends it, read from as few bytes as possible."""
 
 from mmroute.images.reading import read_image, read_image_size
 

@@ -1,7 +1,7 @@
-"""Whether a file holds all of its picture, and of a kind that is decoded, without decoding it.
+"""Checks whether a file holds a complete picture of a decodable kind, without decoding it.
 
-The engine refuses a picture whose data ends too early. Each format shows that in another way;
-the rules were compared with Pillow 13.0's decoders on cut and mutated files of every format.
+The engine refuses a picture whose data ends too early. Each format has its own rule for that. The
+rules were compared with Pillow 13.0's decoders on cut and mutated files of every format.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 from PIL import Image
 
-_MAX_STEPS: Final = 100_000  # through the pieces of a file; more are not made by any encoder
+_MAX_STEPS: Final = 100_000  # the limit of pieces in a file; no encoder makes more
 _END_OF_IMAGE: Final = b"\xff\xd9"
 _START_OF_SCAN: Final = b"\xff\xda"
-# A marker: not a stuffed zero, not a restart marker, not padding. (No "+": runs of padding would
-# be searched again from each of their bytes.)
+# A marker that is not a stuffed zero, a restart marker or padding. There is no "+" after \xff:
+# a run of padding would be searched again from each of its bytes.
 _MARKER: Final = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
-_FIRST_WITH_LENGTH: Final = 0xC0  # start and end of image have no length either
+_FIRST_WITH_LENGTH: Final = 0xC0  # above it only start and end of image have no length
 _START_OF_IMAGE: Final = 0xD8
 _END: Final = 0xD9
-# Image, extension, trailer; or the end of the file, or padding.
+# The bytes that may follow an image: image, extension, trailer, the end of the file, padding.
 _GIF_BLOCKS: Final = frozenset({b",", b"!", b";", b"", b"\0"})
 _BOX_HEADER: Final = 8
 _AVIF_BOXES: Final = frozenset({b"ftyp", b"mdat", b"meta", b"moov"})
@@ -32,21 +32,21 @@ _BMP_BITS: Final = 28
 _BMP_CORE_SIZE: Final = 12
 _BMP_COLOURS: Final = 46
 _BMP_PALETTE_BITS: Final = 8
-_TIFF_PIECES: Final = ((273, 279), (324, 325))  # tags of strips, of tiles: offsets, byte counts
+_TIFF_PIECES: Final = ((273, 279), (324, 325))  # tags of offsets and sizes: of strips, of tiles
 _TIFF_BITS_PER_SAMPLE: Final = 258
 _TIFF_PLANAR_CONFIGURATION: Final = 284
 _TIFF_SEPARATE_PLANES: Final = 2
 _TIFF_POINTERS: Final = (34665, 34853)  # to EXIF and to GPS data
 
 _Opened: TypeAlias = Any
-"""A picture that Pillow opened. Its type does not declare what its plug-ins have: fp, tag_v2."""
+"""A picture that Pillow opened. Pillow's type lacks the attributes of its plug-ins: fp, tag_v2."""
 
 
 def is_decodable(image: _Opened) -> bool:
     """Whether Pillow decodes pictures of this kind, and converts them to RGB.
 
     Args:
-        image: opened, not loaded.
+        image: the picture, opened and not loaded.
     """
     for tile in image.tile:
         left, top, right, bottom = tile.extents
@@ -68,9 +68,9 @@ def is_complete(file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether no data of an opened picture is missing.
 
     Args:
-        file: what `image` was opened from, seekable.
-        image: opened, not loaded.
-        size: of the file, in bytes.
+        file: the seekable file from which `image` was opened.
+        image: the picture, opened and not loaded.
+        size: the size of the file, in bytes.
     """
     check = _CHECKS.get(image.format or "")
     return check is None or check(file, image, size)
@@ -79,15 +79,15 @@ def is_complete(file: BinaryIO, image: _Opened, size: int) -> bool:
 def is_complete_jpeg(file: BinaryIO, at: int, size: int, *, several_scans: bool) -> bool:
     """Whether the end marker follows the last scan of a JPEG file.
 
-    The decoder stops a single scan at any marker, and fills in what is missing. Among several scans
-    it takes each marker it meets for a part of the file, of the length that stands behind it. So a
-    damaged byte can lead it past the end marker, and it refuses the file.
+    The decoder stops a single scan at any marker, and fills in missing data. In a file of several
+    scans it reads a length after each marker, and skips so many bytes. So a damaged byte can lead
+    it past the end marker, and it refuses the file.
 
     Args:
-        file: seekable.
-        at: where the data of the first scan begins, in bytes.
-        size: of the file, in bytes.
-        several_scans: whether the first scan is not the whole picture.
+        file: the seekable file.
+        at: the offset of the first scan's data, in bytes.
+        size: the size of the file, in bytes.
+        several_scans: whether the picture has more than one scan.
     """
     if not several_scans:
         file.seek(max(at, size - len(_END_OF_IMAGE)))
@@ -110,7 +110,7 @@ def is_complete_jpeg(file: BinaryIO, at: int, size: int, *, several_scans: bool)
 
 def _jpeg(file: BinaryIO, image: _Opened, size: int) -> bool:
     at = image.fp.tell()  # Pillow has read up to the first scan
-    length = 6 + 2 * image.layers  # of the header of a scan that has all components
+    length = 6 + 2 * image.layers  # the size of a scan header with all components
     file.seek(at - length - len(_START_OF_SCAN))
     all_components = file.read(4) == _START_OF_SCAN + length.to_bytes(2, "big")
     several_scans = "progressive" in image.info or not all_components
@@ -118,7 +118,7 @@ def _jpeg(file: BinaryIO, image: _Opened, size: int) -> bool:
 
 
 def _gif(file: BinaryIO, image: _Opened, size: int) -> bool:
-    """Whether the data blocks of a first frame lead to their terminator, and on from there."""
+    """Whether the first frame's data blocks end with a terminator that is followed by a block."""
     at = image.tile[0].offset
     file.seek(0)
     data = file.read()
@@ -131,7 +131,7 @@ def _gif(file: BinaryIO, image: _Opened, size: int) -> bool:
 
 
 def _bmp(file: BinaryIO, image: _Opened, size: int) -> bool:
-    """Whether the rows fit in the file, but for the last padding. Compressed rows do not tell."""
+    """Whether all rows are in the file, without the last row's padding; false if compressed."""
     file.seek(_BMP_INFO)
     header_size = int.from_bytes(file.read(4), "little")
     file.seek(_BMP_CORE_BITS if header_size == _BMP_CORE_SIZE else _BMP_BITS)
@@ -150,7 +150,7 @@ def _bmp(file: BinaryIO, image: _Opened, size: int) -> bool:
 
 
 def _tiff(_file: BinaryIO, image: _Opened, size: int) -> bool:
-    """Whether every strip or tile fits in the file, and all pixels in them if not compressed."""
+    """Whether all strips or tiles are in the file, and, if not compressed, hold all pixels."""
     tags = image.tag_v2
     bits: tuple[int, ...] = tags.get(_TIFF_BITS_PER_SAMPLE, (1,))
     in_planes = tags.get(_TIFF_PLANAR_CONFIGURATION) == _TIFF_SEPARATE_PLANES
@@ -177,10 +177,10 @@ def _tiff(_file: BinaryIO, image: _Opened, size: int) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_row_readable(mode: str, raw_mode: str, bits: int) -> bool:
-    """Whether Pillow knows these samples, and takes no more than so many bits for each pixel.
+    """Whether Pillow can unpack these samples, with at most `bits` bits for each pixel.
 
-    Of pictures in planes it shortens the name of the samples to one letter, which mostly stands for
-    eight bits, and is of another mode where there is one plane only.
+    For a picture in planes Pillow shortens `raw_mode` to one letter. The letter mostly stands for
+    eight bits. It belongs to another mode if there is only one plane.
     """
     try:
         Image.frombytes(mode, (8, 1), bytes(bits), "raw", raw_mode, 0, 1)
@@ -190,7 +190,7 @@ def _is_row_readable(mode: str, raw_mode: str, bits: int) -> bool:
 
 
 def _avif(file: BinaryIO, _image: _Opened, size: int) -> bool:
-    """Whether every top-level box that can hold a piece of the picture fits in the file."""
+    """Whether every top-level box that can hold a part of the picture is complete in the file."""
     at = 0
     for _ in range(_MAX_STEPS):
         file.seek(at)
@@ -198,7 +198,7 @@ def _avif(file: BinaryIO, _image: _Opened, size: int) -> bool:
         length, name = int.from_bytes(header[:4], "big"), header[4:8]
         if length == 1:
             length = int.from_bytes(header[8:16], "big")
-        if length < _BOX_HEADER:  # to the end of the file, the end itself, or something else
+        if length < _BOX_HEADER:  # a box up to the end of the file, the end itself, or no box
             return True
         at += length
         if at > size:

@@ -18,24 +18,23 @@ if TYPE_CHECKING:
     from mmroute.requests.items import ImageFile
 
 MediaSource: TypeAlias = "bytes | bytearray | memoryview | str | os.PathLike[str]"
-"""The bytes of a file; a data URL; or the path of a file, which a text never is: what clients
-send must not open files here."""
+"""The bytes of a file, a data URL, or the path of a file. A path is never a `str`, because texts
+come from clients, who must not be able to open files."""
 
 _SCHEME: Final = "data:"
-_BEGINNINGS: Final = (1 << 12, 1 << 16)  # characters; headers are usually shorter than the first
+_BEGINNINGS: Final = (1 << 12, 1 << 16)  # characters; most headers fit in the first of these
 _JPEG: Final = "/9j/"  # the first bytes of a JPEG file
 
 
 class DecodedUrl(str):
     """A data URL that was decoded while the request was read.
 
-    As a text it ends in three dots in the place of its content, which is not base64: nothing takes
-    it for a picture by mistake.
+    Its text has three dots in place of the content. They are not base64, so they cannot be mistaken
+    for a picture.
 
     Attributes:
-        content: decoded from strict base64.
-        images: read from it before, by whether an orientation was applied; None where none are
-            kept.
+        content: the bytes, decoded from strict base64.
+        images: the cache of images read from the content, as in `KnownFile`; None for no cache.
     """
 
     __slots__ = ("content", "images")
@@ -53,7 +52,7 @@ class DecodedUrl(str):
 
 
 def is_data_url(url: str) -> bool:
-    """Whether the engine takes a URL for one that holds its content itself."""
+    """Whether the engine reads a URL as a data URL."""
     return url[: len(_SCHEME)].lower() == _SCHEME
 
 
@@ -61,12 +60,12 @@ def decode_data_url(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> bytes
     """The content of a data URL.
 
     Args:
-        url: begins with ``data:``.
-        reason: of the error.
+        url: a URL that begins with ``data:``.
+        reason: the reason to give if the URL is malformed.
 
     Raises:
-        InexactError: for all but strict base64: no whitespace, no line breaks, the standard
-            alphabet, padded.
+        InexactError: the content is not strict base64: in the standard alphabet, padded, without
+            white space or line breaks.
     """
     if isinstance(url, DecodedUrl):
         return url.content
@@ -78,15 +77,15 @@ def decode_data_url(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> bytes
 
 
 def read_source(source: MediaSource, reason: Reason) -> bytes:
-    """The bytes of an image, a video or a recording, wherever they are.
+    """The bytes of an image, a video or audio.
 
     Args:
-        source: what a caller or a client gave.
-        reason: of the error for a malformed data URL.
+        source: the bytes, data URL or path from a caller or a client.
+        reason: the reason to give for a malformed data URL.
 
     Raises:
-        InexactError: for a malformed data URL; `invalid_request` if it is neither bytes, data URL
-            nor path.
+        InexactError: the data URL is malformed; `invalid_request` if `source` is neither bytes,
+            data URL nor path.
         OSError: the path cannot be opened.
     """
     if isinstance(source, str):
@@ -96,19 +95,17 @@ def read_source(source: MediaSource, reason: Reason) -> bytes:
         return bytes(source)
     elif isinstance(source, os.PathLike):
         return Path(source).read_bytes()
-    raise invalid(
-        f"media are bytes, a data URL or a path, as a pathlib.Path; found {quoted(source)}"
-    )
+    raise invalid(f"media must be bytes, a data URL or a pathlib.Path; found {quoted(source)}")
 
 
 def jpeg_beginnings(url: str) -> Iterator[bytes]:
-    """The first 3 KiB of a JPEG file in a data URL, then the first 48; nothing of another file.
+    """The first 3 KiB of a JPEG file in a data URL, then the first 48 KiB; none of another file.
 
-    The header of a JPEG file ends where its picture begins, so a beginning that holds all of it
-    reads like the whole file. That is not so for other formats.
+    The header of a JPEG file ends where its picture begins. So a beginning with the whole header is
+    read like the whole file. This does not hold for other formats.
 
     Raises:
-        InexactError: `image_unreadable` if the URL is not of the form the engine takes, or its
+        InexactError: `image_unreadable` if the engine does not accept the form of the URL, or its
             beginning is malformed.
     """
     start = _content_start(url)

@@ -1,4 +1,4 @@
-"""Size, orientation and mode of a picture, from its header: Pillow opens it, nothing decodes it.
+"""The size, orientation and mode of a picture, from its header; the picture is not decoded.
 
 Source: vLLM 0.33.0 ``multimodal/media/image.py`` and ``multimodal/image.py``, which use Pillow.
 """
@@ -24,36 +24,36 @@ from mmroute.images.png_chunks import (
     with_late_chunks,
 )
 
-# What Pillow thinks of a broken file is told by the answer. As warnings a client could fill the
-# log with them, and where warnings are errors they would change the answer.
+# The answer says what is wrong with a broken file, so Pillow's warnings are not needed. A client
+# could fill the log with them, and where warnings are errors they would change the answer.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
-"""The formats that are read. The engine knows some more, which nobody sends."""
+"""The formats that are read. The engine reads a few more, which are rare."""
 
 _SMALL: Final = 1 << 16
 _MAX_READS: Final = 20_000
 _JPEG: Final = b"\xff\xd8\xff"
 _TRANSPOSED: Final = frozenset({5, 6, 7, 8})
 _ALPHA_MODES: Final = frozenset({"RGBA", "LA", "PA"})
-# Entries of a PNG file's description that a note of the same name overwrites with text.
+# Pillow's entries for a PNG file that a text chunk of the same name overwrites.
 _NO_TEXT: Final = ("bbox", "interlace", "transparency")
 _ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """What a file's header says of its picture.
+    """The facts about a picture that a file's header holds.
 
     Attributes:
-        stored: width and height in pixels as the header has them.
-        unturned: as an engine decodes them that applies no orientation. Only those of a TIFF
-            picture can be others than `stored`: Pillow turns it while it decodes.
-        upright: width and height as they are shown, after any orientation was applied.
-        converted: whether the engine has to convert the picture to RGB, which it tells apart
-            when it names the image.
-        mode: as Pillow calls it: ``RGB``, ``RGBA``, ``P`` and so on.
+        stored: the width and height in the header, in pixels.
+        unturned: the width and height for an engine that applies no orientation. They differ from
+            `stored` only for TIFF, which Pillow turns while it decodes.
+        upright: the width and height as shown, after any orientation is applied.
+        converted: whether the engine converts the picture to RGB. Its image identity depends on
+            that.
+        mode: the mode of the picture in Pillow's words: ``RGB``, ``RGBA``, ``P`` and so on.
     """
 
     stored: tuple[int, int]
@@ -67,13 +67,13 @@ def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
     """Read the header of a picture.
 
     Args:
-        file: seekable, at any position.
-        complete: whether to check that no data of the picture is missing as well. Damage
-            inside compressed data shows only to a decoder, and is not looked for.
+        file: the seekable file, at any position.
+        complete: if true, also check that no data of the picture is missing. Damage inside
+            compressed data is not found, because only a decoder sees it.
 
     Raises:
-        InexactError: `image_unreadable` if the engine cannot read it; `image_refused` if it
-            claims more pixels than the engine decodes.
+        InexactError: `image_unreadable` if the engine cannot read the picture; `image_refused` if
+            its header has more pixels than the engine decodes.
     """
     try:
         return _read(file, complete=complete)
@@ -83,7 +83,7 @@ def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
         raise InexactError(Reason.IMAGE_REFUSED, str(error)) from error
     except UnidentifiedImageError as error:
         raise _unreadable(f"it is none of {', '.join(FORMATS)}, or its header is broken") from error
-    # Whatever a broken file makes the reader raise, the engine refuses it for the same.
+    # For a broken file Pillow raises many types. The engine refuses the file for each of them.
     except Exception as error:
         raise _unreadable(f"its header is broken ({type(error).__name__}: {error})") from error
 
@@ -106,8 +106,8 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     else:
         whole = chunks.picture_complete
         if transparent and turned and not (chunks.readable and is_undamaged(file, chunks)):
-            # The engine turns a picture it fails to read at a second attempt; but where it has put
-            # the picture on a background in between, the orientation is forgotten.
+            # If turning the picture fails, the engine turns it at a second attempt. But if it has
+            # put the picture on a background in between, the orientation is lost.
             raise _unreadable("it is damaged, and neither upright nor opaque")
     if complete and not is_decodable(image):
         raise _unreadable(f"its first frame is empty, or its mode {image.mode} is not converted")
@@ -116,7 +116,7 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     width, height = image.size
     upright = (height, width) if turned else (width, height)
     return ImageHeader(
-        # Pillow turns a TIFF picture while it reads it, whatever the engine does afterwards.
+        # Pillow turns a TIFF picture while it decodes, whether or not the engine does so later.
         unturned=upright if image.format == "TIFF" else (width, height),
         stored=(width, height),
         upright=upright,
@@ -126,7 +126,7 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
 
 
 def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | None:
-    """The header of a file that is read without Pillow; None where Pillow has to be asked."""
+    """The header of a plain JPEG or PNG file; None for a file that Pillow must read."""
     file.seek(0)
     beginning = file.read(PLAIN_BYTES)
     if (found := plain_jpeg(beginning)) is not None:
@@ -149,8 +149,8 @@ def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | N
 class _FewReads:
     """A file that allows a limited number of reads.
 
-    Pillow takes a header apart in Python, a few bytes at a time, and a hostile header has
-    millions of parts.
+    Pillow parses a header in Python, a few bytes at a time, and a hostile header can have millions
+    of parts.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -171,8 +171,8 @@ def _open(file: BinaryIO, size: int) -> Image.Image:
     file.seek(0)
     if size <= _SMALL:
         return Image.open(file, formats=FORMATS)
-    # A beginning of a JPEG file that holds its header reads like all of it, so that mostly
-    # nothing has to be counted.
+    # If the beginning of a JPEG file holds its header, Pillow reads it like the whole file. So
+    # reads need not be counted for most files.
     beginning = file.read(_SMALL)
     if beginning.startswith(_JPEG):
         with contextlib.suppress(Exception):
@@ -182,19 +182,19 @@ def _open(file: BinaryIO, size: int) -> Image.Image:
 
 
 def _is_turned(image: Image.Image) -> bool:
-    """What Pillow 13.0 `ImageOps.exif_transpose` does, and whether it comes to its end."""
+    """Whether Pillow 13.0's `ImageOps.exif_transpose` turns the picture, and does not fail."""
     if ExifTags.Base.Orientation in getattr(image, "tag_v2", ()):
-        return False  # Pillow gives the size of such a TIFF file as it is shown
+        return False  # for such a TIFF file Pillow's size is already the size as shown
     if not any(key in image.info for key in _ORIENTATION_KEYS):
         return False
-    with contextlib.suppress(Exception):  # the engine ignores what makes it fail
+    with contextlib.suppress(Exception):  # the engine ignores errors in the orientation
         # Pillow's own getexif of PNG files decodes the picture first.
         exif = Image.Image.getexif(image)
         if exif.get(ExifTags.Base.Orientation, 1) not in _TRANSPOSED:
             return False
         del exif[ExifTags.Base.Orientation]
         if "exif" in image.info or "Raw profile type exif" in image.info:
-            exif.tobytes()  # EXIF data that cannot be written again stops it
+            exif.tobytes()  # exif_transpose fails if it cannot write the EXIF data again
         return True
     return False
 
@@ -219,5 +219,5 @@ def _picture_start(image: Any) -> int:
 
 def _unreadable(what: str) -> InexactError:
     return InexactError(
-        Reason.IMAGE_UNREADABLE, f"an image file is not one that is sure to be read: {what}"
+        Reason.IMAGE_UNREADABLE, f"the engine may not be able to read an image file: {what}"
     )

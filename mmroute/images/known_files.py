@@ -1,7 +1,7 @@
-"""Files of data URLs that come again: a chat sends its images with every turn.
+"""A cache of the files in data URLs, because a chat sends its images again with every turn.
 
-What is known of a file is found by its base64 text, all of which is compared: a file that differs
-in one byte is another one.
+A file is looked up by its base64 text. All of the text is compared, so a file that differs in one
+byte is another file.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from mmroute.reuse.prefix_cache import RecentCache
 if TYPE_CHECKING:
     from mmroute.requests.items import ImageFile
 
-_WORTH_KEEPING: Final = 1 << 12  # characters; less is decoded in no time
+_MIN_CACHED_CHARS: Final = 1 << 12  # a shorter file takes no time to decode
 _LONGEST_HEAD: Final = 128
 _BASE64: Final = ";base64"
 _BEGINNING: Final = 256
 _END: Final = 64
-_STEP: Final = 16_381  # of one character to the next one, in between
-_OVERHEAD: Final = 512  # bytes of an entry, beside what it holds
+_STEP: Final = 16_381  # the distance of the sampled characters between beginning and end
+_OVERHEAD: Final = 512  # the bytes that an entry takes beside its text and content
 
 
 class KnownFile(NamedTuple):
-    """A file, with what was computed of it.
+    """A file, with the images that were read from it.
 
     Attributes:
-        text: in base64.
-        content: decoded.
-        images: read from it, by whether an orientation in it was applied.
+        text: the file in base64.
+        content: the file's bytes.
+        images: the image of the file, with its orientation applied (True) and not applied (False),
+            as far as it has been read.
     """
 
     text: bytes
@@ -39,7 +40,7 @@ class KnownFile(NamedTuple):
     images: dict[bool, ImageFile]
 
     def is_at(self, raw: bytes, text: slice) -> bool:
-        """Whether a base64 text is that of this file, to the last character."""
+        """Whether the slice `text` of `raw` is the base64 text of this file."""
         same_size = text.stop - text.start == len(self.text)
         return same_size and raw.startswith(self.text, text.start)
 
@@ -47,18 +48,18 @@ class KnownFile(NamedTuple):
 class KnownFiles(RecentCache[int, KnownFile | None]):
     """A bounded cache; the least recently used files go first. Safe to share between threads.
 
-    A file is kept when it comes for the second time: most come once. `stats` counts bytes of
-    base64, and among the entries also files that came once.
+    A file is kept when it comes for the second time, because most come only once. `stats` counts
+    bytes of base64. Its entries include files that came once.
 
     Args:
-        max_bytes: of all that is kept; 0 to keep nothing.
+        max_bytes: the limit of the cache's size; 0 for no cache.
     """
 
     def of_url(self, url: str) -> str:
-        """A data URL with what is known of its file; the URL itself where nothing is.
+        """The data URL with its decoded file, if the file is in the cache; else the URL itself.
 
         Args:
-            url: begins with ``data:``.
+            url: a URL that begins with ``data:``.
         """
         head, comma, _ = url[:_LONGEST_HEAD].partition(",")
         is_read = comma and head.endswith(_BASE64) and url.isascii()
@@ -74,13 +75,13 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
         """A file that came before; None for one that is new, or too small to be kept.
 
         Args:
-            raw: what holds its base64 text: bytes, or ASCII characters.
-            text: where in it.
+            raw: the bytes or ASCII characters that hold the file's base64 text.
+            text: the position of that text in `raw`.
 
         Raises:
-            ValueError: it is no strict base64.
+            ValueError: the text is not strict base64.
         """
-        if text.stop - text.start < _WORTH_KEEPING:
+        if text.stop - text.start < _MIN_CACHED_CHARS:
             return None
         sample = _sample(raw, text)
         try:  # one look into a dictionary needs no lock
@@ -102,7 +103,7 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
                 self._reused += len(found.text)
                 if sample in self._recent:
                     self._recent.move_to_end(sample)
-        if known is not None:  # to keep one after the other would cost more than to keep none
+        if known is not None:  # two files with one sample would replace each other at every turn
             return found
         copied = raw[text]
         file = KnownFile(copied, pybase64.b64decode(copied, validate=True), {})
@@ -122,7 +123,7 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
 
 
 def _sample(raw: bytes | str, text: slice) -> int:
-    """A number that most other texts do not have: of the parts where files mostly differ."""
+    """A hash of parts of a text, chosen so that different files rarely have the same hash."""
     start, end = text.start, text.stop
     parts = raw[start : start + _BEGINNING], raw[start:end:_STEP], raw[end - _END : end]
     return hash(parts)

@@ -1,7 +1,7 @@
-"""JPEG and PNG files as most encoders write them, read in a few steps.
+"""The headers of JPEG and PNG files as most encoders write them, read in a few steps.
 
-Pillow takes a header apart in Python, whatever is in it. Here only what needs no second thought is
-read: parts that say nothing but the size. Every other file is left to Pillow.
+Pillow parses every part of a header in Python. The functions here read only headers whose parts say
+no more than the size. Every other file is left to Pillow.
 
 Source: Pillow 13.0 ``JpegImagePlugin.py`` and ``PngImagePlugin.py``, as far as these parts go.
 """
@@ -13,15 +13,15 @@ import zlib
 from typing import Final, NamedTuple
 
 PLAIN_BYTES: Final = 2048
-"""So many bytes hold the header of such a file."""
+"""The number of bytes that hold the header of such a file."""
 
-_MAX_PIXELS: Final = 1 << 26  # of more Pillow warns, or it refuses them
+_MAX_PIXELS: Final = 1 << 26  # for more pixels Pillow warns or refuses the picture
 _JPEG: Final = b"\xff\xd8\xff"
 _PART: Final = struct.Struct(">HH")
 _PROGRESSIVE: Final = b"\xff\xc2"
 _FRAMES: Final = (b"\xff\xc0\0\x11\x08", _PROGRESSIVE + b"\0\x11\x08")  # of eight bits
 _JFIF: Final = b"\xff\xe0\0\x10JFIF\0"  # without a thumbnail
-_ONE_TABLE: Final = (b"\xff\xdb\0\x43\0", b"\xff\xdb\0\x43\x01")  # for quantization, of eight bits
+_ONE_TABLE: Final = (b"\xff\xdb\0\x43\0", b"\xff\xdb\0\x43\x01")  # an eight-bit quantization table
 _SCAN: Final = b"\xff\xda"
 _WHOLE_SCAN: Final = _SCAN + b"\0\x0c"  # of three components
 _SKIPPED: Final = (b"\xff\xc4", b"\xff\xdd", b"\xff\xfe")  # Huffman tables, restarts, a comment
@@ -34,7 +34,7 @@ _EIGHT_BITS: Final = 8
 _RGB, _RGBA = 2, 6
 _FIRST_DATA: Final = 41  # where the data of the second chunk begins
 _CHUNK: Final = struct.Struct(">I4s")
-_CHUNK_MORE: Final = 12  # bytes of a chunk beside its data
+_CHUNK_MORE: Final = 12  # the bytes of a chunk's length, name and checksum
 _QUICK_CHUNKS: Final = frozenset({
     b"IHDR", b"PLTE", b"IDAT", b"sRGB", b"gAMA", b"cHRM", b"pHYs", b"sBIT", b"bKGD", b"tIME",
 })  # fmt: skip
@@ -45,13 +45,13 @@ _MANY_MARKERS: Final = 1024
 
 
 class PlainHeader(NamedTuple):
-    """What such a header says.
+    """The facts in the header of such a file.
 
     Attributes:
-        width: in pixels.
-        height: in pixels.
+        width: the picture's width in pixels.
+        height: the picture's height in pixels.
         transparent: whether the picture has an alpha channel.
-        picture: where the data of the picture begins, in bytes.
+        picture: the offset of the picture's data in the file, in bytes.
         several_scans: whether a JPEG file has more than one scan of its picture.
     """
 
@@ -63,7 +63,7 @@ class PlainHeader(NamedTuple):
 
 
 def plain_jpeg(beginning: bytes) -> PlainHeader | None:
-    """Of a JPEG file of three components without EXIF and profiles; else None."""
+    """The header of a JPEG file with three components, no EXIF and no profile; else None."""
     if not beginning.startswith(_JPEG):
         return None
     frame, progressive = None, False
@@ -89,9 +89,9 @@ def plain_jpeg(beginning: bytes) -> PlainHeader | None:
 
 
 def plain_png(beginning: bytes) -> PlainHeader | None:
-    """Of a PNG file of eight bits in red, green, blue and perhaps alpha; else None.
+    """The header of a PNG file with eight bits in red, green, blue and perhaps alpha; else None.
 
-    Its picture follows the header at once: nothing tells of orientation or transparency.
+    Its picture follows the header at once, so no chunk before it sets orientation or transparency.
     """
     if not beginning.startswith(_PNG) or beginning[_FIRST_DATA - 4 : _FIRST_DATA] != b"IDAT":
         return None
@@ -104,11 +104,11 @@ def plain_png(beginning: bytes) -> PlainHeader | None:
 
 
 def is_quick(data: bytes) -> bool:
-    """Whether reading a file's header takes few steps, whatever they find.
+    """Whether a file's header is sure to be read in few steps.
 
-    So it is with a JPEG file that has its end and few markers in front, and with a PNG file of few
-    chunks that hold nothing compressed but the picture. Others may have a part in each four bytes,
-    or inflate to a thousand times their size.
+    That is the case for a JPEG file that has its end marker and few other markers, and for a PNG
+    file of few chunks in which only the picture is compressed. Other files may have a part in every
+    four bytes, or inflate to a thousand times their size.
     """
     if data.startswith(_JPEG):
         few = data[:_JPEG_HEADER].count(b"\xff") <= _MANY_MARKERS

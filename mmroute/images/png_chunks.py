@@ -1,4 +1,4 @@
-"""The chunks of a PNG file behind its picture, which Pillow reads only when it decodes.
+"""The chunks of a PNG file after its picture, which Pillow reads only when it decodes.
 
 Source: Pillow 13.0 ``PngImagePlugin.py``, ``load_read`` and ``load_end``.
 """
@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 _HEADER: Final = struct.Struct(">I4s")
 CHUNK_HEADER_SIZE: Final = _HEADER.size
-"""Bytes before the data of a chunk."""
+"""The number of bytes of a chunk before its data."""
 _CRC_SIZE: Final = 4
 _IHDR: Final = struct.Struct(">IIBBBBB")
 _IHDR_DATA: Final = 16
@@ -21,29 +21,29 @@ _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type
 _NAME: Final = re.compile(rb"[A-Za-z0-9_]{4}")
 _PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
 _AT_ONCE: Final = 1 << 16
-_MAX_CHUNKS: Final = 100_000  # more are not made by any encoder
+_MAX_CHUNKS: Final = 100_000  # no encoder makes more
 _MAX_INFLATED: Final = 1 << 26
-_MAX_RATIO: Final = 1032  # of inflated to deflated bytes: 258 for two bits
-# Chunks that must not stand behind the picture. Where they do, and are malformed, the engine does
-# not read on.
+_MAX_RATIO: Final = 1032  # the most bytes that one deflated byte gives: 258 for two bits
+# Chunks that must not stand after the picture. At a malformed one there the engine stops reading.
 _MISPLACED: Final = frozenset({
     b"IHDR", b"PLTE", b"acTL", b"cHRM", b"fcTL", b"gAMA", b"iCCP", b"pHYs", b"sRGB",
 })  # fmt: skip
 _MAX_LATE: Final = 1000
-# Chunks that decide about orientation and transparency, wherever they stand.
-_TELLING: Final = frozenset({b"eXIf", b"iTXt", b"tEXt", b"tRNS", b"zTXt"})
+# Chunks that can set orientation or transparency, also after the picture.
+_ORIENTATION_OR_ALPHA: Final = frozenset({b"eXIf", b"iTXt", b"tEXt", b"tRNS", b"zTXt"})
 
 
 @dataclass(frozen=True, slots=True)
 class PngChunks:
-    """What follows the header of a PNG file.
+    """The chunks after the header of a PNG file.
 
     Attributes:
         picture_complete: whether no byte of the compressed picture is missing.
-        readable: whether what stands behind it can be read; where it cannot, the engine gives
-            up on the orientation, and keeps the picture.
-        idat: offset and length of the data of each IDAT chunk, in bytes.
-        late_chunks: whole chunks behind the picture that tell of orientation or transparency.
+        readable: whether the chunks after the picture can be read. If not, the engine keeps the
+            picture and ignores its orientation.
+        idat: the offset and length of the data of each IDAT chunk, in bytes.
+        late_chunks: the chunks after the picture that can set orientation or transparency, each
+            with its header and checksum.
     """
 
     picture_complete: bool
@@ -56,9 +56,9 @@ def read_chunks(file: BinaryIO, picture_start: int, size: int, *, animated: bool
     """Walk the chunks from the first one that holds data of the picture.
 
     Args:
-        file: seekable.
-        picture_start: where the data of that chunk begins.
-        size: of the file, in bytes.
+        file: the seekable file.
+        picture_start: the offset of the first chunk's data.
+        size: the size of the file, in bytes.
         animated: whether a frame control chunk ends the picture.
     """
     late: list[bytes] = []
@@ -69,13 +69,13 @@ def read_chunks(file: BinaryIO, picture_start: int, size: int, *, animated: bool
         file.seek(at)
         header = file.read(_HEADER.size)
         length, name = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
-        if not _NAME.fullmatch(name):  # or the end of the file
+        if not _NAME.fullmatch(name):  # also at the end of the file
             complete = not in_picture or _has_all_rows(file, idat)
             break
         if name == b"IEND" or (animated and name == b"fcTL"):
             break
         if name in (_MISPLACED if in_picture else _MISPLACED | _PICTURE):
-            complete = False  # the engine stops at it, or loses what comes after
+            complete = False  # the engine stops at this chunk, or loses the chunks after it
             break
         in_picture &= name in _PICTURE
         fits = at + _HEADER.size + length <= size
@@ -84,7 +84,7 @@ def read_chunks(file: BinaryIO, picture_start: int, size: int, *, animated: bool
             break
         if in_picture and length:
             idat.append((at + _HEADER.size, length))
-        elif name in _TELLING and len(late) < _MAX_LATE:
+        elif name in _ORIENTATION_OR_ALPHA and len(late) < _MAX_LATE:
             late.append(_chunk(name, file.read(length)))
         at += _HEADER.size + length + _CRC_SIZE
     else:
@@ -111,11 +111,11 @@ def _may_have_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
 
 
 def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
-    """Whether a picture is whole that the end of the file follows, where IEND is missing.
+    """Whether the picture of a file without IEND is complete.
 
-    Cut between two chunks it looks just the same; only the compressed stream tells: it has come to
-    its end, or to the last row, after which the engine reads no more. It is run through without
-    keeping anything, up to a limit; beyond that the answer is no.
+    A file that was cut between two chunks looks the same. Only the compressed stream shows whether
+    it has come to its end, or to the last row, after which the engine stops reading. So the stream
+    is inflated, and nothing of it is kept. For a stream beyond a limit the answer is no.
     """
     stream = zlib.decompressobj()
     rows = _bytes_of_rows(file)
@@ -127,7 +127,7 @@ def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
             while data and not stream.eof:
                 try:
                     left -= len(stream.decompress(data, _AT_ONCE))
-                except zlib.error:  # the engine keeps what it has of a broken picture
+                except zlib.error:  # the engine keeps the rows of a broken picture that it has
                     return True
                 if rows is not None and _MAX_INFLATED - left >= rows:
                     return True
@@ -138,7 +138,7 @@ def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
 
 
 def _bytes_of_rows(file: BinaryIO) -> int | None:
-    """What a picture is before it is compressed; None where rows come in another order."""
+    """The size of a picture before compression, in bytes; None for an interlaced picture."""
     file.seek(_IHDR_DATA)
     width, height, depth, colour, _, _, interlaced = _IHDR.unpack(file.read(_IHDR.size))
     if interlaced or colour not in _CHANNELS:
@@ -147,11 +147,11 @@ def _bytes_of_rows(file: BinaryIO) -> int | None:
 
 
 def with_late_chunks(head: bytes, late_chunks: tuple[bytes, ...]) -> bytes:
-    """A PNG file without a picture, and with all that tells about it before where it was.
+    """A PNG file without its picture, with the late chunks moved to before the picture.
 
     Args:
         head: the file up to the first chunk of the picture.
-        late_chunks: of `PngChunks`.
+        late_chunks: the chunks from `PngChunks.late_chunks`.
     """
     return b"".join([head, *late_chunks, _chunk(b"IDAT", b""), _chunk(b"IEND", b"")])
 

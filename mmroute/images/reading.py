@@ -1,4 +1,4 @@
-"""From bytes, a file or a data URL to an image item."""
+"""Reads an image item from bytes, a file or a data URL."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = True) -> ImageFile:
-    """An image whose token count and identity are known, checked as far as bytes tell.
+    """Read an image, so that its token count and identity are known.
 
-    The size comes from the file's header, nothing is decoded. The bytes are kept for the
-    identity, which the engine computes over them.
+    The size comes from the file's header. The picture is checked for completeness and not decoded.
+    The bytes are kept, because the engine computes the image identity from them.
 
     Args:
-        source: bytes, data URL, or path of a JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF file.
+        source: the bytes, data URL or path of a JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF file.
         uuid: the client's own name for the image.
         upright: whether the engine applies an orientation stored in the file; vLLM does.
 
     Raises:
-        InexactError: `image_unreadable` if the engine would not read it, or it ends too early;
-            `image_refused` if it claims more pixels than the engine decodes; `invalid_request`
-            if `source` is not one of these, or `uuid` is not a string.
+        InexactError: `image_unreadable` if the engine would not read the file, or the file ends too
+            early; `image_refused` if its header has more pixels than the engine decodes;
+            `invalid_request` if `source` is none of these, or `uuid` is not a string.
         OSError: the path cannot be opened.
 
     >>> url = "data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs="
@@ -62,13 +62,13 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
 
 
 def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
-    """The size of an image alone, from as few bytes as its header takes.
+    """Read only the size of an image, from as few bytes as its header takes.
 
-    Of a JPEG file in a data URL only the beginning is decoded. That the picture is whole is not
-    checked, and there is no identity.
+    For a JPEG file in a data URL only the beginning is decoded. The picture is not checked for
+    completeness, and it has no identity.
 
     Raises:
-        InexactError: as for `read_image`, from the bytes that were looked at.
+        InexactError: as for `read_image`, as far as the bytes that were read show it.
         OSError: the path cannot be opened.
 
     >>> read_image_size("data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs=")

@@ -1,4 +1,4 @@
-"""Where items go in an un-expanded prompt, and the prompt with them in place."""
+"""The rules that put the replacements of items in the places of their placeholders."""
 
 from mmroute.placement.expansion import Expansion, Insertion, PlaceholderRange, Placement
 

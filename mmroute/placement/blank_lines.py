@@ -1,4 +1,4 @@
-"""Gemma 3: the blank lines around an image melt into the line breaks next to them.
+"""Gemma 3: the blank lines around an image merge with the line breaks next to them.
 
 The tokenizer has one token for each of one to four line breaks. A replacement begins and ends
 with a blank line, so the engine merges neighbours as the tokenizer would have. Two images side
@@ -31,11 +31,11 @@ from mmroute.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class MergedBlankLines:
-    """Placement by token ID, line breaks merged afterwards.
+    """Placement by token ID, after which line breaks are merged.
 
     Attributes:
-        newlines: the IDs of one, two, three and four line breaks.
-        tokenizer: for the engine's second attempt, through the decoded text.
+        newlines: the IDs of the tokens for one, two, three and four line breaks.
+        tokenizer: the model's tokenizer, needed if token IDs show too few placeholders.
     """
 
     keeps_prefix: ClassVar = False
@@ -55,8 +55,8 @@ class MergedBlankLines:
             count = newlines.index(None) + 1
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,
-                f"{count} line breaks must be one token of the vocabulary, and are not: is "
-                "tokenizer.json another model's?",
+                f"{count} line breaks must be one token of the vocabulary, and are not. Check that "
+                "tokenizer.json belongs to this model.",
             )
         return cls((one, two, three, four), tokenizer)
 
@@ -72,7 +72,7 @@ class MergedBlankLines:
         return Expansion(expanded, self._find(expanded, insertions))
 
     def _find(self, ids: TokenIds, insertions: Sequence[Insertion]) -> tuple[PlaceholderRange, ...]:
-        """Find replacements in the prompt with its merged line breaks taken apart again."""
+        """Find the replacements after splitting merged line breaks again."""
         one, two, three, four = self.newlines
         is_three, is_four = ids == three, ids == four
         repeats = 1 + (is_three | is_four)
@@ -89,7 +89,7 @@ class MergedBlankLines:
 
 
 def _merge_pairs(ids: TokenIds, first: int, second: int, merged: int) -> TokenIds:
-    """Replace each pair, left to right, a token being part of one pair at most."""
+    """Replace each pair of tokens by one, left to right. A token is part of one pair at most."""
     starts = np.flatnonzero((ids[:-1] == first) & (ids[1:] == second))
     if not len(starts):
         return ids

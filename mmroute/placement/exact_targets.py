@@ -1,4 +1,4 @@
-"""Placement where the engine wants as many placeholders as images, whoever wrote them.
+"""Placement for engines that refuse a prompt without exactly one placeholder for each image.
 
 Source: SGLang 0.5.23 ``srt/multimodal/processors/base_processor.py`` (`load_mm_data`,
 `process_and_combine_mm_data`), ``qwen_vl.py``, ``gemma3.py``, ``pixtral.py``; transformers 5.19.0.
@@ -28,8 +28,8 @@ class ExactRule:
     """Makes an `ExactTargets`.
 
     Attributes:
-        words: texts that the engine or its processor reads as something else than text.
-        in_text: whether replacements hold ordinary text, which melts with what is around them.
+        words: texts that the engine or its processor reads as placeholders of some kind.
+        in_text: whether replacements hold ordinary text, whose tokens merge with the text around.
     """
 
     words: tuple[str, ...] = ()
@@ -48,11 +48,12 @@ class ExactTargets:
     Ranges begin with the first feature and end with the last.
 
     Attributes:
-        tokenizer: of the model.
-        around: the tokens that must stand before and after each placeholder.
-        refused: a token that must not stand in a prompt with images.
-        features: of a feature, where the prompt is expanded as text; None to expand token IDs.
-        words: texts that must not.
+        tokenizer: the model's tokenizer.
+        around: the tokens that must stand before and after each placeholder; None for no check.
+        refused: a token that a prompt with images must not have; None for no such token.
+        features: the token ID of a feature if the prompt is expanded as text; None if it is
+            expanded as token IDs.
+        words: texts that a prompt with images must not have.
     """
 
     keeps_prefix: ClassVar = False
@@ -80,7 +81,7 @@ class ExactTargets:
             before, after = self.around
             inside = places[0] > 0 and places[-1] < len(ids) - 1
             if not inside or (ids[places - 1] != before).any() or (ids[places + 1] != after).any():
-                _refuse("a placeholder stands without the tokens that belong around it")
+                _refuse("a placeholder lacks the tokens that must stand before and after it")
         if self.refused is not None and (ids == self.refused).any():
             _refuse("the prompt has a placeholder of another modality")
         if self.words:
@@ -90,7 +91,7 @@ class ExactTargets:
                     _refuse(f"beside images the text {word!r} is read as a placeholder")
 
     def _found(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Iterator[PlaceholderRange]:
-        """Where the features of each image stand."""
+        """The range of each image's features."""
         (places,) = (ids == self.features).nonzero()
         if len(places) != sum(insertion.replacement.num_embeds for insertion in insertions):
             _refuse("the prompt has tokens of features that belong to no image")
@@ -105,7 +106,7 @@ class ExactTargets:
 
 
 def _trimmed(placed: PlaceholderRange) -> PlaceholderRange:
-    """A range without what stands before its first feature and after its last."""
+    """A range cut to begin with its first feature and end with its last."""
     runs = list(placed.embed_runs or ())
     offset = placed.offset
     if runs and not runs[0][0]:
@@ -123,5 +124,5 @@ def _trimmed(placed: PlaceholderRange) -> PlaceholderRange:
 def _refuse(why: str) -> NoReturn:
     raise InexactError(
         Reason.PLACEHOLDER_COUNT_MISMATCH,
-        f"{why}; the engine refuses it, or answers without a picture",
+        f"{why}; the engine refuses the request, or answers without an image",
     )

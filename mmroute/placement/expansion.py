@@ -23,13 +23,13 @@ class PlaceholderRange(NamedTuple):
     """Where one item stands in the expanded prompt.
 
     Attributes:
-        item: the item's number among those of its modality, counted from 0.
-        offset: index of its first token.
-        length: how many tokens.
-        embed_runs: which of them receive features; None if all do.
-        modality: the kind of item.
-        embeds_known: false where only a server told the range, and not which of it receive
-            features; `embed_runs` says nothing then.
+        item: the item's index among the items of its modality, from 0.
+        offset: the index of the range's first token.
+        length: the number of tokens.
+        embed_runs: the tokens of the range that receive features, as runs; None if all do.
+        modality: the modality of the item.
+        embeds_known: whether `embed_runs` holds. False if the range comes from a server that
+            does not say which tokens receive features.
     """
 
     item: int
@@ -48,8 +48,8 @@ class Expansion(NamedTuple):
     """An expanded prompt.
 
     Attributes:
-        token_ids: shape (n,).
-        placeholders: one range per item, by position.
+        token_ids: the expanded prompt, shape (n,), uint32.
+        placeholders: one range per item, in the order of their offsets.
     """
 
     token_ids: TokenIds
@@ -60,10 +60,10 @@ class Insertion(NamedTuple):
     """One item that is to be placed.
 
     Attributes:
-        modality: of the item.
-        item: its number among those of its modality, counted from 0.
-        target: the token IDs whose place it takes; empty where the prompt holds it already.
-        replacement: what takes that place.
+        modality: the modality of the item.
+        item: the item's index among the items of its modality, from 0.
+        target: the token IDs of the placeholder; empty if the prompt has the replacement already.
+        replacement: the token IDs that take the placeholder's place.
     """
 
     modality: Modality
@@ -72,21 +72,21 @@ class Insertion(NamedTuple):
     replacement: Replacement
 
     def at(self, offset: int) -> PlaceholderRange:
-        """Where it stands, if it begins at `offset` of the expanded prompt."""
+        """The item's range, if it begins at `offset` of the expanded prompt."""
         replacement = self.replacement
         length = len(replacement.token_ids)
         return PlaceholderRange(self.item, offset, length, replacement.embed_runs, self.modality)
 
 
 Match: TypeAlias = tuple[int, int, int]
-"""A placeholder of an un-expanded prompt: which insertion takes it, start and stop."""
+"""A placeholder of an un-expanded prompt: the index of its insertion, its start and its stop."""
 
 
 class Placement(Protocol):
     """A rule by which items take the placeholders of a prompt. Immutable.
 
     Attributes:
-        keeps_prefix: whether a prompt stays as it is up to its first target.
+        keeps_prefix: whether the prompt up to its first target stays unchanged.
     """
 
     keeps_prefix: ClassVar[bool]
@@ -96,7 +96,7 @@ class Placement(Protocol):
 
         Args:
             ids: the un-expanded prompt, shape (n,).
-            insertions: one per item, at least one; by modality, in the order of the request.
+            insertions: at least one, one per item; grouped by modality, in the request's order.
 
         Raises:
             InexactError: `placeholder_count_mismatch`.
@@ -109,11 +109,13 @@ Target = TypeVar("Target", bound=Hashable)
 def match_targets(ids: TokenIds, insertions: Sequence[Insertion]) -> list[Match]:
     """The placeholders that the insertions take; fewer if the prompt has too few.
 
-    Insertions of one target form a queue: the k-th placeholder takes the k-th of them, typed or
-    rendered. Each step takes the earliest placeholder of any queue behind the one before.
+    Insertions of one target form a queue: the k-th placeholder takes the k-th of them. It makes no
+    difference whether the template or the user wrote a placeholder. Each step takes, of all queues,
+    the earliest placeholder after the last one taken.
     """
     targets = [insertion.target for insertion in insertions]
-    if len(targets[0]) == 1 and targets.count(targets[0]) == len(targets):  # nearly every model
+    # Nearly every request has one target of one token; numpy finds that one fast.
+    if len(targets[0]) == 1 and targets.count(targets[0]) == len(targets):
         found = (ids == targets[0][0]).nonzero()[0][: len(targets)].tolist()
         return [(index, at, at + 1) for index, at in enumerate(found)]
 
@@ -124,7 +126,7 @@ def match_targets(ids: TokenIds, insertions: Sequence[Insertion]) -> list[Match]
 
 
 def splice(ids: TokenIds, matches: Sequence[Match], insertions: Sequence[Insertion]) -> Expansion:
-    """Put the insertions where the matches are; matches are sorted and do not overlap."""
+    """Put the insertions in the places of the matches, which are sorted and do not overlap."""
     parts: list[TokenIds] = []
     placeholders: list[PlaceholderRange] = []
     end = shift = 0
@@ -154,8 +156,8 @@ def find_replacements(
 ) -> tuple[PlaceholderRange, ...]:
     """The ranges of replacements that already stand in a prompt, by position.
 
-    The items of one modality stand in their order. Where replacements of two modalities begin at
-    one position, the modality that comes first in the request has it.
+    The items of one modality stand in their order. If replacements of two modalities begin at one
+    position, it belongs to the modality that comes first in the request.
 
     Raises:
         InexactError: `placeholder_count_mismatch` if one of them is not found.
@@ -184,12 +186,12 @@ def find_replacements(
 def expand_via_text(
     tokenizer: Tokenizer, ids: TokenIds, insertions: Sequence[Insertion]
 ) -> TokenIds:
-    """The engine's second attempt, when token IDs show too few placeholders.
+    """The engine's second attempt, made if the token IDs have too few placeholders.
 
-    The prompt is decoded, placeholders are replaced as text, and all of it is encoded again.
+    The prompt is decoded, its placeholders are replaced as text, and the text is encoded again.
 
     Raises:
-        InexactError: `placeholder_count_mismatch` if the text shows too few as well.
+        InexactError: `placeholder_count_mismatch` if the text has too few as well.
     """
     text = tokenizer.decode(ids.tolist())
     targets = [tokenizer.decode(insertion.target) for insertion in insertions]
@@ -223,12 +225,12 @@ def too_few(found: int, insertions: Sequence[Insertion]) -> InexactError:
 def _plan(
     targets: Sequence[Target], find: Callable[[Target, int], int], lengths: Sequence[int]
 ) -> list[Match]:
-    """Which insertion takes which place, in token IDs or in text.
+    """The place of each insertion, in token IDs or in text.
 
     Args:
-        targets: of each insertion, in their order.
-        find: the first place of a target at or after a position; -1 if it does not occur.
-        lengths: of each target.
+        targets: the target of each insertion.
+        find: returns the index of a target at or after a position; -1 if it does not occur.
+        lengths: the length of each target.
     """
     queues: dict[Target, deque[int]] = defaultdict(deque)
     for index, target in enumerate(targets):

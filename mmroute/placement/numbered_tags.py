@@ -1,9 +1,9 @@
 """Phi-3-vision: ``<|image_1|>`` is ordinary text, and a prompt with images is encoded anew.
 
-With at least one image the engine drops a leading BOS, decodes the prompt, takes the space
-after each special token away, splits the text at the tags, and encodes every chunk with a BOS
-of its own and every tag without. So the order of tags is free, and what decoding changes stays
-changed. Source: vLLM 0.33.0 ``model_executor/models/phi3v.py``.
+With at least one image the engine drops a leading BOS, decodes the prompt, removes the space after
+each special token, and splits the text at the tags. It encodes each chunk with a BOS of its own and
+each tag without one. So tags may stand in any order. Text that decoding changes stays changed.
+Source: vLLM 0.33.0 ``model_executor/models/phi3v.py``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class NumberedTags:
     """Placement by numbered tags in the text.
 
     Attributes:
-        tokenizer: the model's.
-        dropped_start: a start of the expanded prompt whose second token the engine drops.
+        tokenizer: the model's tokenizer.
+        dropped_start: two IDs; if the expanded prompt begins with them, the engine drops the
+            second.
     """
 
     keeps_prefix: ClassVar = False
@@ -39,7 +40,7 @@ class NumberedTags:
 
     @classmethod
     def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> NumberedTags:
-        """Encodes once what the start of a prompt is compared with."""
+        """Make the rule for one model; it encodes `dropped_start` once."""
         image_token = tokenizer.decode([tokens["image"]])
         start = tokenizer.encode(f"<s> {image_token}", add_special_tokens=False)
         return cls(tokenizer, tuple(start.tolist()))

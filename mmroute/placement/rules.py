@@ -1,6 +1,6 @@
-"""All placement rules by name: the ones of this package, and those of installed packages.
+"""All placement rules by name: those of this package, and those of other installed packages.
 
-Only loading a model needs them.
+They are needed only to load a model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mmroute.plugins import installed, load
 from mmroute.tokenizers import Tokenizer
 
 ENTRY_POINTS: Final = "mmroute.placements"
-"""Entry point group of other packages' rules: name in a spec -> ``module:Class``."""
+"""The entry point group for other packages' rules: name in a spec -> ``module:Class``."""
 
 
 class PlacementRule(Protocol):
@@ -28,8 +28,8 @@ class PlacementRule(Protocol):
         """The rule for one model.
 
         Args:
-            tokenizer: of the model.
-            tokens: the spec's tokens, name -> ID.
+            tokenizer: the model's tokenizer.
+            tokens: the IDs of the tokens that the spec names, by name.
 
         Raises:
             ModelError: the model lacks what the rule needs.
@@ -50,10 +50,10 @@ _OWN: Final[Mapping[str, PlacementRule]] = {
 
 @cache
 def placement_rules() -> Mapping[str, PlacementRule]:
-    """Name in a family spec -> rule.
+    """The rules, by the names that family specs use.
 
     Raises:
-        SpecError: an installed package's rule cannot be imported, or has a name that is taken.
+        SpecError: another package's rule cannot be imported, or its name is already in use.
     """
     added = {name: load(point) for name, point in installed(ENTRY_POINTS, _OWN).items()}
     return {**_OWN, **added}

@@ -1,4 +1,4 @@
-"""The general rule: an item takes the next placeholder of its target; and two near to it."""
+"""The general rule, by which an item takes the next placeholder of its target; and two variants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Targets:
     """Placement by targets of one or several tokens. Surplus placeholders stay as they are.
 
     Attributes:
-        tokenizer: for the engine's second attempt, through the decoded text.
+        tokenizer: the model's tokenizer, needed if token IDs show too few placeholders.
     """
 
     keeps_prefix: ClassVar = True
@@ -47,10 +47,10 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class AudioBesideVideo:
-    """`Targets` of models that also take the sound of a video for an audio.
+    """`Targets` for models that can also use the sound of a video as an audio.
 
-    Of a video that its cache holds the engine no longer knows whether its sound was taken. It
-    counts the placeholders instead, and takes a surplus one for a sign that it was.
+    For a video in its cache, the engine does not know whether its sound was used as an audio. It
+    counts the placeholders instead, and takes a surplus one as a sign that the sound was used.
 
     Source: vLLM 0.33.0 ``model_executor/models/qwen2_5_omni_thinker.py``
     (`_maybe_apply_prompt_updates`).
@@ -79,7 +79,7 @@ class AudioBesideVideo:
 
 @dataclass(frozen=True, slots=True)
 class RenderedByTokenizer:
-    """Placement for prompts into which the renderer has put the replacements (mistral-common).
+    """Placement for prompts in which the renderer already put the replacements (mistral-common).
 
     Source: vLLM 0.33.0 ``model_executor/models/pixtral.py``: a prompt without them is refused.
     """

@@ -17,7 +17,7 @@ __all__ = ["Codec", "Tokenizer"]
 
 
 class Tokenizer(Codec, Protocol):
-    """The tokenizer of a model whose requests are answered: a `Codec`, and what a model knows."""
+    """The tokenizer of a loaded model: a `Codec`, and what the model's files say of its tokens."""
 
     @property
     def bos_token_id(self) -> int | None:
@@ -35,8 +35,8 @@ class Tokenizer(Codec, Protocol):
     def max_letters_per_token(self) -> int | None:
         """The most ASCII letters that one token stands for; None where that is not known.
 
-        Whatever else is in a text, each of its letters is in exactly one token, except that each
-        character beyond ASCII may take one letter into it.
+        Each letter of a text is in exactly one token. There is one exception: each character beyond
+        ASCII may be composed with one letter into another character, which removes that letter.
         """
 
     @property
@@ -45,7 +45,7 @@ class Tokenizer(Codec, Protocol):
 
     @property
     def template_tokens(self) -> Mapping[str, str]:
-        """``bos_token`` and the like, by the names that chat templates write them with."""
+        """The text of each named token (``bos_token``), by the name that chat templates use."""
 
     @property
     def reads_special_tokens(self) -> bool:
@@ -53,11 +53,11 @@ class Tokenizer(Codec, Protocol):
 
     @property
     def pieces(self) -> Pieces | None:
-        """The texts of single tokens, where the decoder joins such; for streams."""
+        """The texts of single tokens, to decode streams; None if the decoder does not join them."""
 
     @property
     def chat_encoder(self) -> MistralChatEncoder | None:
-        """Encodes chats without a template, where the format has its own way to do so."""
+        """The format's own encoder of chats, used in place of a template; None if it has none."""
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
         """The IDs of a text, and where it can be cut; see `tokenizers.encoders.Encoder`.
@@ -67,4 +67,4 @@ class Tokenizer(Codec, Protocol):
         """
 
     def encoder_stats(self) -> EncoderStats | None:
-        """Who encodes, and counters; None if there is nothing to choose or to count."""
+        """The encoder in use and its counters; None for a format with one encoder and no cache."""

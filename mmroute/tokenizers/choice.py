@@ -1,4 +1,4 @@
-"""Which encoder a model gets: decided in the background, while the reference already encodes."""
+"""The choice of a model's encoder: made in the background, while the reference already encodes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ import tokenizers
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
+from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens, may_be_cut
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
-from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens, may_be_cut
 from mmroute.tokenizers.probe_texts import probe_texts
 
 _LOG: Final = logging.getLogger(__name__)
-_WORTH_KEEPING: Final = 1024  # characters, which take the reference 0.3 ms
-_WORTH_KEEPING_FAST: Final = 16384  # which take fastokens 0.03 ms
+# The shortest texts that are cached, in characters. Encoding them takes 0.3 and 0.03 ms.
+_MIN_CACHED_REFERENCE: Final = 1024
+_MIN_CACHED_FASTOKENS: Final = 16384
 _FLAGS: Final = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 class _UnfitError(Exception):
-    """fastokens is not used; the message says why."""
+    """fastokens cannot be used for this tokenizer; the message says why."""
 
 
 def choose_encoder(
@@ -36,9 +37,9 @@ def choose_encoder(
     """The fastest encoder that has the reference's IDs; until it has proved that, the reference.
 
     Args:
-        backend: the reference, complete.
-        declared: the JSON it was made from; tokens may have been added to it since.
-        fast_paths: what is wanted.
+        backend: the reference tokenizer, with all its added tokens.
+        declared: the JSON that `backend` was made from, perhaps without some added tokens.
+        fast_paths: the encoder that the caller wants, and the size of the text cache.
 
     Raises:
         ModelError: `fast_encoder_unavailable` if nothing but fastokens will do.
@@ -52,12 +53,12 @@ def choose_encoder(
 
 
 class PendingEncoder:
-    """The reference, until another encoder is chosen.
+    """The reference encoder, until another encoder is chosen.
 
     Args:
-        choosing: the future of that.
-        reference: encodes until then; for ever in a process that was forked meanwhile, where the
-            thread that chooses does not run.
+        choosing: the future that yields the chosen encoder.
+        reference: the encoder to use until then. A process that is forked before then keeps it
+            for ever, because the thread that chooses does not run there.
     """
 
     def __init__(self, choosing: Future[Encoder], reference: ReferenceEncoder) -> None:
@@ -74,11 +75,11 @@ class PendingEncoder:
         return (self._chosen or self._present()).encode_cut(text)
 
     def stats(self) -> EncoderStats:
-        """Waits for the choice."""
+        """The chosen encoder's figures; waits until it is chosen."""
         return self.chosen().stats()
 
     def chosen(self) -> Encoder:
-        """Wait for the choice."""
+        """The chosen encoder; waits until it is chosen."""
         if self._chosen is None:
             forked = os.getpid() != self._process and not self._choosing.done()
             self._chosen = self._reference if forked else self._result()
@@ -92,8 +93,8 @@ class PendingEncoder:
             return self._choosing.result()
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001 - no request shall fail by what is only to make it fast
-            _LOG.exception("no encoder could be chosen; tokenizers encodes")
+        except BaseException:  # noqa: BLE001 - an optimization must not fail a request
+            _LOG.exception("choosing an encoder failed; the reference, tokenizers, encodes")
             return self._reference
 
 
@@ -108,18 +109,18 @@ def _choose(
         except _UnfitError as unfit:
             if fast_paths.encoder == EncoderChoice.FASTOKENS:
                 raise ModelError(Reason.FAST_ENCODER_UNAVAILABLE, f"{unfit}.") from unfit
-            _LOG.info("%s; tokenizers encodes instead", unfit)
+            _LOG.info("%s; the reference, tokenizers, encodes instead", unfit)
             encoder = reference = ReferenceEncoder(backend, str(unfit))
     if not fast_paths.text_cache_bytes:
         return encoder
     boundaries = boundary_tokens(backend, declared)
     if not boundaries or not may_be_cut(encoder, boundaries):
         return encoder
-    return PrefixReuse(
+    return CachingEncoder(
         encoder,
         boundaries,
         max_bytes=fast_paths.text_cache_bytes,
-        shortest=_WORTH_KEEPING if encoder is reference else _WORTH_KEEPING_FAST,
+        min_chars=_MIN_CACHED_REFERENCE if encoder is reference else _MIN_CACHED_FASTOKENS,
     )
 
 
@@ -133,7 +134,7 @@ def _proved(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastE
         fast.encode("a b")  # the first call prepares the rest
     except ImportError:
         raise _UnfitError("fastokens is not installed") from None
-    except BaseException as error:  # it has no one exception for what it does not support
+    except BaseException as error:  # fastokens raises many types for what it does not support
         raise _UnfitError(f"{_engine()} cannot load this tokenizer: {error}") from error
     count = 0
     for text in probe_texts([token.content for token in added.values()]):
@@ -142,7 +143,7 @@ def _proved(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastE
             right = backend.encode(text, add_special_tokens=special).ids
             try:
                 ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
-            except BaseException as error:  # also a panic of its Rust code
+            except BaseException as error:  # a panic of its Rust code is no Exception
                 raise _UnfitError(f"{_engine()} declines {quoted(text)}: {error}") from error
             if np.frombuffer(ids, "<u4").tolist() != right:
                 _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
@@ -152,7 +153,7 @@ def _proved(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastE
 
 
 def _serialized(declared: Mapping[str, Any], added: Mapping[int, tokenizers.AddedToken]) -> str:
-    """The JSON of the reference as it is now, with all of its added tokens."""
+    """The tokenizer as JSON, with the tokens that were added to the reference since it was read."""
     tokens = [
         {"id": token_id, **{flag: getattr(token, flag) for flag in _FLAGS}}
         for token_id, token in added.items()

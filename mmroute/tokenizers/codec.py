@@ -1,4 +1,4 @@
-"""What a tokenizer of any format offers."""
+"""The interface of a tokenizer of any format: text to token IDs and back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from mmroute.geometry import TokenIds
 from mmroute.tokenizers.pieces import Pieces
 
-_ALL_IDS: Final = 1 << 32  # of a tokenizer that does not say how many it has
+_ALL_IDS: Final = 1 << 32  # the size assumed for a tokenizer without `vocab_size`
 
 
 class Codec(Protocol):
     """Text to token IDs and back. Its answers never change; safe to share between threads.
 
-    A tokenizer of one's own (`mmroute.load_tokenizer`) may have these; `encode(text)` and
-    `decode(ids)` are enough (`OwnCodec`).
+    A caller's own tokenizer (`mmroute.load_tokenizer`) may have any of these members. It must
+    have `encode(text)` and `decode(ids)`; see `OwnCodec`.
     """
 
     @property
@@ -34,8 +34,9 @@ class Codec(Protocol):
         """Token IDs of a text, shape (n,), uint32.
 
         Args:
-            text: any text; special tokens in it become their IDs where the format does so.
-            add_special_tokens: also add what the tokenizer puts around a sequence (BOS).
+            text: the text to encode. In most formats special tokens in it become their IDs.
+            add_special_tokens: if true, add the tokens that the tokenizer puts around a sequence,
+                such as BOS.
 
         Raises:
             ValueError: the text is not encodable (a lone surrogate).
@@ -51,15 +52,15 @@ class Codec(Protocol):
         """The vocabulary entry of an ID as the format writes it, or None."""
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
-        """Where in the text each token stands, in characters; None if the engine cannot say."""
+        """The start and end of each token in the text, in characters; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCodec:
-    """A tokenizer of one's own as a `Codec`: without what it does not have.
+    """A caller's own tokenizer as a `Codec`. Members that it lacks answer None or a default.
 
     Attributes:
-        own: has ``encode(text)``, which gives IDs, and ``decode(ids)``, which gives text.
+        own: the caller's object. Its ``encode(text)`` returns IDs, its ``decode(ids)`` a text.
     """
 
     own: Any
@@ -74,7 +75,7 @@ class OwnCodec:
         return getattr(self.own, "special_tokens", {})
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        text.encode()  # no tokenizer may take a lone surrogate for another character
+        text.encode()  # raises for a lone surrogate, which a tokenizer could silently replace
         options = _accepted(self.own.encode, add_special_tokens=add_special_tokens)
         return np.asarray(self.own.encode(text, **options), np.uint32)
 
@@ -105,14 +106,15 @@ def _accepted(function: Callable[..., Any], **options: bool) -> dict[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a format makes of its files.
+    """A tokenizer that one of the formats has loaded from its files.
 
     Attributes:
-        format: its name.
+        format: the name of the format.
         codec: the tokenizer.
-        notes: whose IDs these are, and what is not promised.
-        chat_template: the template that the file itself carries, if it does.
-        pieces: the texts of single tokens, where its decoder joins such; for streams.
+        notes: sentences that say which engine has these IDs, and what is not promised.
+        chat_template: the chat template in the tokenizer's own file; None if it has none.
+        pieces: the texts of single tokens, for decoding streams; None if the decoder does not
+            join them.
     """
 
     format: str

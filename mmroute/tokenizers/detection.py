@@ -1,4 +1,4 @@
-"""What kind of tokenizer file a file is, by its content."""
+"""The kind of a tokenizer file, recognized by its content."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-_ENOUGH: Final = 65_536
-_LENGTHS_OF_A_BYTE: Final = range(0x80)  # the top bit means that more follows
+_BYTES_READ: Final = 65_536
+_ONE_BYTE_LENGTHS: Final = range(0x80)  # a protobuf length with the top bit set has more bytes
 _RANK_LINE: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 
 
@@ -25,13 +25,13 @@ class FileKind(StrEnum):
 
 
 def kind_of_file(path: Path) -> FileKind | None:
-    """The kind of tokenizer file; None for another file.
+    """The kind of tokenizer that a file holds; None if it holds none.
 
     Raises:
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
-        start = file.read(_ENOUGH)
+        start = file.read(_BYTES_READ)
     if start.startswith(b"GGUF"):
         return FileKind.GGUF
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
@@ -58,8 +58,8 @@ def _kind_of_json(path: Path) -> FileKind | None:
 
 
 def _begins_with_a_piece(start: bytes) -> bool:
-    """Whether a ModelProto could begin so: its field 1, which begins with a field 1, a text."""
+    """Whether these are the first bytes of a ModelProto: a piece, which begins with its text."""
     match list(start[:4]):
         case [0x0A, size, 0x0A, text_size]:
-            return size in _LENGTHS_OF_A_BYTE and text_size <= size - 2
+            return size in _ONE_BYTE_LENGTHS and text_size <= size - 2
     return False

@@ -1,4 +1,4 @@
-"""Text to token IDs: the reference, and one that is faster where it has proved itself equal."""
+"""Encoders of text: the reference, and a faster one for tokenizers where it proved itself equal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tokenizers
 from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
 
-_LONG = 4096  # characters
+_MIN_CHARS_OF_A_BATCH = 4096
 
 
 class Encoder(Protocol):
@@ -20,19 +20,25 @@ class Encoder(Protocol):
         """See `mmroute.tokenizers.Codec.encode`."""
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """The IDs of a text as it is, and where it can be cut.
+        """The IDs of a text without BOS and the like, and the places where it can be cut.
 
         Returns:
-            The IDs; and the characters and the IDs before each place behind which any text has
-            IDs of its own. There are none of these where that is not proved.
+            The IDs, and a list of cuts. Encoding the texts before and after a cut separately
+            gives the same IDs, whatever text follows. Each cut is the number of characters and
+            the number of IDs before it. The list is empty where this is not proved.
         """
 
     def stats(self) -> EncoderStats:
-        """Who encodes, and counters."""
+        """The encoder in use, and its counters."""
 
 
 class ReferenceEncoder:
-    """`tokenizers`, as the engine runs it."""
+    """The library `tokenizers`, as the engine runs it.
+
+    Args:
+        backend: the tokenizer.
+        why: why no faster encoder is used, in words.
+    """
 
     def __init__(self, backend: tokenizers.Tokenizer, why: str) -> None:
         self._backend = backend
@@ -40,9 +46,9 @@ class ReferenceEncoder:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         try:
-            if len(text) < _LONG:
+            if len(text) < _MIN_CHARS_OF_A_BATCH:
                 encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
-            else:  # the same IDs; other threads run meanwhile, as `encode` does not let them
+            else:  # the same IDs; unlike `encode`, this call releases the GIL
                 (encoding,) = self._backend.encode_batch_fast(
                     [text], add_special_tokens=add_special_tokens
                 )
@@ -50,7 +56,7 @@ class ReferenceEncoder:
             raise ValueError(
                 "the text holds a lone surrogate, which is not valid Unicode"
             ) from None
-        except Exception as error:  # of a vocabulary without its own unknown token
+        except Exception as error:  # the vocabulary lacks the token it names as unknown
             raise ValueError(f"tokenizers cannot encode the text: {error}") from error
         return np.array(encoding.ids, dtype=np.uint32)
 
@@ -62,14 +68,14 @@ class ReferenceEncoder:
 
 
 class FastEncoder:
-    """fastokens, for a tokenizer whose IDs it was seen to give.
+    """fastokens, for a tokenizer on which it gave the reference's IDs for all probe texts.
 
     Args:
         backend: a `fastokens.Tokenizer`.
-        reference: for what fastokens declines, such as a text beyond its regular expressions'
-            limits.
-        engine: its name and version.
-        why: how it was chosen, in words.
+        reference: the encoder for texts that fastokens declines, such as one beyond the limits of
+            its regular expressions.
+        engine: the name and version of fastokens.
+        why: why fastokens was chosen, in words.
     """
 
     def __init__(self, backend: Any, reference: ReferenceEncoder, engine: str, why: str) -> None:
@@ -83,7 +89,7 @@ class FastEncoder:
             ids, _ = self._encode([text], add_special_tokens=add_special_tokens)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001 - also a panic of its Rust code: the reference decides
+        except BaseException:  # noqa: BLE001 - a panic of its Rust code is no Exception
             return self._reference.encode(text, add_special_tokens=add_special_tokens)
         return np.frombuffer(ids, dtype="<u4")
 

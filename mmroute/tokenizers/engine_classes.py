@@ -1,4 +1,4 @@
-"""Which tokenizer class the engine takes for a model: by its type and the class it declares.
+"""The tokenizer class that the engine uses for a model, by its model type and declared class.
 
 vLLM 0.33.0 hands the choice to transformers 5.20.2, except for a few model types of its own.
 Sources: vLLM ``tokenizers/registry.py`` (`_MODEL_TYPES_WITH_INCORRECT_TOKENIZER_CLASS`),
@@ -13,13 +13,13 @@ from typing import Final
 from mmroute.tokenizers.pipelines import PIPELINES
 
 FILE: Final = "file"
-"""In place of a class: tokenizer.json is kept as it is."""
+"""Stands in place of a class: the engine runs tokenizer.json as it is written."""
 
 _KEPT_BY_VLLM: Final = frozenset(
     ["internlm2", "step3_vl", "step3p7", "step5", "step5_vl", "unlimited-ocr", "unlimited_ocr"]
 )
-# The class that transformers registers for a model type. For the types under `file` that is its
-# general one, or mistral-common's, which vLLM does not let it take.
+# The class that transformers registers for a model type. For the types under `FILE` it registers
+# its general class, or mistral-common's, which vLLM does not allow.
 _REGISTERED: Final = {
     model_type: name
     for name, model_types in {
@@ -60,13 +60,14 @@ _REGISTERED: Final = {
     for model_type in model_types.split()
 }
 MODEL_TYPES: Final = tuple(sorted({*_REGISTERED, *_KEPT_BY_VLLM}))
-"""Model types that decide over the class. For others the declared class decides, else `FILE`."""
-# The registered class, whatever a model declares. Under `file` no other has a choice either.
+"""Model types with a registered class. For others the declared class decides, else `FILE`."""
+# Model types that get the registered class, whatever class the model declares.
 _FORCED: Final = frozenset(
     ["hyperclovax_vision_v2", "qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"]
 )
 _ALIASES: Final = {"Phi3Tokenizer": "LlamaTokenizer"}
-# Classes of transformers that are not rebuilt here; what it does not know it takes for general.
+# Classes of transformers that mmroute does not rebuild. For a class that transformers itself does
+# not know, it uses its general one.
 _OTHERS: Final = """
     Albert Auto Bart Barthez Bartpho Basic Bert BertGeneration BertJapanese Bertweet BigBird
     BioGpt Blenderbot BlenderbotSmall ByT5 CLIP CTRL Camembert Canine Character Clvp CodeGen
@@ -82,11 +83,11 @@ _OTHERS: Final = """
 
 
 def engine_class(model_type: str | None, declared: str | None) -> str | None:
-    """The class that the engine builds, `FILE`, or None where it builds one that is not known here.
+    """The class that the engine builds, or `FILE`; None for a class that mmroute does not rebuild.
 
     Args:
-        model_type: of config.json.
-        declared: `tokenizer_class` of tokenizer_config.json, else of config.json.
+        model_type: the field of config.json.
+        declared: the field `tokenizer_class` of tokenizer_config.json, else of config.json.
 
     >>> engine_class("llama", "LlamaTokenizerFast"), engine_class("qwen2", "LlamaTokenizerFast")
     ('LlamaTokenizer', 'Qwen2Tokenizer')
@@ -96,7 +97,7 @@ def engine_class(model_type: str | None, declared: str | None) -> str | None:
     registered = _REGISTERED.get(model_type or "")
     if model_type in _KEPT_BY_VLLM or registered == FILE:
         return FILE
-    # transformers 5 dropped the suffix: both names load the same class.
+    # transformers 5 dropped the suffix "Fast": both names load the same class.
     name = declared.removesuffix("Fast") if declared is not None else None
     if name is None or model_type in _FORCED:
         name = registered or FILE

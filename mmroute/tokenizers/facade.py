@@ -1,4 +1,4 @@
-"""One face for the tokenizers of every format."""
+"""The public class of a loaded tokenizer, the same for every format."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class LoadedTokenizer:
     """A tokenizer, whatever it was loaded from. Immutable, and safe to share between threads.
 
     Attributes:
-        source: as the caller named it.
-        format: what it was made from, such as ``tokenizer.json`` or ``gguf``.
-        notes: whose token IDs these are, and what is not promised; empty where they are those of
-            the engine that mmroute was checked with.
-        files: the files that decide over its answers, by their names; none for a tokenizer that
-            is not made from a model's files.
-        pieces: the texts of single tokens, where its decoder joins such; for streams
-            (`mmroute.decode`).
+        source: the name or path that the caller gave.
+        format: the format of its files, such as ``tokenizer.json`` or ``gguf``.
+        notes: sentences that say which engine has these IDs, and what is not promised. Empty if
+            they are the IDs of the engine that mmroute was checked with.
+        files: the files that decide its answers, by name; empty for a tokenizer that was not
+            loaded from files.
+        pieces: the texts of single tokens, for decoding streams (`mmroute.decode`); None if the
+            decoder does not join them.
     """
 
     __slots__ = ("_codec", "_embedded_template", "_model_files", "files", "format", "notes",
@@ -93,12 +93,13 @@ class LoadedTokenizer:
         """Token IDs of a text, shape (n,), uint32.
 
         Args:
-            text: any text; where the format says so, special tokens in it become their IDs.
-            add_special_tokens: also add what the tokenizer puts around a sequence, such as BOS.
+            text: the text to encode. In most formats special tokens in it become their IDs.
+            add_special_tokens: if true, add the tokens that the tokenizer puts around a sequence,
+                such as BOS.
 
         Raises:
             ValueError: the text holds a lone surrogate, which is not valid Unicode; or tiktoken
-                gives up on it (a run of a million spaces).
+                cannot cut it (a run of a million spaces).
         """
         return self._codec.encode(text, add_special_tokens=add_special_tokens)
 
@@ -111,9 +112,10 @@ class LoadedTokenizer:
     def offsets(
         self, text: str, *, add_special_tokens: bool = False
     ) -> list[tuple[int, int]] | None:
-        """Where in the text each token of `encode` stands, as (start, end) in characters.
+        """The start and end of each token of `encode` in the text, in characters.
 
-        None where the engine cannot say. A character of several tokens belongs to each of them.
+        None if the tokenizer's library has no offsets. A character that several tokens make up
+        belongs to each of them.
         """
         return self._codec.offsets(text, add_special_tokens=add_special_tokens)
 
@@ -128,7 +130,7 @@ class LoadedTokenizer:
     def convert_ids_to_tokens(self, ids: Sequence[int] | TokenIds) -> list[str]:
         """The vocabulary entries of IDs, as the format writes them (``Ġhello``, ``▁hello``).
 
-        An ID of no entry, where the vocabulary has gaps, is an empty string.
+        An ID in a gap of the vocabulary, which has no entry, becomes an empty string.
 
         Raises:
             ValueError: an ID is negative, or not below `vocab_size`.

@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def fingerprint(files: Mapping[str, Path]) -> str:
-    """SHA-256, in hex, over names and contents.
+    """The SHA-256 digest, in hex, of the names and contents of files.
 
-    For each name in sorted order: the length of its UTF-8 form as 4 bytes, little-endian; that
-    form; the SHA-256 digest of the file's content.
+    It covers, for each name in sorted order: the length of the name in UTF-8 as 4 bytes,
+    little-endian; the name in UTF-8; the SHA-256 digest of the file's content.
 
     Args:
-        files: name -> where its content is. Only the names count, not the paths.
+        files: the paths of the files, by name. The paths themselves are not part of the digest.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,7 +1,7 @@
-"""How few tokens a text can have, by its letters alone: to refuse it before it is encoded.
+"""A lower bound on a text's token count, by its letters: to refuse a long text before encoding it.
 
-No token stands for more letters than the one that has most of them. For all characters together
-that says little: runs of a hundred spaces or dashes are one token, and texts are not made of them.
+No token stands for more letters than the token with the most letters. Characters of all kinds would
+give a weak bound: a run of a hundred spaces or dashes can be one token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def most_letters(entries: Iterable[str]) -> int:
 
 
 def fewest_tokens(text: str, max_letters_per_token: int) -> int:
-    """How many tokens a text has at least; see `Tokenizer.max_letters_per_token`."""
+    """A lower bound on the number of a text's tokens; see `Tokenizer.max_letters_per_token`."""
     raw = text.encode(errors="surrogatepass")
     ascii_only = raw.translate(None, _BEYOND_ASCII)
     letters = len(ascii_only) - len(ascii_only.translate(None, _LETTERS))

@@ -1,7 +1,7 @@
-"""What tokens add to a text, remembered, for tokenizers that join pieces.
+"""A table of the texts that tokens add, for tokenizers whose decoder joins pieces.
 
-Most tokens of most tokenizers read the same whatever stands beside them, and the parts of a
-character make that character wherever they meet. So the text can be looked up, token by token.
+For most tokenizers a token's text does not depend on its neighbours, and tokens that are parts of a
+character always make the same character. So a text can be decoded by looking up token by token.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-# IDs among which every byte-level vocabulary has letters and bytes.
-_SEARCHED: Final = 4096
-# Tokens of an incomplete character: more of them are garbage, and not worth remembering.
-_DEEPEST: Final = 8
-# Entries for parts of characters, all together: some ten megabytes.
-_MOST_KEPT: Final = 1 << 16
+# Every byte-level vocabulary has letters and bytes among this many first IDs.
+_SEARCHED_IDS: Final = 4096
+# More tokens than this without a complete character are garbage, and are not remembered.
+_MAX_HELD_TOKENS: Final = 8
+# The limit of entries for parts of characters: some ten megabytes.
+_MAX_ENTRIES: Final = 1 << 16
 
 
 class _Decode(Protocol):
@@ -23,15 +23,15 @@ class _Decode(Protocol):
 
 
 class Pieces:
-    """Looks up what tokens add to a text, and learns it when first asked.
+    """Looks up the text that a token adds, and learns it at the first lookup.
 
-    Only for a tokenizer whose decoder joins pieces: a token's text may depend on its neighbours
-    because bytes make a character together, or because the text begins with it, and in no other
-    way (`joins_pieces`). Even so every text is tried between two letters before it is kept. Safe to
-    share between threads.
+    Only for a tokenizer whose decoder joins pieces (`joins_pieces`). There a token's text depends
+    on its neighbours in two ways only: bytes make a character together, and the first token of a
+    text may lose a space. Each text is checked by decoding the token between two letters before it
+    is kept. Safe to share between threads.
 
     Args:
-        decode: the tokenizer's.
+        decode: the tokenizer's function `decode`.
         max_token_id: the largest ID of the vocabulary.
     """
 
@@ -41,9 +41,9 @@ class Pieces:
         self._texts: dict[bool, PieceTexts | None] = {}
 
     def texts(self, *, skip_special_tokens: bool) -> PieceTexts | None:
-        """What is known, with or without the texts of special tokens.
+        """The table, with or without the texts of special tokens.
 
-        None if no letter is found to try tokens with.
+        None if the vocabulary has no letter with which to check tokens.
         """
         if skip_special_tokens not in self._texts:
             vocabulary = _Vocabulary(self._decode, self._max_token_id, skip_special_tokens)
@@ -54,15 +54,16 @@ class Pieces:
 
 
 class PieceTexts(dict[int, "str | PieceTexts | None"]):
-    """What each next token ID adds, behind a text and some tokens that are held.
+    """The text that the next token adds, by its ID, after some tokens of an incomplete character.
 
-    Looking up an ID by ``[]`` learns it. The answer is the text that it completes; or what is to be
-    asked next, if nothing is complete yet; or None if it must be decoded.
+    Looking up an ID by ``[]`` learns it. The value is the text that the token completes; or the
+    table for the token after it, if the character is still incomplete; or None if the tokens must
+    be decoded.
 
-    A dictionary, so that a known answer costs no more than that of one.
+    It is a dictionary so that looking up a known ID costs no more than in a dictionary.
 
     Attributes:
-        letter: a token to decode with in place of all text before, and its text.
+        letter: the ID and the text of a token that stands for all text before.
     """
 
     __slots__ = ("_held", "_vocabulary", "letter")
@@ -77,7 +78,7 @@ class PieceTexts(dict[int, "str | PieceTexts | None"]):
 
     def __missing__(self, token_id: int) -> str | PieceTexts | None:
         vocabulary, held = self._vocabulary, (*self._held, int(token_id))
-        if not 0 <= token_id <= vocabulary.max_token_id or len(held) > _DEEPEST:
+        if not 0 <= token_id <= vocabulary.max_token_id or len(held) > _MAX_HELD_TOKENS:
             return None
         letter_id, letter = self.letter
         text = vocabulary.text_of(letter_id, *held)
@@ -105,14 +106,15 @@ class _Vocabulary:
 
     def may_keep(self) -> bool:
         self._kept += 1
-        return self._kept <= _MOST_KEPT
+        return self._kept <= _MAX_ENTRIES
 
     def find_letter(self) -> tuple[int, str] | None:
-        """A token of letters that reads the same beside others of it, and beside a broken byte.
+        """A token of letters whose text stays the same beside itself and beside a broken byte.
 
-        A byte that is a letter may not (SentencePiece's byte fallback decodes runs of bytes).
+        The byte token of a letter may not have this property: SentencePiece's byte fallback
+        decodes runs of bytes together.
         """
-        searched = range(min(_SEARCHED, self.max_token_id + 1))
+        searched = range(min(_SEARCHED_IDS, self.max_token_id + 1))
         broken = next((i for i in searched if self.text_of(i) == _REPLACEMENT), None)
         if broken is None:
             return None
@@ -137,7 +139,7 @@ def joins_pieces(decoder: Any) -> bool:
         case {"type": "Replace", "pattern": {"String": str(pattern)}}:
             return len(pattern) == 1  # a longer one could match across two tokens
         case {"type": "Strip", "start": 0 | 1, "stop": 0}:
-            return True  # of the first token's text alone
+            return True  # it strips only the text of the first token
         case {"type": "Sequence", "decoders": [_, *_] as parts}:
             return all(map(joins_pieces, parts))
     return False

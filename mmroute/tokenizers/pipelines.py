@@ -1,9 +1,9 @@
-"""What the engine's tokenizer classes make of ``tokenizer.json``.
+"""The pipelines that the engine's tokenizer classes build in place of those in ``tokenizer.json``.
 
-transformers 5 has tokenizer classes that take only vocabulary, merges, added tokens and the
-post-processor from the file and write the rest of the pipeline themselves. For such a class the
-file's own normalizer, pre-tokenizer and decoder, and the options of its BPE model, are not what
-the engine runs.
+transformers 5 has tokenizer classes that read only the vocabulary, merges, added tokens and the
+post-processor from the file, and build the rest of the pipeline themselves. For such a class the
+engine does not run the file's own normalizer, pre-tokenizer and decoder, nor the options of its BPE
+model.
 
 Sources: transformers 5.20.2, ``models/{qwen2,qwen3_5,llama,gemma,gpt2,gpt_neox,cohere}/
 tokenization_*.py``.
@@ -34,15 +34,16 @@ _MARK: Final = "▁"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What one class puts in place of the file's own parts.
+    """The parts that one class puts in place of the file's own.
 
     Attributes:
-        parts: normalizer, pre-tokenizer and decoder, by the fields of tokenizer_config.json.
-        model: options of the BPE model that differ from the library's defaults.
-        defaults: the special tokens it has where tokenizer_config.json lacks their names.
+        parts: makes normalizer, pre-tokenizer and decoder from the fields of
+            tokenizer_config.json.
+        model: the options of the BPE model that differ from the library's defaults.
+        defaults: the class's own special tokens, used for names that tokenizer_config.json lacks.
         unknown: the name of the special token that is the BPE model's unknown token.
-        keeps_post_processor: whether what the file puts around a sequence is put there.
-        resets_flags: whether special tokens lose the flags that a file gives them.
+        keeps_post_processor: whether the class keeps the file's post-processor.
+        resets_flags: whether the class drops the flags that a file gives to special tokens.
         not_null: fields of tokenizer_config.json that must not be null.
     """
 
@@ -193,4 +194,4 @@ PIPELINES: Final[Mapping[str, Pipeline]] = {
         not_null=_PREFIX,
     ),
 }
-"""The pipelines by the classes that write them."""
+"""The pipelines by the names of their classes."""

@@ -1,4 +1,4 @@
-"""Texts on which two ways of encoding show that they are the same, or that they are not."""
+"""Texts on which two encoders are compared, to see whether they give the same IDs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ e\u0301 \u1e9b\u0323 ﬁ Å Ω ǅ ß ſ İ ı"""
 _SPACES: Final = " \t\n\r\x0b\x0c\x1c\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000\u200b\ufeff"
 _PUNCTUATION: Final = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~§±×…–—“”«»、。！？"
 _LAST_OF_SMALL_BLOCKS: Final = 0x3000
-_FEW, _MANY = 7, 211  # the steps through small and large blocks of characters
+_SMALL_STEP, _LARGE_STEP = 7, 211  # the steps through small and large blocks of characters
 _LONGEST_RUN: Final = 5
-_IN_CONTEXT: Final = 64
+_TOKENS_IN_CONTEXT: Final = 64
 _CHUNK: Final = 40
 
 
 def probe_texts(added: Sequence[str]) -> Iterator[str]:
-    """All scripts, runs of spaces, numbers, punctuation, byte fallback, added tokens."""
+    """Texts with all scripts, runs of spaces, numbers, punctuation, byte fallback, added tokens.
+
+    Args:
+        added: the texts of the tokenizer's added tokens.
+    """
     yield ""
     yield _WORDS
     yield from _WORDS.splitlines(keepends=True)
@@ -50,11 +54,11 @@ def _runs() -> Iterator[str]:
 
 @cache
 def _all_scripts() -> tuple[str, ...]:
-    """A few characters of every block, alone, in words, doubled and with marks above."""
+    """Texts with some characters of every Unicode block: alone, in words, doubled, with marks."""
     chosen = [
         chr(code)
         for code in range(0x110000)
-        if code % (_FEW if code < _LAST_OF_SMALL_BLOCKS else _MANY) == 0
+        if code % (_SMALL_STEP if code < _LAST_OF_SMALL_BLOCKS else _LARGE_STEP) == 0
         and unicodedata.category(chr(code)) not in ("Cs", "Cn")
     ]
     texts = []
@@ -66,12 +70,12 @@ def _all_scripts() -> tuple[str, ...]:
 
 
 def _with_added(added: Sequence[str]) -> Iterator[str]:
-    """Each token in place, a few in every surrounding, and what only resembles them."""
+    """Texts with each token, with some tokens in many surroundings, and with near misses."""
     for at in range(0, len(added), _CHUNK):
         some = added[at : at + _CHUNK]
         yield "".join(some)
         yield " and\n".join(some)
-    step = max(1, len(added) // _IN_CONTEXT)
+    step = max(1, len(added) // _TOKENS_IN_CONTEXT)
     for token in added[::step]:
         yield f"{token}a{token} b {token}\n{token}{token}  {token}\t1{token}é\u0301{token} "
         yield f"{token[:-1]} {token[1:]} {token.upper()} {token[:-1]}{token} {token}{token[1:]}"

@@ -1,1 +1,1 @@
-"""Videos as a client sends them: size, frames and rate, from the header of their file."""
+"""The size, frame count and rate of a video as a client sends it, from the header of its file."""

@@ -34,13 +34,13 @@ class Box:
     _children: dict[bytes, list[Box]] | None = None
 
     def all(self, name: bytes) -> Sequence[Box]:
-        """The boxes of that name right within this one."""
+        """The direct children of that name."""
         if self._children is None:
             self._children = self.within()
         return self._children.get(name, ())
 
     def only(self, *path: bytes) -> Box:
-        """The box at a path of names, each of which must be there once."""
+        """The descendant at a path of names, each of which must occur exactly once."""
         box = self
         for name in path:
             found = box.all(name)
@@ -50,11 +50,11 @@ class Box:
         return box
 
     def within(self, skip: int = 0) -> dict[bytes, list[Box]]:
-        """The boxes right within this one, behind `skip` bytes, by their names."""
+        """The direct children by name, which begin `skip` bytes after this box's header."""
         children: dict[bytes, list[Box]] = {}
         at, end, unpack = self.start + skip, self.end, _HEADER.unpack_from
         for _ in range(_MAX_CHILDREN):
-            if end - at < _HEADER.size:  # a rest is overlooked, such as QuickTime's zero
+            if end - at < _HEADER.size:  # readers ignore a rest, such as QuickTime's zero
                 return children
             length, name = unpack(self.moov, at)
             if not _HEADER.size <= length <= end - at:
@@ -70,7 +70,7 @@ class Box:
         return struct.unpack_from(">" + form, self.moov, self.start + offset)
 
     def table(self, columns: int, *, kind: str = "u4", offset: int = 4) -> Integers:
-        """The rows of a table, whose number stands at an offset: shape (rows, columns), int64."""
+        """A table as an array, shape (rows, columns), int64; `offset` is where its row count is."""
         (rows,) = self.unpack("I", offset)
         start = self.start + offset + 4
         if rows * columns * int(kind[1]) > self.end - start:
@@ -85,7 +85,7 @@ class Layout:
 
     Attributes:
         movie: the ``moov`` box.
-        media: where each ``mdat`` box begins and ends in the file.
+        media: the start and end of each ``mdat`` box's content in the file, in bytes.
     """
 
     movie: Box
@@ -93,10 +93,11 @@ class Layout:
 
 
 def read_layout(file: BinaryIO, size: int) -> Layout:
-    """Go over the boxes at the top level, and read ``moov``, wherever it is among them.
+    """Walk the boxes at the top level, and read ``moov``, which may be any of them.
 
     Raises:
-        InexactError: `video_not_predictable` if they do not fill the file, or it is fragmented.
+        InexactError: `video_not_predictable` if the boxes do not fill the file, or the file is
+            fragmented.
     """
     at, movies, media = 0, [], []
     for _ in range(_MAX_TOP_LEVEL):

@@ -1,9 +1,9 @@
-"""How many frames the engine finds when it looks at the end of a file whose rate varies.
+"""The number of frames that the engine finds at the end of a file whose rate varies.
 
-The engine distrusts the number of frames in the header. It has OpenCV go to the end and asks where
-that is. OpenCV goes to a key frame before the end, takes its *time* for its number, as if the rate
-were constant, and counts on from there. If the end comes two frames too early, the engine goes by
-that count.
+The engine distrusts the number of frames in the header. It has OpenCV seek to the end and asks for
+the position. OpenCV seeks to a key frame before the end, derives that frame's number from its
+*time*, as if the rate were constant, and counts on from there. If the position is two or more
+frames below the header's number, the engine uses it instead.
 
 Source: vLLM 0.33.0 ``multimodal/video_decoders/opencv.py`` (`get_video_metadata`); OpenCV 5.0
 ``modules/videoio/src/cap_ffmpeg_impl.hpp`` (`CvCapture_FFMPEG::seek`).
@@ -19,17 +19,17 @@ import numpy as np
 from mmroute.videos.boxes import Integers
 from mmroute.videos.header import not_predictable
 
-_FIRST_STEP: Final = 16  # frames before the end to which OpenCV goes first
-_TOLERANCE: Final = 1  # frame by which the engine lets the two numbers differ
+_FIRST_STEP: Final = 16  # OpenCV first seeks to so many frames before the end
+_TOLERANCE: Final = 1  # the engine accepts a difference of so many frames
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTimes:
-    """The times of all frames, in the order of the file and in units of the track.
+    """The times of all frames, in the order of the file and in the track's time units.
 
     Attributes:
-        decoded: from 0, ascending, shape (frames,).
-        shown: shape (frames,).
+        decoded: when each frame is decoded, ascending from 0, shape (frames,), int64.
+        shown: when each frame is shown, shape (frames,), int64.
     """
 
     decoded: Integers
@@ -39,14 +39,14 @@ class FrameTimes:
 def frames_at_end(
     frames: FrameTimes, keys: Integers | None, scale: int, fps: float, *, start: int
 ) -> int:
-    """How many frames the engine counts.
+    """The number of frames that the engine counts.
 
     Args:
-        frames: when they are decoded and shown.
-        keys: the numbers of those that need no other, ascending; None for all.
-        scale: time units per second.
-        fps: frames a second.
-        start: when the first one is shown, as FFmpeg counts time.
+        frames: the times of all frames.
+        keys: the indices of the key frames, ascending; None if every frame is a key frame.
+        scale: the number of time units per second.
+        fps: the number of frames per second.
+        start: the time at which the first frame is shown, as FFmpeg counts time.
 
     Raises:
         InexactError: `video_not_predictable`.
@@ -60,7 +60,7 @@ def frames_at_end(
     sought = start + int(max(total - _FIRST_STEP, 0) / fps * scale + 0.5)
     counts: set[int] = set()
     for key in _candidates(keys, frames.decoded, order, sought):
-        if not key:  # then OpenCV stays at the beginning
+        if not key:  # OpenCV then stays at the beginning
             counts.add(total)
             continue
         first = key + (order[key:] <= order[key]).nonzero()[0]
@@ -74,7 +74,7 @@ def frames_at_end(
 
 
 def _candidates(keys: Integers, decoded_at: Integers, order: Integers, sought: int) -> list[int]:
-    """The key frames to which OpenCV may go for a time: one, or two that must agree."""
+    """The key frames to which OpenCV may seek for a time: one, or two that must agree."""
     decoded_at = decoded_at[keys]
     first, last = (
         max(int(decoded_at.searchsorted(sought + rounding, "right")) - 1, 0) for rounding in (-1, 1)

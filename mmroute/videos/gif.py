@@ -1,6 +1,6 @@
-"""GIF: the images are counted, and all must stand equally long.
+"""GIF: the images are counted, and all must have the same duration.
 
-FFmpeg takes the rate from the first frames, so where they differ only their number is certain.
+FFmpeg takes the rate from the first frames, so if durations differ, only the count is certain.
 
 Source: W3C, "Graphics Interchange Format, version 89a"; FFmpeg 7 ``libavformat/gifdec.c``.
 """
@@ -22,10 +22,10 @@ _IMAGE: Final = struct.Struct("<HHHHB")
 _CONTROL: Final = struct.Struct("<BBHBB")
 _EXTENSION, _PICTURE, _TRAILER = 0x21, 0x2C, 0x3B
 _CONTROLS: Final = 0xF9
-_OTHERS: Final = frozenset({0xFE, 0xFF})  # comments and applications
+_OTHERS: Final = frozenset({0xFE, 0xFF})  # comments and application extensions
 _HAS_COLORS: Final = 0x80
 _CONTROL_LENGTH: Final = 4
-_DEFAULT_DELAY: Final = 10  # FFmpeg's, where a file gives none
+_DEFAULT_DELAY: Final = 10  # FFmpeg's delay for a file without one
 
 
 def read_gif(data: bytes) -> VideoSize:
@@ -42,12 +42,12 @@ def read_gif(data: bytes) -> VideoSize:
     if not delays or not width or not height:
         raise not_predictable(f"{len(delays)} frames of {width}x{height}")
     if len(set(delays)) != 1:
-        raise not_predictable("its frames stand for different times")
+        raise not_predictable("its frames have different durations")
     return VideoSize(width, height, len(delays), 100 / (delays[0] or _DEFAULT_DELAY))
 
 
 def _delays(data: bytes, width: int, height: int, flags: int) -> Iterator[int | None]:
-    """How long each image stands, in hundredths of a second; None where nothing is said of it."""
+    """The duration of each image in hundredths of a second; None if the file does not give it."""
     at = len(SIGNATURES[0]) + _SCREEN.size + _colors(flags)
     delay: int | None = None
     while data[at] != _TRAILER:
@@ -76,12 +76,12 @@ def _delays(data: bytes, width: int, height: int, flags: int) -> Iterator[int | 
 
 
 def _colors(flags: int) -> int:
-    """Bytes of a table of colors."""
+    """The size of a color table, in bytes; 0 if there is none."""
     return 3 << (flags & 7) + 1 if flags & _HAS_COLORS else 0
 
 
 def _behind(data: bytes, at: int) -> int:
-    """The place behind a row of blocks, each with its length before it, the last one empty."""
+    """The offset after a row of sub-blocks. Each begins with its length; the last one is empty."""
     while length := data[at]:
         at += 1 + length
     return at + 1

@@ -18,15 +18,15 @@ _FPS: Final = 1.0
 
 
 def read_frame_list(text: str, most: int) -> tuple[VideoSize, bytes]:
-    """What the engine reads of a list of frames, and the text of all as bytes.
+    """The size of the video that the engine reads from a list of frames, and the list as bytes.
 
     Args:
-        text: their base64, joined by commas.
-        most: how many frames are read at most; -1 for all.
+        text: the frames in base64, joined by commas.
+        most: the most frames that the engine reads; -1 for all.
 
     Raises:
-        InexactError: `item_unreadable` if a frame is no strict base64, or they differ in size;
-            what reading an image raises.
+        InexactError: `item_unreadable` if a frame is not strict base64, or frames differ in size;
+            the reasons of `read_image` for a frame that is unreadable.
     """
     frames = text.split(",") if most < 0 else text.split(",", most)[:most]
     sizes = set()

@@ -1,8 +1,8 @@
 """WebM and Matroska: frame count, rate and size, from the header and the heads of all blocks.
 
-The files have no frame count. FFmpeg computes one from the durations of the file and of a frame,
-and the engine takes that, unless it finds at the end that frames are missing. So the header alone
-does not tell: the blocks are counted, which means to go over the file without looking into them.
+The files have no frame count. FFmpeg computes one from the durations of the file and of a frame.
+The engine uses it, unless it finds at the end of the file that frames are missing. So the header
+alone does not decide: the blocks are counted as well, without reading their content.
 
 Source: RFC 8794 (EBML), RFC 9559 (Matroska); FFmpeg 7 ``libavformat/matroskadec.c``; vLLM 0.33.0
 ``multimodal/video_decoders/opencv.py``.
@@ -48,15 +48,17 @@ _CODECS: Final = frozenset(
     {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG"}
 )
 _VIDEO_TRACK: Final = 1
-_MAX_BETWEEN: Final = 100  # OpenCV looks at 4,096 packets for the next frame, and a decoder
-_MAX_BEHIND: Final = 2000  # holds back up to 20 frames, the last ones until the end of the file
-_HIDDEN: Final = 0x08  # of a block's flags
+# OpenCV looks at up to 4,096 packets for the next frame. A decoder holds back up to 20 frames, the
+# last ones until the end of the file.
+_MAX_BETWEEN: Final = 100
+_MAX_BEHIND: Final = 2000
+_HIDDEN: Final = 0x08  # this and the next two are flags of a block
 _LACED: Final = 0x06
 _KEY: Final = 0x80
-_VP8_SHOWN: Final = 0x10  # of a frame's first byte
+_VP8_SHOWN: Final = 0x10  # a flag in a frame's first byte
 _MAX_ID: Final = 4
 _MAX_SIZE: Final = 8
-_MAX_RATE: Final = 30_000  # FFmpeg's limit of numerator and denominator
+_MAX_RATE: Final = 30_000  # FFmpeg's limit for numerator and denominator
 _NANOSECONDS: Final = 10**9
 _MICROSECONDS: Final = 10**6
 _FLOATS: Final = {4: ">f", 8: ">d"}
@@ -89,7 +91,8 @@ def read_matroska(data: bytes) -> VideoSize:
     times = _times(segment.get(_CLUSTER, []), _unsigned(track, _TRACK_NUMBER), codec == b"V_VP8")
     count = len(times)
     at_end = int((max(times) - times[0]) * scale / _NANOSECONDS * fps + 0.5) + 1
-    # The engine believes the position at the end if the header claims two frames more or yet more.
+    # If the header's count exceeds the position at the end by two or more, the engine uses the
+    # position.
     if count != at_end or not (claimed == count or claimed > count + 1):
         raise not_predictable(
             f"{count} frames, where its durations make {claimed} and the last one's time {at_end}"
@@ -109,7 +112,7 @@ def _video_track(tracks: _Elements) -> _Elements:
 
 
 def _timing(information: _Elements, track: _Elements, scale: int) -> tuple[int, float]:
-    """How many frames FFmpeg counts, and how many come in a second."""
+    """The number of frames that FFmpeg computes, and the frames per second."""
     if _FRAME_DURATION not in track or _DURATION not in information:
         raise not_predictable("it has no duration, or none of a frame; the frames must be counted")
     frame_duration = _unsigned(track, _FRAME_DURATION)
@@ -137,9 +140,10 @@ def _segment(data: bytes) -> _Elements:
 
 
 def _times(clusters: list[memoryview], track: int, is_vp8: bool) -> list[int]:
-    """When the video track's frames are shown, in the segment's units; the first is the earliest.
+    """The times at which the track's frames are shown, in the segment's units.
 
-    Goes over all blocks, and looks at the heads of those of the track.
+    The first time is the earliest. The function walks all blocks, and reads the heads of the
+    track's own blocks.
     """
     times: list[int] = []
     others = 0
@@ -164,7 +168,7 @@ def _times(clusters: list[memoryview], track: int, is_vp8: bool) -> list[int]:
 
 
 def _blocks(clusters: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:
-    """Time, flags and content of each block, in the order of the file."""
+    """The time, flags and content of each block, in the order of the file."""
     for cluster in clusters:
         base = 0
         for name, content in _walk(cluster):
@@ -192,7 +196,7 @@ def _children(data: memoryview) -> _Elements:
 
 
 def _walk(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """ID and content of each element."""
+    """The ID and content of each element."""
     at = 0
     while at < len(data):
         name, start, at = _element(data, at)
@@ -200,7 +204,7 @@ def _walk(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def _element(data: memoryview, at: int) -> tuple[int, int, int]:
-    """ID, start of the content, and end of the element at an offset."""
+    """The ID, start of the content, and end of the element at an offset."""
     try:
         width = 9 - data[at].bit_length()
         start = at + width

@@ -1,7 +1,7 @@
 """MP4, MOV, M4V and 3GP: frame count, rate and size from the ``moov`` box.
 
-Nothing of the video itself is read: the top-level boxes are skipped by their sizes, so the cost
-does not grow with the file. The rules were compared with OpenCV 5.0's FFmpeg reader.
+The frames themselves are not read: top-level boxes are skipped by their sizes, so the cost does not
+grow with the file. The rules were compared with OpenCV 5.0's FFmpeg reader.
 
 Source: ISO/IEC 14496-12 (boxes); vLLM 0.33.0 ``multimodal/video_decoders/opencv.py``.
 """
@@ -20,16 +20,16 @@ from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
 
 FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide"})
-"""Boxes a file may begin with."""
+"""The boxes with which a file may begin."""
 
 _MAX_SAMPLES: Final = 10_000_000
-_MAX_PACKETS: Final = 4000  # OpenCV looks at 4,096 for the next frame
-_MAX_DELAY: Final = 40  # frames that a decoder holds back: threads, and frames out of order
+_MAX_PACKETS: Final = 4000  # OpenCV looks at 4,096 packets for the next frame
+_MAX_DELAY: Final = 40  # a decoder holds back so many frames, for its threads and for reordering
 _PCM_PACKET: Final = 1024  # samples
-_MAX_DELTA: Final = 1 << 31  # FFmpeg takes larger ones for corrections
+_MAX_DELTA: Final = 1 << 31  # FFmpeg reads larger deltas as corrections
 _CODECS: Final = frozenset({b"avc1", b"avc3", b"hvc1", b"hev1", b"vp09", b"mp4v", b"jpeg"})
-_ONE: Final = 1 << 16  # of 16.16 fixed point
-_FRACTION_BITS: Final = 14  # matrices end in 2.30 fixed point
+_ONE: Final = 1 << 16  # 1 in 16.16 fixed point
+_FRACTION_BITS: Final = 14  # the last column of a matrix is in 2.30 fixed point
 # The first two columns of a display matrix: a, b, c, d.
 _KEEPS: Final = frozenset({(_ONE, 0, 0, _ONE), (-_ONE, 0, 0, -_ONE)})
 _SWAPS: Final = frozenset({(0, _ONE, -_ONE, 0), (0, -_ONE, _ONE, 0)})
@@ -107,7 +107,7 @@ def _has_cover(movie: Box) -> bool:
         *(box for user in movie.all(b"udta") for box in user.all(b"meta")),
     ]
     for meta in metas:
-        # QuickTime's has its children at once, MPEG-4's behind version and flags.
+        # The box has its children at once in QuickTime, and after version and flags in MPEG-4.
         skip = 0 if meta.moov[meta.start + 4 : meta.start + 8] == b"hdlr" else 4
         if any(items.all(b"covr") for items in meta.within(skip).get(b"ilst", ())):
             return True
@@ -167,7 +167,7 @@ def _size(descriptions: Box) -> tuple[int, int]:
 
 
 def _check_samples(tables: Box, num_frames: int, media: list[tuple[int, int]]) -> None:
-    """Check that all tables tell of the same samples, and that the file holds these."""
+    """Check that all tables describe the same samples, and that these are in the file."""
     constant, count = (box := tables.only(b"stsz")).unpack("II", 4)
     if count != num_frames:
         raise not_predictable(f"{count} samples, and times for {num_frames}")
@@ -199,7 +199,7 @@ def _check_samples(tables: Box, num_frames: int, media: list[tuple[int, int]]) -
 
 
 def _keys(tables: Box) -> Integers | None:
-    """The numbers of the frames that need no other, from 0; None if that holds for all."""
+    """The indices of the key frames, from 0; None if all frames are key frames."""
     for box in tables.all(b"stss"):
         return box.table(1)[:, 0] - 1
     return None
@@ -208,8 +208,8 @@ def _keys(tables: Box) -> Integers | None:
 def _check_interleaving(video: Box, others: list[Box]) -> None:
     """Check that OpenCV finds every frame among the packets of the other tracks.
 
-    It gives up after 4,096 packets without a frame, so a frame is lost where sound goes on for
-    long without the picture. Packets are read in the order of their times.
+    OpenCV gives up after 4,096 packets without a frame, so it loses a frame if sound goes on for
+    long without a picture. Packets are read in the order of their times.
     """
     packets = [_packets(track) for track in others]
     if sum(packets) <= _MAX_PACKETS:
@@ -227,7 +227,7 @@ def _check_interleaving(video: Box, others: list[Box]) -> None:
 
 
 def _packets(track: Box) -> int:
-    """How many packets FFmpeg reads of a track, at most."""
+    """The most packets that FFmpeg reads from a track."""
     tables = track.only(b"mdia", b"minf", b"stbl")
     constant, count = tables.only(b"stsz").unpack("II", 4)
     if constant and _times(track)[:, 1].tolist() == [1]:
@@ -237,7 +237,7 @@ def _packets(track: Box) -> int:
 
 
 def _times(track: Box) -> Integers:
-    """How many samples follow each other at which distance: shape (runs, 2)."""
+    """Runs of samples at equal distances, as (number of samples, distance): shape (runs, 2)."""
     return track.only(b"mdia", b"minf", b"stbl", b"stts").table(2)
 
 
@@ -256,16 +256,16 @@ def _frame_times(tables: Box, times: Integers) -> FrameTimes:
 
 
 def _visible(frames: FrameTimes, edit: tuple[int, int], movie_scale: int, scale: int) -> int:
-    """How many frames an edit shows."""
+    """The number of frames that an edit shows."""
     duration, start = edit
     end = start + rescaled(duration, scale, movie_scale)
     return int(((start <= frames.shown) & (frames.shown < end)).sum())
 
 
 def _edit(track: Box) -> tuple[int, tuple[int, int] | None]:
-    """Delay, and length and start of the part that is shown; None for all of it.
+    """The delay, and the length and start of the part that is shown; None if all is shown.
 
-    Delay and length are in the movie's units, the start in the track's.
+    Delay and length are in the movie's time units, the start is in the track's.
     """
     lists = track.all(b"edts")
     if not lists:
@@ -288,7 +288,7 @@ def _edit(track: Box) -> tuple[int, tuple[int, int] | None]:
 
 
 def _offsets(tables: Box, num_frames: int) -> Integers | int:
-    """From the decoding time of each frame to when it is shown: int64, or 0 for all."""
+    """Each frame's time from being decoded to being shown: int64, or 0 for all frames."""
     boxes = tables.all(b"ctts")
     if not boxes:
         return 0

@@ -1,4 +1,4 @@
-"""Fractions as FFmpeg reduces them: frame rates are exact only with its own approximation.
+"""Fractions as FFmpeg reduces them, because frame rates depend on its approximation.
 
 Source: FFmpeg 7 ``libavutil/rational.c`` (``av_reduce``) and ``libavutil/mathematics.c``.
 """
@@ -13,12 +13,12 @@ INT_MAX: Final = 2**31 - 1
 
 
 def reduced(numerator: int, denominator: int, limit: int) -> tuple[int, int]:
-    """A fraction in lowest terms; the nearest one within the limit where these exceed it.
+    """A fraction in lowest terms, or the nearest fraction within the limit.
 
     Args:
-        numerator: positive.
-        denominator: positive.
-        limit: of numerator and denominator.
+        numerator: a positive integer.
+        denominator: a positive integer.
+        limit: the largest numerator and denominator that are allowed.
 
     >>> reduced(10**9, 33366666, 30000)
     (30000, 1001)
@@ -45,12 +45,12 @@ def reduced(numerator: int, denominator: int, limit: int) -> tuple[int, int]:
 
 
 def rescaled(value: int, numerator: int, denominator: int) -> int:
-    """A value times a fraction, to the nearest integer; halves go up.
+    """A value times a fraction, rounded to the nearest integer; halves are rounded up.
 
     Args:
-        value: not negative.
-        numerator: not negative.
-        denominator: positive.
+        value: an integer of at least 0.
+        numerator: an integer of at least 0.
+        denominator: a positive integer.
 
     >>> rescaled(1001, 90000, 60000)
     1502

@@ -1,4 +1,4 @@
-"""From bytes, a file or a data URL to a video item, whatever the container."""
+"""Reads a video item from bytes, a file or a data URL, in any of the known containers."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
 
 _FRAME_LIST: Final = "data:video/jpeg;base64,"
-DEFAULT_FRAMES: Final = 32  # of a list that the engine reads
-_HEAD: Final = 8  # length and name of an MP4 file's first box
+DEFAULT_FRAMES: Final = 32  # the frames of a list that the engine reads by default
+_HEAD: Final = 8  # the bytes of length and name of an MP4 file's first box
 
 
 def read_video(
     source: MediaSource, *, uuid: str | None = None, max_frames: int = DEFAULT_FRAMES
 ) -> VideoFile:
-    """A video whose token count and identity are known.
+    """Read a video, so that its token count and identity are known.
 
-    Its numbers come from the file's header; nothing is decoded. The bytes are kept for the
-    identity, which the engine computes over them.
+    Size, frame count and rate come from the file's header; nothing is decoded. The bytes are kept,
+    because the engine computes the identity from them.
 
     Args:
-        source: bytes, data URL, or path of an MP4, MOV, WebM, Matroska or GIF file; or a data URL
-            ``data:video/jpeg;base64,FRAME,FRAME,...``.
+        source: the bytes, data URL or path of an MP4, MOV, WebM, Matroska or GIF file; or a list of
+            frames, ``data:video/jpeg;base64,FRAME,FRAME,...``.
         uuid: the client's own name for the video.
-        max_frames: how many frames of such a list are read; -1 for all.
+        max_frames: the most frames that the engine reads from a list of frames; -1 for all.
 
     Raises:
         InexactError: `video_not_predictable` if the header does not tell what the engine reads;
             `item_unreadable` for a malformed data URL, or a file of fewer than 8 bytes;
-            `invalid_request` if `source` is not one of these, or `uuid` is not a string.
+            `invalid_request` if `source` is none of these, or `uuid` is not a string.
         OSError: the path cannot be opened.
     """
     uuid = checked_uuid(uuid)
@@ -53,21 +53,21 @@ def read_video(
 
 
 def video_in(file: BinaryIO, uuid: str | None) -> Video:
-    """The video in an open file, with its bytes if `io.BytesIO` holds them.
+    """The video in an open file; its bytes are kept if the file is an `io.BytesIO`.
 
     Raises:
-        InexactError: `video_not_predictable`; what reading the file raises.
+        InexactError: `video_not_predictable`, or the error of a file that cannot be fetched.
     """
     size = replace(read_video_header(file), uuid=uuid)
     return VideoFile(size, file.getvalue()) if isinstance(file, io.BytesIO) else size
 
 
 def read_video_header(file: BinaryIO) -> VideoSize:
-    """What a video file's header says, without decoding anything.
+    """Read the header of a video file.
 
     Args:
-        file: seekable, at any position. Only its header is read, of WebM, Matroska and GIF all of
-            it.
+        file: the seekable file, at any position. Only the header of an MP4 or MOV file is read;
+            a WebM, Matroska or GIF file is read whole.
 
     Raises:
         InexactError: `video_not_predictable`.

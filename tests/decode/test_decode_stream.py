@@ -399,7 +399,7 @@ def test_a_byte_that_is_a_letter_is_no_neighbour_to_decode_with() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmroute.tokenizers.pieces._MOST_KEPT", 100)
+    monkeypatch.setattr("mmroute.tokenizers.pieces._MAX_ENTRIES", 100)
     tokenizer = TiktokenDecoder()
     stream = DecodeStream(tokenizer)
     ids = [i for first in range(194, 245) for i in (first, *range(128, 192), 65)]

@@ -17,9 +17,9 @@ from tokenizers import AddedToken, models
 from mmroute import Normalizer
 from mmroute.geometry import TokenIds
 from mmroute.reuse import prefix_cache
+from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens
 from mmroute.tokenizers.encoders import ReferenceEncoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
-from mmroute.tokenizers.prefix_reuse import PrefixReuse, boundary_tokens
 
 # Two pipelines that add to the start of a piece, one that does not, one with tokens that strip.
 NAMES: Final = ("small-qwen2-vl", "small-llava-1.5", "small-gemma-3", "small-phi-3-vision")
@@ -126,21 +126,21 @@ def reusing(
     boundaries: Mapping[int, str] | None = None,
     *,
     max_bytes: int = 1 << 20,
-    shortest: int = 1,
-) -> tuple[PrefixReuse, Counting]:
+    min_chars: int = 1,
+) -> tuple[CachingEncoder, Counting]:
     """An encoder that keeps texts, and the one behind it."""
     encoder = Counting(tokenizer)
     chosen = boundaries_of(tokenizer) if boundaries is None else boundaries
-    reuse = PrefixReuse(
+    reuse = CachingEncoder(
         encoder,
         chosen,
         max_bytes=max_bytes,
-        shortest=shortest,
+        min_chars=min_chars,
     )
     return reuse, encoder
 
 
-def encoded(encoder: PrefixReuse | ReferenceEncoder, text: str) -> list[int]:
+def encoded(encoder: CachingEncoder | ReferenceEncoder, text: str) -> list[int]:
     ids: list[int] = encoder.encode(text, add_special_tokens=False).tolist()
     return ids
 

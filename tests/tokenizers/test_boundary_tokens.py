@@ -25,8 +25,8 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
+from mmroute.tokenizers.caching_encoder import may_be_cut
 from mmroute.tokenizers.encoders import ReferenceEncoder
-from mmroute.tokenizers.prefix_reuse import may_be_cut
 
 
 @pytest.fixture(scope="module", autouse=True)

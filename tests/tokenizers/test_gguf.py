@@ -142,7 +142,7 @@ def test_a_score_that_is_no_number_is_named(score: float, tmp_path: Path) -> Non
     writer.write_header_to_file(tmp_path / "a.gguf")
     writer.write_kv_data_to_file()
     writer.close()
-    with pytest.raises(ModelError, match="scores has one that is not finite") as caught:
+    with pytest.raises(ModelError, match="scores has a value that is not finite") as caught:
         load_tokenizer(tmp_path / "a.gguf")
     assert caught.value.reason is Reason.MALFORMED_FILE
 

@@ -114,7 +114,7 @@ def test_a_published_file_is_not_promised_to_be_the_engines(
 def test_a_special_token_that_begins_another_is_refused(tmp_path: Path) -> None:
     first = len(byte_pairs()[0])
     added = {str(first + i): {"content": t} for i, t in enumerate(["[T", "[S]", "[T]"])}
-    with pytest.raises(ModelError, match=r"'\[T' begins '\[T\]'"):
+    with pytest.raises(ModelError, match=r"'\[T\]' begins with '\[T'"):
         load_tokenizer(rank_directory(tmp_path, {"added_tokens_decoder": added}))
 
 

@@ -151,7 +151,7 @@ def test_a_class_may_put_a_space_in_front(tmp_path: Path) -> None:
     [
         ('{"a": 0, "b": 0}', "the ID 0 to 'a' and to 'b'"),
         ('{"a": 0, "a": 1}', "a token twice"),
-        ('{"a": []}', "no BPE"),
+        ('{"a": []}', "do not make a BPE"),
         ("[1, 2", "is not JSON"),
     ],
 )

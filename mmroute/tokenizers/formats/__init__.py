@@ -1,1 +1,1 @@
-"""The formats in which tokenizers are kept, one module each."""
+"""The file formats of tokenizers, one module each."""

@@ -1,4 +1,7 @@
-"""Text cut at the tokens that are matched as they are written, for engines that do not do it."""
+"""Cutting a text at its added tokens, for libraries that do not do so themselves.
+
+An added token is matched in the text as it is written, before the rest is encoded.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ _SPACE: Final = r"[^\S\x1c-\x1f]*"  # Unicode's White_Space, which Python's \s g
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """One such token.
+    """One added token.
 
     Attributes:
-        token_id: its ID.
-        special: left out of decoded text where that is asked for.
-        lstrip: takes the white space in front of it with it.
-        rstrip: the same behind it.
+        token_id: the token's ID.
+        special: whether decoding with `skip_special_tokens` leaves the token out.
+        lstrip: whether the token swallows the white space before it.
+        rstrip: whether the token swallows the white space after it.
     """
 
     token_id: int
@@ -28,7 +31,7 @@ class AddedToken:
 
 
 class AddedTokens:
-    """Tokens by their texts. The leftmost match wins, and of several there the longest."""
+    """Added tokens by text. The leftmost match wins; of several at one place, the longest does."""
 
     def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
         self._tokens = dict(tokens)
@@ -37,12 +40,12 @@ class AddedTokens:
         self._pattern = re.compile("|".join(alternatives)) if alternatives else None
 
     def cut(self, text: str) -> Iterator[tuple[int, str, int | None]]:
-        """The parts of a text: where each begins, and the ID if it is one of the tokens."""
+        """The parts of a text: start, text, and the ID if the part is an added token."""
         at = 0
         for match in self._pattern.finditer(text) if self._pattern is not None else ():
             if match.start() > at:
                 yield at, text[at : match.start()], None
-            token = match[match.lastindex or 0]  # without the white space it took
+            token = match[match.lastindex or 0]  # without the white space that it swallowed
             yield match.start(), token, self._tokens[token].token_id
             at = match.end()
         if at < len(text):

@@ -1,7 +1,7 @@
-"""Tokens that llama.cpp knows by their texts, whatever type the file gives them.
+"""Tokens that llama.cpp treats as control tokens because of their texts.
 
-Files made by older converters mark end and fill-in-the-middle tokens as ordinary ones; llama.cpp
-corrects that when it loads them, and so cuts text at them. Source: llama.cpp 0.5.0
+Files made by older converters mark end and fill-in-the-middle tokens as ordinary ones. llama.cpp
+corrects that when it loads a file, and then cuts text at these tokens. Source: llama.cpp 0.5.0
 ``src/llama-vocab.cpp`` (`llama_vocab::impl::load`).
 """
 
@@ -16,7 +16,7 @@ _ENDS: Final = (
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
     "<｜end▁of▁sentence｜>", "[e~[",
 )  # fmt: skip
-# The key that names the token -> how it may be called where the file has no such key.
+# The header's key for a fill-in-the-middle token -> its possible texts if the file lacks the key.
 _FILL_IN: Final = {
     "fim_pre_token_id": ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>",
                          "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>"),
@@ -39,7 +39,7 @@ def known_control_tokens(tokens: Collection[str], named: Mapping[str, object]) -
 
     Args:
         tokens: the texts of the vocabulary.
-        named: the header's keys, without ``tokenizer.ggml.``.
+        named: the keys of the header, without their prefix ``tokenizer.ggml.``.
     """
     found = {text for text in _ENDS if text in tokens}
     for key, names in _FILL_IN.items():

@@ -1,10 +1,10 @@
-"""How llama.cpp cuts text for the byte-level vocabularies of GGUF files, by their ``pre``.
+"""The regular expressions with which llama.cpp cuts text, by the ``pre`` of a GGUF file.
 
-The expressions are llama.cpp's, which are not in every case those of the model's tokenizer.json.
-Where there are several, each cuts what the ones before it have left. Source: llama.cpp 0.5.0
-``src/llama-vocab.cpp`` (`llm_tokenizer_bpe`, `llama_vocab::impl::load`). Left out are those for
-which it has code of its own in place of an expression (``kimi-k2``, ``afmoe``), and those that
-are not byte-level (``gemma4``, ``sarvam-moe``, ``whitespace``).
+They are for byte-level vocabularies. They are llama.cpp's own, and differ in some cases from the
+model's tokenizer.json. Where there are several, each cuts what the ones before it have left.
+Missing are the ``pre`` for which llama.cpp has code in place of an expression (``kimi-k2``,
+``afmoe``), and those that are not byte-level (``gemma4``, ``sarvam-moe``, ``whitespace``).
+Source: llama.cpp 0.5.0 ``src/llama-vocab.cpp`` (`llm_tokenizer_bpe`, `llama_vocab::impl::load`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What a ``pre`` means.
+    """The rules that a ``pre`` stands for.
 
     Attributes:
-        patterns: cut the text, one after the other.
-        ignore_merges: a piece that is a vocabulary entry is that entry, whatever the merges say.
-        add_bos: BOS is added where the file does not say.
+        patterns: the regular expressions that cut the text, applied one after the other.
+        ignore_merges: whether a piece that is a vocabulary entry becomes that entry's token, even
+            if the merges would split it.
+        add_bos: whether BOS is added if the file does not say.
     """
 
     patterns: tuple[str, ...]
@@ -113,4 +114,4 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], Split], ...]] = (
 )  # fmt: skip
 
 SPLITS: Final = {name: split for names, split in _GROUPS for name in names}
-"""``tokenizer.ggml.pre`` -> how text is cut."""
+"""The rules by the value of ``tokenizer.ggml.pre``."""

@@ -1,8 +1,8 @@
 """GGUF files: the vocabulary of a llama.cpp model, with that engine's rules.
 
-What is read is `tokenizer.ggml.*`. Two kinds of vocabulary are known: ``llama`` (SentencePiece's
-BPE by scores), which sentencepiece encodes with a model made of the file's pieces, and ``gpt2``
-(byte-level BPE by merges), which `tokenizers` encodes. Source: llama.cpp 0.5.0
+Only the keys `tokenizer.ggml.*` are read. Two kinds of vocabulary are known. ``llama`` is
+SentencePiece's BPE by scores, which sentencepiece encodes with a model made of the file's pieces.
+``gpt2`` is byte-level BPE by merges, which `tokenizers` encodes. Source: llama.cpp 0.5.0
 ``src/llama-vocab.cpp``.
 """
 
@@ -32,7 +32,7 @@ _FORMAT: Final = "gguf"
 _KINDS: Final = ("llama", "gpt2")
 _BYTES: Final = 256
 _LARGEST_SCORE: Final = float(np.finfo(np.float32).max)
-_MORE: Final = 0x80  # the bit of a protobuf number that says that it goes on
+_MORE: Final = 0x80  # the bit of a byte that says that a protobuf number has more bytes
 _NOTE: Final = (
     "the IDs of llama.cpp for this GGUF file; vLLM has no tokenizer of its own for GGUF and takes "
     "the original model's, which may normalize text that llama.cpp does not"
@@ -49,7 +49,7 @@ class _TokenType(IntEnum):
 
 
 def _named(tokens: list[str]) -> list[str]:
-    """As llama.cpp calls those without a text."""
+    """The tokens, with llama.cpp's names for those whose text is empty."""
     return [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
 
 
@@ -72,7 +72,7 @@ class _Vocabulary(BaseModel):
 
     @property
     def types(self) -> Sequence[int]:
-        """One for each token."""
+        """The type of each token."""
         return self.token_type or [_TokenType.NORMAL] * len(self.tokens)
 
     @model_validator(mode="after")
@@ -82,11 +82,11 @@ class _Vocabulary(BaseModel):
             if values is not None and len(values) < size:
                 raise ValueError(f"{what} has {len(values)} values for {size} tokens")
         if not all(abs(score) <= _LARGEST_SCORE for score in self.scores or ()):
-            raise ValueError("scores has one that is not finite, or too large for 32 bits")
+            raise ValueError("scores has a value that is not finite or too large for 32 bits")
         if strange := set(self.types[:size]) - set(_TokenType):
-            raise ValueError(f"token_type has a type {min(strange)}, which there is not")
+            raise ValueError(f"token_type has a type {min(strange)}, which does not exist")
         if len(set(self.tokens)) != size or not size:
-            raise ValueError("tokens has a token twice, or none at all")
+            raise ValueError("tokens is empty or has a token twice")
         return self
 
 
@@ -131,7 +131,10 @@ def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
 def _around(
     vocabulary: _Vocabulary, path: Path, bos: int, eos: int, *, add_bos: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is put around a sequence: the file's flags and IDs, else llama.cpp's for its kind."""
+    """The tokens put before and after a sequence.
+
+    The file's flags and IDs decide; where it lacks them, llama.cpp's defaults for its kind do.
+    """
     pairs = (
         (vocabulary.add_bos_token, vocabulary.bos_token_id, add_bos, bos),
         (vocabulary.add_eos_token, vocabulary.eos_token_id, False, eos),
@@ -141,7 +144,10 @@ def _around(
         chosen = default_id if token_id is None else token_id
         added = default_flag if flag is None else flag
         if added and chosen >= len(vocabulary.tokens):
-            raise malformed(f"{path}: token {chosen} is to be added and does not exist.")
+            raise malformed(
+                f"{path}: token {chosen} is to be put around sequences, and the vocabulary ends at "
+                f"{len(vocabulary.tokens) - 1}."
+            )
         found.append((chosen,) if added else ())
     return found[0], found[1]
 
@@ -151,7 +157,7 @@ def _spm(vocabulary: _Vocabulary, path: Path, name: str) -> SentencePieceCodec:
         raise malformed(f"{path}: tokenizer.ggml.scores is missing.")
     plain = processor(_model(vocabulary), described_as=f"the vocabulary of {path}")
     matched = (_TokenType.CONTROL, _TokenType.UNKNOWN, _TokenType.USER_DEFINED)
-    # llama.cpp's own rule: the file does not carry these flags, so it goes by the model's name.
+    # llama.cpp's own rule: the file lacks these flags, so llama.cpp derives them from the name.
     strips = any(part in name.lower() for part in ("phi-3", "phi3"))
     keep = ("<unk>", "<s>", "<|endoftext|>")
     added = {
@@ -180,17 +186,17 @@ def _spm(vocabulary: _Vocabulary, path: Path, name: str) -> SentencePieceCodec:
 def _model(vocabulary: _Vocabulary) -> bytes:
     """The pieces as a serialized SentencePiece model without normalization or leading space.
 
-    Written by hand, by the field numbers of ``sentencepiece_model.proto``: the library's own
-    classes for it need protobuf.
+    It is written here by the field numbers of ``sentencepiece_model.proto``, because the library's
+    own classes for that need protobuf.
     """
     kinds = list(vocabulary.types)
     has_bytes = kinds.count(_TokenType.BYTE) == _BYTES
     unknown = [i for i, kind in enumerate(kinds) if kind == _TokenType.UNKNOWN] or [0]
     kinds = [_TokenType.CONTROL if kind == _TokenType.UNKNOWN else kind for kind in kinds]
-    kinds[unknown[0]] = _TokenType.UNKNOWN  # sentencepiece insists on one, and only one
+    kinds[unknown[0]] = _TokenType.UNKNOWN  # sentencepiece requires exactly one unknown piece
     parts = []
     for text, score, kind in zip(vocabulary.tokens, vocabulary.scores or (), kinds, strict=False):
-        # llama.cpp merges into unused and user-defined pieces like into any other.
+        # llama.cpp merges characters into unused and user-defined pieces, too.
         merged = kind in (_TokenType.UNUSED, _TokenType.USER_DEFINED)
         if kind == _TokenType.BYTE and not has_bytes:
             merged = True
@@ -228,7 +234,7 @@ def _bpe(vocabulary: _Vocabulary, path: Path) -> HfTokenizer:
             models.BPE(vocab=ids, merges=merges, ignore_merges=split.ignore_merges)
         )
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise malformed(f"{path}: its tokens and merges are no BPE: {error}") from error
+        raise malformed(f"{path}: its tokens and merges do not make a BPE: {error}") from error
     cuts = [
         pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated")
         for pattern in split.patterns
@@ -246,7 +252,7 @@ def _bpe(vocabulary: _Vocabulary, path: Path) -> HfTokenizer:
         vocabulary.tokens[bos[0]] if bos else None,
         vocabulary.tokens[eos[0]] if eos else None,
     )
-    # The decoder would take the letters of such a token for bytes; an unused one has no text.
+    # The decoder would take the letters of these tokens for bytes; an unused token has no text.
     matched = (*special, _TokenType.USER_DEFINED)
     verbatim = {ids[text]: text for text, kind in by_kind if kind in matched}
     verbatim |= {ids[text]: "" for text, kind in by_kind if kind == _TokenType.UNUSED}
@@ -258,8 +264,9 @@ def _split(vocabulary: _Vocabulary, path: Path) -> Split:
     if name not in SPLITS:
         raise ModelError(
             Reason.UNSUPPORTED_TOKENIZER,
-            f"{path}: tokenizer.ggml.pre is {name!r}, and how llama.cpp cuts text for it is not "
-            f"known here{did_you_mean(name, SPLITS)}. Load the original model's tokenizer instead.",
+            f"{path}: tokenizer.ggml.pre is {name!r}, and mmroute does not know how llama.cpp cuts "
+            f"text for it{did_you_mean(name, SPLITS)}. Load the original model's tokenizer "
+            "instead.",
         )
     return SPLITS[name]
 
@@ -269,7 +276,7 @@ def _pairs(merges: Iterable[str], path: Path) -> Iterable[tuple[str, str]]:
         at = merge.find(" ", 1)  # a part may itself begin with a space
         if at < 0:
             raise malformed(
-                f"{path}: tokenizer.ggml.merges has {merge!r}, which are not two parts."
+                f"{path}: tokenizer.ggml.merges has {merge!r}, which is not two parts and a space."
             )
         yield merge[:at], merge[at + 1 :]
 

@@ -30,7 +30,7 @@ class MistralTokenizer:
 
     Args:
         backend: a tekken or a SentencePiece tokenizer.
-        chat_encoder: mistral-common's, where chats are to be encoded.
+        chat_encoder: mistral-common's encoder of chats; None if only texts are encoded.
     """
 
     reads_special_tokens: Final = False
@@ -47,7 +47,7 @@ class MistralTokenizer:
         self.max_chars_per_token = max(map(len, entries))
         self.max_letters_per_token = most_letters(entries) if tekken else None
         self.pieces = Pieces(self.decode, backend.n_words - 1) if tekken else None
-        # Several tokens that are no UTF-8 on their own are written the same way.
+        # Tokens that are not UTF-8 on their own share one spelling: the first of them has it.
         first = {entry: i for i, entry in reversed(list(enumerate(entries)))}
         self._vocabulary = first | self.special_tokens
 
@@ -60,11 +60,11 @@ class MistralTokenizer:
         return self.vocab_size - 1
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        text.encode()  # tekken would take a lone surrogate for U+FFFD
+        text.encode()  # raises for a lone surrogate, which tekken would replace by U+FFFD
         return np.array(self.backend.encode(text, bos=add_special_tokens, eos=False), np.uint32)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The tokens that frame calls and reasoning are never left out."""
+        """See `Codec.decode`. Tokens that frame tool calls and reasoning are always in the text."""
         if isinstance(self.backend, Tekkenizer):
             if skip_special_tokens:  # what vLLM 0.33.0 does (`convert_ids_to_tokens`)
                 first, entry = self.backend.num_special_tokens, self.backend.id_to_piece
@@ -72,7 +72,7 @@ class MistralTokenizer:
             return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
         if skip_special_tokens:
             return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.IGNORE)
-        # The other kind would keep the text as pieces as well (``▁Hello``), not only the tokens.
+        # The policy KEEP would return the text as pieces, too (``▁Hello``), not only the tokens.
         parts = []
         for special, run in groupby(ids, self.backend.is_special):
             if special:
@@ -93,19 +93,19 @@ class MistralTokenizer:
         """None: mistral-common has no offsets."""
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """See `Tokenizer.encode_cut`: nothing is proved."""
+        """See `Tokenizer.encode_cut`. There are no cuts: none are proved for mistral-common."""
         return self.encode(text, add_special_tokens=False), []
 
     def encoder_stats(self) -> None:
-        """See `Tokenizer.encoder_stats`."""
+        """None: there is one encoder and no cache."""
 
 
 def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
-    """Load one file.
+    """Load one of Mistral's tokenizer files, without an encoder of chats.
 
     Args:
         path: the file.
-        tekken: which of the two kinds it is.
+        tekken: whether the file is a tekken.json; otherwise it is a SentencePiece model.
 
     Raises:
         ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
@@ -113,7 +113,7 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
     with loads_mistral_file(path):
         backend = Tekkenizer.from_file(path) if tekken else SentencePieceTokenizer(path)
     if backend.bos_id < 0:
-        raise malformed(f"{path} has no token that begins a sequence.")
+        raise malformed(f"{path} has no BOS token.")
     tokenizer = MistralTokenizer(backend)
     name = "tekken" if tekken else "mistral sentencepiece"
     return Loaded(name, tokenizer, pieces=tokenizer.pieces)
@@ -133,7 +133,7 @@ def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
     if len(names) > 1 and "tekken.json" not in names:
         raise ModelError(
             Reason.CONTRADICTORY_CONFIG,
-            f"{files.name} holds several vocabularies: {', '.join(names)}. Leave the newest.",
+            f"{files.name} holds several vocabularies: {', '.join(names)}. Keep only the newest.",
         )
     chat_encoder = MistralChatEncoder.load(files.path(names[0]))
     return MistralTokenizer(chat_encoder.text_tokenizer, chat_encoder)

@@ -1,8 +1,8 @@
-"""mistral-common's chat encoder, with images and audio given by their numbers.
+"""mistral-common's chat encoder, run with sizes in place of images and lengths in place of audio.
 
-mistral-common's chat encoder calls an encoder for every part with an image or audio and puts the
-tokens it returns where the item stands. Given one that answers from numbers, its own encoding does
-the rest, and neither pixels nor samples are needed.
+mistral-common's chat encoder calls an encoder for each part with an image or audio, and puts the
+tokens that it returns where the item stands. Here that encoder computes the tokens from the item's
+size or length, so neither pixels nor samples are needed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_PIXELS: Final = np.empty((0, 0, 0), dtype=np.float32)
 
 
 class _SizedImageEncoder:
-    """Stands in for mistral-common's image encoder: sizes in, tokens out."""
+    """Takes the place of mistral-common's image encoder: turns a size into tokens."""
 
     def __init__(self, tokens_of: Callable[[ImageSize], list[int]]) -> None:
         self._tokens_of = tokens_of
@@ -52,7 +52,7 @@ class _SizedImageEncoder:
 
 
 class _CountedAudioEncoder:
-    """Stands in for mistral-common's audio encoder: lengths in, tokens out."""
+    """Takes the place of mistral-common's audio encoder: turns a length into tokens."""
 
     def __init__(self, begin: int, tokens_of: Callable[[AudioLength], list[int]]) -> None:
         self._begin = begin
@@ -67,7 +67,7 @@ class _CountedAudioEncoder:
 
 @contextmanager
 def loads_mistral_file(path: Path) -> Iterator[None]:
-    """Say what is wrong with a tokenizer file that mistral-common cannot load.
+    """A context in which mistral-common's errors about a tokenizer file become clear ones.
 
     Raises:
         ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
@@ -77,7 +77,7 @@ def loads_mistral_file(path: Path) -> Iterator[None]:
             yield
         except ImportError:
             raise
-        except Exception as error:  # mistral-common has no one exception for a bad file
+        except Exception as error:  # mistral-common raises many types for a bad file
             instead = what_stands_instead(path.read_text(encoding="utf-8", errors="replace"))
             why = instead or f"cannot be loaded: {error!r}"
             raise malformed(f"{path} {why}") from error
@@ -85,7 +85,7 @@ def loads_mistral_file(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class MistralChatEncoder:
-    """Chats to token IDs, items included."""
+    """Encodes chats, with the tokens of their images and audio, as mistral-common does."""
 
     backend: MistralTokenizer[Any, Any, Any, Any, Any]
 
@@ -98,14 +98,14 @@ class MistralChatEncoder:
         """
         with loads_mistral_file(path):
             backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
-        # It decodes what it has encoded, for a text nobody reads: half of all its time.
+        # mistral-common decodes its result for a text that is not used here: half of its time.
         instruct: Any = backend.instruct_tokenizer
         instruct.decode = lambda **_: ""
         return cls(backend)
 
     @property
     def text_tokenizer(self) -> Tokenizer:
-        """What encodes the texts of a chat."""
+        """The tokenizer that encodes the texts of a chat."""
         tokenizer: Tokenizer = self.backend.instruct_tokenizer.tokenizer
         return tokenizer
 
@@ -115,8 +115,8 @@ class MistralChatEncoder:
         """The same encoder, for chats with items of these modalities.
 
         Args:
-            media: images, audio or both.
-            tokens_of: the tokens of an item; those of audio follow one that begins them.
+            media: the modalities: images, audio or both.
+            tokens_of: computes an item's tokens. The token that begins audio is not among them.
         """
         # `copy` would load the file again: mistral-common's tokenizer is pickled as its path.
         backend = object.__new__(MistralTokenizer)
@@ -135,8 +135,8 @@ class MistralChatEncoder:
         """A message part that `encode` turns into the tokens of audio of this length.
 
         Args:
-            audio: its numbers.
-            inline: whether the client sent base64, not a URL; system messages take only that.
+            audio: the number of samples and their rate.
+            inline: whether the client sent base64 and not a URL. System messages take base64 only.
         """
         given = f"{_SIZE_URL}{audio.num_samples}x{audio.sampling_rate}x{audio.channels}"
         if inline:
@@ -158,10 +158,10 @@ class MistralChatEncoder:
     ) -> TokenIds:
         """Token IDs of a conversation, shape (n,), uint32.
 
-        vLLM hands the effort to tokenizers of version 15 and later only.
+        `reasoning_effort` is passed on to tokenizers of version 15 and later only, as in vLLM.
 
         Raises:
-            InexactError: `chat_template_failed`, with mistral-common's own words.
+            InexactError: `chat_template_failed`, with mistral-common's own message.
         """
         version = int(self.text_tokenizer.version.value.removeprefix("v"))
         try:
@@ -174,7 +174,7 @@ class MistralChatEncoder:
             return np.array(self.backend.encode_chat_completion(request).tokens, np.uint32)
         except InexactError:
             raise
-        except Exception as error:  # it asserts, and raises whatever its input makes it
+        except Exception as error:  # it has assertions, and raises many types for bad input
             raise InexactError(
                 Reason.CHAT_TEMPLATE_FAILED, f"mistral-common refuses the messages: {error!r}"
             ) from error

@@ -1,9 +1,9 @@
-"""SentencePiece models (``tokenizer.model``), with the added tokens that the library has not.
+"""SentencePiece models (``tokenizer.model``), with added tokens, which the library lacks.
 
-sentencepiece itself takes no special token out of a text. Here a text is cut at them first, and
-each piece between them is encoded on its own; whether every such piece gets the model's leading
-space or only one at the very beginning is the ``legacy`` field of tokenizer_config.json, with
-the meaning that transformers gave it (v4 ``tokenization_llama.py``).
+sentencepiece itself finds no special token in a text. Here a text is first cut at its added tokens,
+and each piece between them is encoded on its own. The field ``legacy`` of tokenizer_config.json
+says which pieces get the model's leading space: all of them, or only one at the beginning of the
+text. transformers gave the field that meaning (v4 ``tokenization_llama.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 
 _CONFIG: Final = "tokenizer_config.json"
-_SHOWN: Final = 3  # tokens of a note: enough to recognise them
+_SHOWN: Final = 3  # the number of tokens that a note lists
 # A second normalizer_spec with add_dummy_prefix false: messages that occur twice are merged.
 _NO_PREFIX: Final = b"\x1a\x02\x18\x00"
 _NOTE: Final = (
@@ -36,13 +36,14 @@ class SentencePieceCodec:
     """sentencepiece as a `Codec`. Immutable.
 
     Args:
-        plain: the model without a leading space.
-        prefixed: encodes with the model's leading space; None where it has none.
-        every_piece: each piece between added tokens gets that space, not only the text's first.
-        added: the tokens that are matched as they are written.
-        bos: what is put in front of a sequence.
-        eos: what is put behind it.
-        hidden: IDs that have no text.
+        plain: a processor of the model that adds no leading space.
+        prefixed: encodes a text with the model's leading space; None if the model adds none.
+        added: the added tokens, by text.
+        every_piece: whether each piece between added tokens gets the leading space; otherwise
+            only a piece at the beginning of the text does.
+        bos: the IDs put before a sequence.
+        eos: the IDs put after a sequence.
+        hidden: the IDs that decode to no text.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class SentencePieceCodec:
         self._without_specials = hidden | frozenset(self.special_tokens.values())
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        text.encode()  # a lone surrogate is a ValueError
+        text.encode()  # raises ValueError for a lone surrogate
         bos, eos = self._around if add_special_tokens else ((), ())
         ids = [*bos]
         for at, part, token_id in self._cutter.cut(text):
@@ -82,7 +83,7 @@ class SentencePieceCodec:
         return np.array([*ids, *eos], np.uint32)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The leading space of the text is left out, as it is when encoding."""
+        """See `Codec.decode`. The leading space that encoding adds is removed again."""
         left_out = self._without_specials if skip_special_tokens else self._hidden
         kept = [i for i in ids if i not in left_out]
         parts = []
@@ -109,11 +110,15 @@ class SentencePieceCodec:
         return piece
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:
-        """Normalization moves characters; the library's are of its result."""
+        """None: the library's offsets are those of the normalized text, not of the given one."""
 
 
 def processor(model: bytes, *, described_as: str) -> Any:
     """A `SentencePieceProcessor` of a serialized model.
+
+    Args:
+        model: the serialized model.
+        described_as: the words for the model in error messages.
 
     Raises:
         ModelError: `unsupported_tokenizer` if sentencepiece is not installed; `malformed_file`.
@@ -122,8 +127,8 @@ def processor(model: bytes, *, described_as: str) -> Any:
         import sentencepiece
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except Exception as error:  # it raises RuntimeError, and whatever a broken model makes it
-        raise malformed(f"{described_as} is no SentencePiece model: {error}") from error
+    except Exception as error:  # it raises RuntimeError, and other types for broken models
+        raise malformed(f"{described_as} is not a SentencePiece model: {error}") from error
 
 
 def load_sentencepiece(files: ModelFiles) -> Loaded:
@@ -160,7 +165,10 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
 
 
 def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[str]]:
-    """The model's own control tokens, then those of the configuration, which replace them."""
+    """The added tokens: the model's control tokens, replaced by those of the configuration.
+
+    Also returns notes for the user.
+    """
     size = native.vocab_size()
     added = {
         native.id_to_piece(i): AddedToken(i)
@@ -184,11 +192,12 @@ def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[
             )
         added[token.content] = AddedToken(token_id, token.special, token.lstrip, token.rstrip)
     notes = []
-    if replaced:  # InternLM2 does so with pieces that its model keeps free, but they are not marked
+    if replaced:  # InternLM2 replaces pieces that its model keeps free, but does not mark as such
         tokens = ", ".join(f"{text!r} of {piece!r}" for text, piece in replaced[:_SHOWN])
         notes.append(
             f"{len(replaced)} tokens of the configuration have the IDs of other pieces ({tokens}"
-            f"{', …' * (len(replaced) > _SHOWN)}): such a piece in a text is read as the token"
+            f"{', …' * (len(replaced) > _SHOWN)}): where a text has such a piece, its ID means the "
+            "token"
         )
     for text in special.texts:
         if text in added:

@@ -31,9 +31,9 @@ class SpecialTokens:
     """The tokens of one configuration.
 
     Attributes:
-        with_ids: those with an ID of their own, by ID; not all of them are special.
-        named: ``bos_token`` and the like, the standard names first.
-        extra: those that are special and have no name.
+        with_ids: the tokens to which the configuration gives an ID, by ID; not all are special.
+        named: the tokens with a name, such as ``bos_token``, the standard names first.
+        extra: the special tokens without a name.
     """
 
     with_ids: tuple[tuple[int, tokenizers.AddedToken], ...]
@@ -42,7 +42,7 @@ class SpecialTokens:
 
     @property
     def names(self) -> dict[str, str]:
-        """Name -> text, as chat templates see them."""
+        """The text of each named token, as chat templates see it."""
         return {name: token.content for name, token in self.named.items()}
 
     @property
@@ -53,13 +53,13 @@ class SpecialTokens:
     def add_to(self, backend: tokenizers.Tokenizer) -> None:
         """Add the tokens as transformers does: these calls, in this order.
 
-        A token without an ID that the vocabulary has not gets the next free one.
+        A token that has no ID and is not in the vocabulary gets the next free ID.
         """
         known = {token.content for token in backend.get_added_tokens_decoder().values()}
         tokens = [token for _, token in self.with_ids]
         known |= {token.content for token in tokens}
         for token in (*self.named.values(), *self.extra):
-            if token.content not in known and token not in tokens:  # the flags of the last count
+            if token.content not in known and token not in tokens:  # of duplicates the last counts
                 tokens.append(token)
         named = {token.content for token in self.named.values()}
         for token in tokens:
@@ -67,7 +67,7 @@ class SpecialTokens:
         backend.add_tokens(tokens)
 
     def check_ids(self, backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
-        """Refuse a tokenizer whose tokens have other IDs than the configuration says.
+        """Refuse a tokenizer in which a token has another ID than in the configuration.
 
         Raises:
             ModelError: `special_token_split`.
@@ -85,14 +85,14 @@ class SpecialTokens:
 def read_special_tokens(
     files: ModelFiles, defaults: Mapping[str, str] | None = None
 ) -> SpecialTokens:
-    """The special tokens of tokenizer_config.json, or of the files that stood in for it once.
+    """The special tokens of tokenizer_config.json, or of the files that older models have instead.
 
     Without an ``added_tokens_decoder`` transformers reads special_tokens_map.json,
     added_tokens.json and the added tokens of tokenizer.json as well.
 
     Args:
         files: the model.
-        defaults: the tokens that the class has where the configuration lacks their names.
+        defaults: the class's own tokens, used for names that the configuration lacks.
 
     Raises:
         ModelError: `malformed_file`.
@@ -112,7 +112,7 @@ def read_special_tokens(
     flags = {token.content: token for token in with_ids.values()}
     named = {}
     for name in _STANDARD:
-        # An explicit null is no token, and no default either.
+        # An explicit null means no token: the default is not used.
         found = _token(config[name]) if name in config else _token((defaults or {}).get(name))
         if found is not None:
             named[name] = flags.get(found.content, found) if name in config else found
@@ -130,7 +130,7 @@ def read_special_tokens(
 
 
 def _token(value: JsonValue) -> tokenizers.AddedToken | None:
-    """A token as a configuration writes it: its text, or an object with its flags."""
+    """Read a token from a configuration, which writes its text or an object with its flags."""
     if isinstance(value, str) and value:
         return tokenizers.AddedToken(value, special=True)
     if isinstance(value, dict) and isinstance(text := value.get("content"), str) and text:
@@ -194,7 +194,7 @@ def _of_added_tokens_json(
 
 
 def check_added_token(path: Path, text: str, token_id: int) -> None:
-    """Refuse what is no token: tiktoken looks for an empty one without an end.
+    """Refuse an empty text or an impossible ID: tiktoken would search for an empty token for ever.
 
     Raises:
         ModelError: `malformed_file`.

@@ -1,9 +1,9 @@
 """tiktoken: OpenAI's encodings by name, and rank files (``*.tiktoken``) of model repositories.
 
-A rank file holds byte sequences and their ranks, and neither the regular expression that cuts the
-text nor the special tokens. Those are known for the files that are published under one content,
-and for the classes that fix them in their code; the special tokens of other files are those of
-tokenizer_config.json.
+A rank file holds byte sequences and their ranks. It has neither the regular expression that cuts
+the text nor the special tokens. mmroute knows both for published files, which it recognizes by
+their content, and for tokenizer classes that fix them in their code. For other files it takes the
+special tokens from tokenizer_config.json.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CL100K: Final = (
 
 
 def _by_case(tail: str, without: str = "") -> str:
-    """Words whose capitals begin a new one, as o200k and its descendants cut them."""
+    """An expression that begins a new word at a capital, as o200k and its descendants do."""
     upper, lower = f"[{_UPPER}{without}]", f"[{_LOWER}{without}]"
     start = r"[^\r\n\p{L}\p{N}]?"
     return (
@@ -58,7 +58,7 @@ def _by_case(tail: str, without: str = "") -> str:
 
 _O200K: Final = _by_case(r"\r\n/")
 _KIMI: Final = r"[\p{Han}]+|" + _by_case(r"\r\n", _NOT_HAN)
-# Where Kimi's class cuts a text first, in characters.
+# Kimi's class first cuts a text into parts, and runs of (non-)space in them, of these lengths.
 _LONGEST_TEXT: Final = 400_000
 _LONGEST_RUN: Final = 25_000
 _RUN: Final = re.compile(r"\s+|\S+")
@@ -66,14 +66,14 @@ _RUN: Final = re.compile(r"\s+|\S+")
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What is done with a rank file, which does not say it.
+    """The rules for a rank file that the file itself does not hold.
 
     Attributes:
-        pattern: cuts the text.
-        specials: the special tokens behind the ranks, in order.
-        first_special: the ID of the first of them; None for the one behind the last rank.
-        nfc: the text is normalized first.
-        in_runs: the text is cut first, as `_in_runs` does.
+        pattern: the regular expression that cuts the text.
+        specials: the special tokens, whose IDs follow the ranks, in order.
+        first_special: the ID of the first special token; None for the ID after the last rank.
+        nfc: whether the text is first normalized to NFC.
+        in_runs: whether the text is first cut as `_in_runs` does.
     """
 
     pattern: str
@@ -89,13 +89,13 @@ _QWEN1: Final = _Rule(
     first_special=151643,
     nfc=True,
 )
-# tokenizer_class -> the rule in its code. Sources: Qwen/Qwen-7B ``tokenization_qwen.py``;
+# tokenizer_class -> the rules in its code. Sources: Qwen/Qwen-7B ``tokenization_qwen.py``;
 # moonshotai/Kimi-K2-Instruct ``tokenization_kimi.py``, whose names for IDs without one are these.
 _CLASSES: Final = {
     "QWenTokenizer": _QWEN1,
     "TikTokenTokenizer": _Rule(_KIMI, ("<|reserved_token_{id}|>",) * 256, in_runs=True),
 }
-# SHA-256 of the rank file -> the rule that it was published with.
+# SHA-256 of the rank file -> the rules that it was published with.
 # Sources: tiktoken 0.14.0 ``tiktoken_ext/openai_public.py`` (r50k, p50k, cl100k, o200k);
 # llama-models 0.3.0 ``llama3/tokenizer.py`` and ``llama4/tokenizer.py``; openai-whisper 20250625
 # ``tokenizer.py`` (multilingual); dashscope 2.0.2 ``tokenizers/qwen_tokenizer.py``.
@@ -116,11 +116,12 @@ class TiktokenCodec:
     """tiktoken as a `Codec`. Special tokens in a text become their IDs.
 
     Attributes:
-        encoding: the engine.
-        special_tokens: those of its special tokens that may be left out when decoding.
-        bos, eos: what is put around a sequence.
-        normalize: what is done to a text first.
-        in_runs: the text is cut first, as `_in_runs` does.
+        encoding: the tiktoken encoding.
+        special_tokens: the special tokens that decoding may leave out, and their IDs.
+        bos: the IDs put before a sequence.
+        eos: the IDs put after a sequence.
+        normalize: the function applied to a text first; None for no normalization.
+        in_runs: whether the text is first cut as `_in_runs` does.
     """
 
     encoding: tiktoken.Encoding
@@ -139,13 +140,13 @@ class TiktokenCodec:
         return self.encoding.n_vocab
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        text.encode()  # tiktoken would take a lone surrogate for U+FFFD
+        text.encode()  # raises for a lone surrogate, which tiktoken would replace by U+FFFD
         if self.normalize is not None:
             text = self.normalize(text)
         parts = _in_runs(text) if self.in_runs else (text,)
         try:
             ids = [self.encoding.encode_to_numpy(part, allowed_special="all") for part in parts]
-        except ValueError as error:  # its expression goes back too far in a run of a million spaces
+        except ValueError as error:  # its expression backtracks too far in a million spaces
             raise ValueError(
                 f"tiktoken {tiktoken.__version__} cannot cut this text of {len(text)} characters: "
                 f"{error}"
@@ -159,7 +160,7 @@ class TiktokenCodec:
             ids = [i for i in ids if i not in self._special_ids]
         try:
             return self.encoding.decode(ids)
-        except KeyError:  # an ID in a gap of the vocabulary, which has no text
+        except KeyError:  # some ID is in a gap of the vocabulary and has no text
             return self.encoding.decode([i for i in ids if self._bytes(i) is not None])
 
     def token_id(self, token: str) -> int | None:
@@ -169,7 +170,7 @@ class TiktokenCodec:
             return None
 
     def token(self, token_id: int) -> str | None:
-        """An entry's text. Bytes that are no UTF-8 on their own are written as hex."""
+        """See `Codec.token`. Bytes that are not UTF-8 on their own are written as hex."""
         found = self._bytes(token_id)
         return None if found is None else found.decode("utf-8", "backslashreplace")
 
@@ -179,7 +180,7 @@ class TiktokenCodec:
         ids = self.encode(text, add_special_tokens=False).tolist()
         _, starts = self.encoding.decode_with_offsets(ids)
         ends = [*starts[1:], len(text)]
-        # A token that begins inside a character leaves its start at that character.
+        # A token that begins inside a character starts at that character here.
         found = [(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True)]
         before, behind = (self.bos, self.eos) if add_special_tokens else ((), ())
         return [(0, 0)] * len(before) + found + [(len(text), len(text))] * len(behind)
@@ -192,7 +193,7 @@ class TiktokenCodec:
 
 
 def openai_encoding(name: str) -> str | None:
-    """The encoding that a name means: a model of OpenAI's, or an encoding's own.
+    """The encoding for a name, which is that of an OpenAI model or of an encoding; else None.
 
     >>> openai_encoding("gpt-4o-2024-08-06"), openai_encoding("adapter")
     ('o200k_base', None)
@@ -208,17 +209,17 @@ def openai_encoding(name: str) -> str | None:
 def load_openai_encoding(name: str) -> Loaded:
     """Load an encoding by its own name.
 
-    tiktoken fetches its rank file, or takes it from ``TIKTOKEN_CACHE_DIR``.
+    tiktoken downloads the rank file, or takes it from ``TIKTOKEN_CACHE_DIR``.
 
     Raises:
-        ModelError: `model_not_found` if the file cannot be had.
+        ModelError: `model_not_found` if the file cannot be downloaded or read.
     """
     try:
         encoding = tiktoken.get_encoding(name)
-    except Exception as error:  # whatever its download raises
+    except Exception as error:  # a download raises many types
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
-            f"The rank file of {name} could not be had: {error}. tiktoken downloads it at first "
+            f"The rank file of {name} could not be loaded: {error}. tiktoken downloads it at first "
             "use; without a network, put it into a directory under tiktoken's name for it and "
             "set TIKTOKEN_CACHE_DIR to that directory.",
         ) from error
@@ -228,7 +229,7 @@ def load_openai_encoding(name: str) -> Loaded:
 
 
 def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
-    """Load a rank file, with the configuration that stands beside it.
+    """Load a rank file, with the configuration in its directory.
 
     Raises:
         ModelError: `malformed_file`, `special_token_split`.
@@ -244,8 +245,8 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
         rule = _Rule(_CL100K)
         notes.append(
             f"{path.name} does not say which expression cuts the text, and neither its content "
-            f"nor tokenizer_class {config.get('tokenizer_class')!r} is known: cl100k's is used, as "
-            "transformers does; the engine may hold other IDs"
+            f"nor tokenizer_class {config.get('tokenizer_class')!r} is known: cl100k's expression "
+            "is used, as transformers does; the engine may hold other IDs"
         )
     elif declared not in _CLASSES:
         notes.append(
@@ -276,7 +277,7 @@ def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
 
 
 def _loaded(codec: TiktokenCodec, notes: Sequence[str]) -> Loaded:
-    pieces = Pieces(codec.decode, codec.vocab_size - 1)  # it joins bytes
+    pieces = Pieces(codec.decode, codec.vocab_size - 1)  # tiktoken decodes by joining bytes
     return Loaded("tiktoken", codec, tuple(notes), pieces=pieces)
 
 
@@ -314,46 +315,52 @@ def _ranks(content: bytes, path: Path) -> dict[bytes, int]:
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing or len(set(ranks.values())) != len(ranks):
         what = f"has no token for byte {missing[0]}" if missing else "gives two tokens one rank"
-        raise malformed(f"{path} {what}: it is cut short or broken.")
+        raise malformed(f"{path} {what}: the file is cut short or broken.")
     return ranks
 
 
 def _token_and_rank(line: bytes) -> tuple[bytes, int]:
     written, rank = line.split()
     if not rank.isdigit() or int(rank) > MAX_TOKEN_ID:
-        raise ValueError(f"{rank!r} is no rank")
-    # Whisper's multilingual file writes an empty token so.
+        raise ValueError(f"{rank!r} is not a rank of 0 to {MAX_TOKEN_ID}")
+    # Whisper's multilingual file writes an empty token as "=".
     return b"" if written == b"=" else base64.b64decode(written, validate=True), int(rank)
 
 
 def _first_special(ranks: Mapping[bytes, int], rule: _Rule, path: Path) -> int:
-    """The first ID behind the ranks; a rule that appends tokens of its own needs all before it."""
+    """The first ID after the ranks.
+
+    A rule that fixes the IDs of its special tokens needs a rank for every ID below them.
+    """
     first = max(ranks.values()) + 1
     expected = rule.first_special or first
     if rule.specials and not len(ranks) == first == expected:
         raise malformed(
             f"{path} has {len(ranks)} tokens with ranks up to {first - 1}; its class puts special "
-            f"tokens at {expected} and needs every rank below: it is cut short or broken."
+            f"tokens at {expected} and needs every rank below: the file is cut short or broken."
         )
     return first
 
 
 def _check_none_begins_another(specials: Collection[str], path: Path) -> None:
-    """Of two special tokens that match, tiktoken takes the one that its hash table gives first."""
+    """Refuse special tokens of which one begins another.
+
+    Of two that match in a text, tiktoken takes the one that its hash table gives first.
+    """
     for shorter, longer in pairwise(sorted(specials)):
         if longer.startswith(shorter):
             raise ModelError(
                 Reason.UNSUPPORTED_TOKENIZER,
-                f"{path}: of its special tokens {shorter!r} begins {longer!r}, and which of them "
-                "tiktoken finds in a text is not determined. Rename one of them, or load a "
-                "tokenizer.json of this model.",
+                f"{path}: the special token {longer!r} begins with {shorter!r}, another one, and "
+                "which of them tiktoken finds in a text is not determined. Rename one of them, or "
+                "load a tokenizer.json of this model.",
             )
 
 
 def _specials(
     files: ModelFiles, special: SpecialTokens, ranks: Mapping[bytes, int], rule: _Rule, first: int
 ) -> dict[str, int]:
-    """Text -> ID: what the rule appends, replaced where the configuration names an ID."""
+    """The IDs of the special tokens, by text: the rule's, replaced by the configuration's."""
     by_id = {first + i: text.format(id=first + i) for i, text in enumerate(rule.specials)}
     for token_id, token in special.with_ids:
         if token_id < first and ranks.get(token.content.encode()) != token_id:

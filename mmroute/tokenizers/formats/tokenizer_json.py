@@ -33,9 +33,9 @@ def load_hf_model(
 
     Args:
         files: the model.
-        pipelines: tokenizer class -> pipeline, where the family spec decides that; ``*`` is any
-            class. Where it does not, `engine_class` does.
-        fast_paths: who is to encode, and what is kept.
+        pipelines: the name of the pipeline by tokenizer class, from the family spec; ``*`` is any
+            class. If it is empty, `engine_class` decides.
+        fast_paths: the encoder that the caller wants, and the size of the text cache.
 
     Raises:
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
@@ -46,7 +46,7 @@ def load_hf_model(
 
 
 def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Loaded:
-    """Load a tokenizer.json: as the engine does where that is known, else as it is written.
+    """Load a tokenizer.json as the engine does; if that is not known, as the file is written.
 
     Raises:
         ModelError: `malformed_file`, `special_token_split`.
@@ -64,19 +64,21 @@ def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Load
 
 
 def _check_not_another_format(files: ModelFiles) -> None:
-    """Without a tokenizer.json the engine converts another vocabulary, in ways not checked.
+    """Refuse a model without a tokenizer.json: the engine converts its other vocabulary.
 
-    transformers 5.20.2 does so by rules that depend on model type and version: of a LLaVA-1.5
-    directory with only a tokenizer.model it makes a tokenizer that loses the leading space.
+    transformers 5.20.2 does so by rules that depend on model type and version, which were not
+    checked. From a LLaVA-1.5 directory with only a tokenizer.model it makes a tokenizer that
+    loses the leading space.
     """
     others = [] if files.has(_FORMAT) else files.names(_OTHER_VOCABULARIES)
     if others:
         raise ModelError(
             Reason.TOKENIZER_UNVERIFIED,
             f"{files.name} has no tokenizer.json, only {', '.join(others)}. The engine converts "
-            "that, and to which IDs depends on its version. Save what it makes "
-            "(`AutoTokenizer.from_pretrained(...).save_pretrained(...)`) and serve that directory; "
-            "`mmroute.load_tokenizer` encodes with this one, without that promise.",
+            "that file, and its IDs then depend on the engine's version. Save the converted "
+            "tokenizer (`AutoTokenizer.from_pretrained(...).save_pretrained(...)`) and serve that "
+            "directory; or encode with `mmroute.load_tokenizer`, which does not promise the "
+            "engine's IDs.",
         )
 
 
@@ -84,7 +86,7 @@ def built_class(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
     """The class whose pipeline the engine runs, or `FILE`; `pipelines` is as in `load_hf_model`.
 
     Raises:
-        ModelError: `tokenizer_unverified` where that is not known.
+        ModelError: `tokenizer_unverified` if the class is not known.
     """
     config, model = files.object(_CONFIG), files.object("config.json")
     for field in ("split_special_tokens", "fix_mistral_regex"):
@@ -100,7 +102,7 @@ def built_class(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
         expected = "how the engine builds that class was not checked"
         remote = config.get("auto_map")
         if isinstance(remote, list) or (isinstance(remote, dict) and "AutoTokenizer" in remote):
-            raise _unverified(files, "auto_map names a tokenizer that is code of the model's own")
+            raise _unverified(files, "auto_map names a tokenizer in the model's own code")
     if chosen is None:
         raise _unverified(files, f"tokenizer_class is {name!r}, and {expected}")
     return chosen
@@ -115,8 +117,8 @@ def _declared_class(files: ModelFiles) -> str | None:
 def _unverified(files: ModelFiles, why: str) -> ModelError:
     return ModelError(
         Reason.TOKENIZER_UNVERIFIED,
-        f"{files.path(_CONFIG)}: {why}. The engine builds the tokenizer from this, so the same "
-        "tokenizer.json could give other IDs.",
+        f"{files.path(_CONFIG)}: {why}. The engine builds the tokenizer from this field, so it may "
+        "have other IDs than tokenizer.json.",
     )
 
 
@@ -135,7 +137,7 @@ def _build(files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths) 
         backend.add_tokens([tokenizers.AddedToken(t, special=True) for t in special.texts])
     special.check_ids(backend, files)
     bos = special.names.get("bos_token")
-    vocabulary = declared["model"].get("vocab")  # a list of unigrams has scores, too
+    vocabulary = declared["model"].get("vocab")  # a dictionary, or for unigrams a list with scores
     return HfTokenizer(
         backend=backend,
         encoder=choose_encoder(backend, declared, fast_paths),
@@ -150,7 +152,7 @@ def _build(files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths) 
 def _declared(
     files: ModelFiles, pipeline: Pipeline | None, special: SpecialTokens
 ) -> dict[str, Any]:
-    """The JSON of the tokenizer before tokens are added to it."""
+    """The JSON from which the tokenizer is built; the configuration's tokens are not yet in it."""
     declared = dict(files.object(_FORMAT)) or files.json(_FORMAT)
     if not isinstance(declared, dict):
         raise malformed(f"{files.path(_FORMAT)} must hold a JSON object.")
@@ -160,7 +162,7 @@ def _declared(
     config = files.object(_CONFIG)
     for field in pipeline.not_null:
         if config.get(field, True) is None:
-            raise _unverified(files, f"{field} is null, of which the engine's class makes nothing")
+            raise _unverified(files, f"{field} is null, which the engine's class does not accept")
     declared |= pipeline.parts(config)
     declared["model"] = _model(files, declared.get("model"), pipeline, special)
     declared["added_tokens"] = []
@@ -172,7 +174,7 @@ def _declared(
 def _model(
     files: ModelFiles, model: JsonValue, pipeline: Pipeline, special: SpecialTokens
 ) -> dict[str, JsonValue]:
-    """The BPE model with nothing of the file but its vocabulary and merges."""
+    """The BPE model: vocabulary and merges from the file, all else from the class."""
     if not isinstance(model, dict):
         raise malformed(f"{files.path(_FORMAT)} has no model.")
     if model.get("type", "BPE") != "BPE":
@@ -180,7 +182,7 @@ def _model(
         raise _unverified(files, f"its class builds a BPE model, and tokenizer.json holds {kind!r}")
     unknown = None
     if pipeline.unknown is not None:
-        unknown = special.names.get(pipeline.unknown, "None")  # what the class makes of a null
+        unknown = special.names.get(pipeline.unknown, "None")  # the class writes a null as "None"
     return {
         "type": "BPE",
         "unk_token": unknown,

@@ -28,8 +28,8 @@ _VERSION: Final = re.compile(r"#version\b")
 def load_vocab_and_merges(files: ModelFiles) -> Loaded:
     """Load the two files, with the added tokens of tokenizer_config.json.
 
-    The class is read from tokenizer_config.json; without one it is GPT-2's, the first of this
-    format. Source: transformers 5.20.2 ``models/gpt2/tokenization_gpt2.py`` and
+    The class is that of tokenizer_config.json, or GPT-2's if the file names none.
+    Source: transformers 5.20.2 ``models/gpt2/tokenization_gpt2.py`` and
     ``models/qwen2/tokenization_qwen2.py``.
 
     Raises:
@@ -42,9 +42,9 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
     if name not in _CLASSES:
         raise ModelError(
             Reason.UNSUPPORTED_TOKENIZER,
-            f"{files.path(_CONFIG)}: tokenizer_class {declared!r} says how the text is split, and "
-            f"of the classes with vocab.json and merges.txt only {' and '.join(_CLASSES)} are "
-            f"known{did_you_mean(name, _CLASSES)}. Save a tokenizer.json with transformers "
+            f"{files.path(_CONFIG)}: tokenizer_class {declared!r} decides how the text is split; "
+            f"of the classes with vocab.json and merges.txt mmroute knows {' and '.join(_CLASSES)} "
+            f"only{did_you_mean(name, _CLASSES)}. Save a tokenizer.json with transformers "
             "(`AutoTokenizer.from_pretrained(...).save_pretrained(...)`).",
         )
     backend = _bpe(files)
@@ -69,7 +69,7 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
 
 
 def _vocabulary(files: ModelFiles) -> Any:
-    """Read anew: a token that the file has twice is one in what `ModelFiles` keeps."""
+    """The vocabulary, parsed again: `ModelFiles` does not show that the file has a token twice."""
     path = files.path("vocab.json")
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _vocabulary(files: ModelFiles) -> Any:
             raise malformed(f"{path} has a token twice.")
         return found
 
-    files.json("vocab.json")  # says what is wrong with a file that is no JSON
+    files.json("vocab.json")  # raises a clear error for a file that is not JSON
     text = files.text("vocab.json").removeprefix("\ufeff")
     vocabulary = json.loads(text, object_pairs_hook=object_of)
     ids: dict[int, str] = {}
@@ -98,7 +98,7 @@ def _bpe(files: ModelFiles) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
     except Exception as error:  # `tokenizers` raises bare Exception, and TypeError for other JSON
         raise malformed(
-            f"{files.path('vocab.json')} and {files.path('merges.txt')} are no BPE: {error}"
+            f"{files.path('vocab.json')} and {files.path('merges.txt')} do not make a BPE: {error}"
         ) from error
 
 

@@ -27,9 +27,9 @@ from tokenizers import AddedToken
 
 from mmroute import Normalizer
 from mmroute.reuse.fast_paths import FastPaths, ReuseStats
+from mmroute.tokenizers.caching_encoder import CachingEncoder
 from mmroute.tokenizers.choice import PendingEncoder
 from mmroute.tokenizers.encoders import FastEncoder, ReferenceEncoder
-from mmroute.tokenizers.prefix_reuse import PrefixReuse
 
 ROOM: Final = 6000  # bytes, for less than ten of the texts below
 
@@ -40,7 +40,7 @@ def short_texts_are_known() -> Iterator[None]:
         yield
 
 
-def reuse_of(encoder: PrefixReuse) -> ReuseStats:
+def reuse_of(encoder: CachingEncoder) -> ReuseStats:
     stats = encoder.stats().reuse
     assert stats is not None
     return stats
@@ -115,11 +115,11 @@ def test_many_threads_share_what_is_kept(engine: str, small_model: Callable[[str
         assert type(tokenizer.encoder.chosen()) is ReferenceEncoder
     else:
         assert type(tokenizer.encoder) is FastEncoder
-    shared = PrefixReuse(
+    shared = CachingEncoder(
         tokenizer.encoder,
         boundaries,
         max_bytes=8 * ROOM,
-        shortest=1,
+        min_chars=1,
     )
     texts = [text for seed in range(8) for text in chats([*boundaries.values()], seed % 4, 100)]
     with ThreadPoolExecutor(8) as pool:
@@ -156,7 +156,7 @@ def test_what_has_no_boundary_is_not_kept() -> None:
 
 
 def test_short_texts_and_those_that_get_a_bos_are_neither_looked_for_nor_kept() -> None:
-    reuse, encoder = reusing(with_end(), shortest=12)
+    reuse, encoder = reusing(with_end(), min_chars=12)
     text = "ab ab<b> ab ab"
     for _ in range(2):
         encoded(reuse, text[:11])

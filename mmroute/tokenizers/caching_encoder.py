@@ -1,10 +1,10 @@
-"""What was encoded stays encoded: only the end of a known prompt is encoded anew.
+"""A cache of encoded prompts: of a prompt with a known beginning only the end is encoded.
 
-A tokenizer cuts a text at its added tokens before it does anything else, so that the pieces
-between them are encoded on their own. Behind such a token the IDs of a text do not depend on
-what follows, and those of the rest not on what came before. That holds for tokens that are
-matched as they are written and that no other added token can overlap; and only if no part of the
-pipeline asks where in the text it is.
+A tokenizer cuts a text at its added tokens before it does anything else, and encodes each piece
+between them on its own. So the IDs up to such a token do not depend on the text after it, nor the
+IDs after it on the text before. This holds for tokens that are matched as they are written and that
+no other added token can overlap. It holds only if no part of the pipeline depends on its position
+in the text.
 
 Source: tokenizers 0.23.3 ``tokenizer/added_vocabulary.rs`` (`extract_and_normalize`) and
 ``pre_tokenizers/metaspace.rs``.
@@ -29,20 +29,20 @@ from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.probe_texts import probe_texts
 
 _SEPARATOR: Final = "\0"
-_PROBED: Final = 64
-_FEW: Final = 256
+_MAX_PROBED_TOKENS: Final = 64
+_FEW_IDS: Final = 256
 _BYTES_PER_END: Final = 80  # two Python integers and their places in tuples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Known:
+class _EncodedPrompt:
     """A prompt that was encoded.
 
     Attributes:
-        text: all of it.
-        token_ids: up to behind its last boundary token, shape (n,).
-        text_ends: behind each boundary token, in characters.
-        id_ends: the same in IDs.
+        text: the whole prompt.
+        token_ids: the prompt's IDs up to and with its last boundary token, shape (n,).
+        text_ends: the position after each boundary token, in characters.
+        id_ends: the position after each boundary token, in IDs.
     """
 
     text: str
@@ -51,40 +51,40 @@ class _Known:
     id_ends: tuple[int, ...]
 
 
-_NOTHING: Final = _Known("", np.empty(0, np.uint32), (), ())
+_NO_PROMPT: Final = _EncodedPrompt("", np.empty(0, np.uint32), (), ())
 
 
-class PrefixReuse:
-    """An encoder that keeps the beginnings of prompts, and encodes what is new.
+class CachingEncoder:
+    """An encoder that caches prompts, and encodes only what follows a cached beginning.
 
     Args:
-        encoder: the one that encodes.
-        boundaries: IDs and texts of the tokens behind which a text may be cut.
-        max_bytes: of all that is kept.
-        shortest: characters of a text that is worth keeping; a shorter one is encoded in less
-            time than it takes to look for it and to keep it.
+        encoder: the encoder of texts.
+        boundaries: the boundary tokens, after which a text may be cut: texts by ID.
+        max_bytes: the limit of the cache's size.
+        min_chars: the length of the shortest text that is cached, in characters. Encoding a
+            shorter one takes less time than the cache does.
     """
 
     def __init__(
-        self, encoder: Encoder, boundaries: Mapping[int, str], *, max_bytes: int, shortest: int
+        self, encoder: Encoder, boundaries: Mapping[int, str], *, max_bytes: int, min_chars: int
     ) -> None:
         self._encoder = encoder
         self._boundaries = dict(boundaries)
-        # One more than there are, for all IDs beyond them.
+        # The last entry stands for all IDs beyond those of the boundaries.
         self._is_boundary = np.zeros(max(boundaries, default=0) + 2, np.bool_)
         self._is_boundary[list(boundaries)] = True
-        self._shortest = shortest
-        self._cache: PrefixCache[_Known] = PrefixCache(max_bytes)
+        self._min_chars = min_chars
+        self._cache: PrefixCache[_EncodedPrompt] = PrefixCache(max_bytes)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        if add_special_tokens or len(text) < self._shortest:
+        if add_special_tokens or len(text) < self._min_chars:
             return self._encoder.encode(text, add_special_tokens=add_special_tokens)
         known, hashes = self._cache.find(text)
         shared = num_shared(known.text_ends, known.text, text) if known is not None else 0
         if known is None or not shared:
             self._cache.count(0)
             ids = self._encoder.encode(text, add_special_tokens=False)
-            self._keep(_NOTHING, 0, text, ids, hashes)
+            self._keep(_NO_PROMPT, 0, text, ids, hashes)
         else:
             at = known.text_ends[shared - 1]
             self._cache.count(at)
@@ -92,13 +92,13 @@ class PrefixReuse:
             ids = np.concatenate((known.token_ids[: known.id_ends[shared - 1]], rest))
             self._keep(known, shared, text, ids, hashes)
         ids.setflags(write=False)
-        return ids[:]  # a view cannot be made writable again: what is kept is kept
+        return ids[:]  # a view of a read-only array cannot be made writable by the caller
 
     def stats(self) -> EncoderStats:
         return self._encoder.stats()._replace(reuse=self._cache.stats())
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """See `Encoder.encode_cut`: behind each boundary token. Nothing is looked for or kept."""
+        """See `Encoder.encode_cut`: a cut is after each boundary token. The cache is not used."""
         ids = self._encoder.encode(text, add_special_tokens=False)
         return ids, self._cuts(text, ids)
 
@@ -106,7 +106,7 @@ class PrefixReuse:
         found = self._boundaries_in(ids)
         for token_id, count in Counter([token_id for _, token_id in found]).items():
             if text.count(self._boundaries[token_id]) != count:
-                return []  # an ID that has come about in another way than by its text
+                return []  # some other text became a boundary's ID, too
         ends = []
         text_at = 0
         for id_at, token_id in found:
@@ -116,9 +116,9 @@ class PrefixReuse:
         return ends
 
     def _keep(
-        self, known: _Known, shared: int, text: str, ids: TokenIds, hashes: PrefixHashes
+        self, known: _EncodedPrompt, shared: int, text: str, ids: TokenIds, hashes: PrefixHashes
     ) -> None:
-        """Keep a prompt, if it has a boundary behind those that are shared with a known one."""
+        """Cache a prompt, if it has more boundaries than it shares with the known prompt."""
         text_at = known.text_ends[shared - 1] if shared else 0
         id_at = known.id_ends[shared - 1] if shared else 0
         ends = self._cuts(text[text_at:], ids[id_at:])
@@ -127,23 +127,28 @@ class PrefixReuse:
         text_ends = (*known.text_ends[:shared], *[text_at + end for end, _ in ends])
         id_ends = (*known.id_ends[:shared], *[id_at + end for _, end in ends])
         size = sys.getsizeof(text) + ids.nbytes + _BYTES_PER_END * len(id_ends)
-        known = _Known(text, ids[: id_ends[-1]], text_ends, id_ends)
+        known = _EncodedPrompt(text, ids[: id_ends[-1]], text_ends, id_ends)
         self._cache.put(known, hashes, text, size=size)
 
     def _boundaries_in(self, ids: TokenIds) -> list[tuple[int, int]]:
-        """The place and the ID of each boundary token."""
-        if len(ids) <= _FEW:  # the overhead of numpy is more than all of them cost
+        """The index and the ID of each boundary token."""
+        if len(ids) <= _FEW_IDS:  # for so few a loop is faster than numpy
             return [pair for pair in enumerate(ids.tolist()) if pair[1] in self._boundaries]
         places = self._is_boundary.take(ids, mode="clip").nonzero()[0]
         return list(zip(places.tolist(), ids[places].tolist(), strict=True))
 
 
 def boundary_tokens(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> dict[int, str]:
-    """The tokens of a complete backend behind which a text may be cut: their IDs and texts."""
-    if _asks_for_the_place(declared.get("pre_tokenizer")) or declared["model"].get("dropout"):
+    """The boundary tokens, after which a text may be cut: texts by ID.
+
+    Args:
+        backend: the tokenizer, with all its added tokens.
+        declared: the JSON that `backend` was made from.
+    """
+    if _depends_on_position(declared.get("pre_tokenizer")) or declared["model"].get("dropout"):
         return {}
     tokens = backend.get_added_tokens_decoder()
-    if any(token.single_word for token in tokens.values()):  # looks at what is before it
+    if any(token.single_word for token in tokens.values()):  # depends on the characters beside it
         return {}
     everything = _SEPARATOR.join([token.content for token in tokens.values()])
     endings = {t.content[at:] for t in tokens.values() for at in range(1, len(t.content))}
@@ -153,30 +158,30 @@ def boundary_tokens(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) 
         if not (token.normalized or token.lstrip or token.rstrip)
         and token.content.split() == [token.content]  # a neighbour could strip a space
         and token.content != declared["model"].get("unk_token")
-        # In no other token, and none ends in what this one begins with.
+        # No other token contains this one, or ends with a beginning of it.
         and everything.count(token.content) == 1
         and not any(token.content[:at] in endings for at in range(1, len(token.content)))
     }
 
 
-def _asks_for_the_place(pre_tokenizer: object) -> bool:
-    """Whether the beginning of the text is another place than the beginning of a piece."""
+def _depends_on_position(pre_tokenizer: object) -> bool:
+    """Whether a piece at the beginning of the text is encoded otherwise than another piece."""
     if isinstance(pre_tokenizer, Mapping):
         if pre_tokenizer.get("prepend_scheme") == "first":
             return True
-        return any(map(_asks_for_the_place, pre_tokenizer.values()))
-    return isinstance(pre_tokenizer, list) and any(map(_asks_for_the_place, pre_tokenizer))
+        return any(map(_depends_on_position, pre_tokenizer.values()))
+    return isinstance(pre_tokenizer, list) and any(map(_depends_on_position, pre_tokenizer))
 
 
 def may_be_cut(encoder: Encoder, boundaries: Mapping[int, str]) -> bool:
-    """Whether texts cut behind these tokens have the IDs of the whole, on probe texts."""
+    """Whether probe texts have the same IDs if they are cut after these tokens."""
 
     def encode(text: str) -> list[int]:
         ids: list[int] = encoder.encode(text, add_special_tokens=False).tolist()
         return ids
 
     tokens = list(boundaries.values())
-    texts = probe_texts(tokens[:_PROBED])
+    texts = probe_texts(tokens[:_MAX_PROBED_TOKENS])
     for number, (before, behind) in enumerate(pairwise(texts)):
         start = before + tokens[number % len(tokens)]
         if encode(start) + encode(behind) != encode(start + behind):
