@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mmroute.geometry import AnyGeometry, TokenIds
 from mmroute.placement import Insertion
@@ -12,7 +12,6 @@ from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
-    from mmroute.geometry.replacement import VideoGeometry
 
 Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 """The geometry of each modality of a request."""
@@ -38,4 +37,4 @@ class Prepared(NamedTuple):
 
 def frames_of(geometries: Geometries, video: VideoSize) -> Frames:
     """The frames of a video that the engine decodes."""
-    return cast("VideoGeometry", geometries[Modality.VIDEO]).frames(video)
+    return geometries[Modality.VIDEO].frames(video)

@@ -36,7 +36,7 @@ _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
 - the tokenizer: does the engine keep tokenizer.json, or which class builds it anew?
 - [tokens] and [image] target: `mmroute spec check FILE --model DIR` shows which IDs were found.
-- [image] geometry: many sizes agree; limits and extreme aspects may still differ.
+- [image] grid: many sizes agree; limits and extreme aspects may still differ.
 - [checked]: name the engine versions once every difference is explained."""
 _NEW_EPILOG = f"""\
 Each known family's spec is tried on the model's files, and compared with the engine on many sizes,
@@ -107,7 +107,7 @@ def _spec_new(arguments: argparse.Namespace) -> int:
         print(json.dumps(listed, ensure_ascii=False))
         return 0 if best.good else _EXIT_UNHEALTHY
     fitting = [c for c in proposal.candidates if not c.problem]
-    rows = [(c.family, c.geometry or "text only", f"{c.equal} of {c.decided}") for c in fitting]
+    rows = [(c.family, c.grid or "text only", f"{c.equal} of {c.decided}") for c in fitting]
     print_table([("FAMILY", "GEOMETRY", "EQUAL"), *rows])
     others = len(proposal.candidates) - len(fitting)
     print(f"\n{others} other families do not fit the model's files; --json says why.")

@@ -77,7 +77,10 @@ def _families(arguments: argparse.Namespace) -> int:
                 "family": spec.family,
                 "title": spec.title,
                 "match": {str(field): list(values) for field, values in spec.match.items()},
-                "geometries": {str(name): media.geometry for name, media in spec.media.items()},
+                "geometries": {
+                    str(name): {"grid": media.grid, "layout": media.layout}
+                    for name, media in spec.media.items()
+                },
                 "checked": {engine: list(v) for engine, v in spec.checked.items()},
                 "package": spec.package,
             }

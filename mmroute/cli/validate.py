@@ -48,7 +48,7 @@ ORACLE is one of
   --events tcp://HOST:PORT                  only how blocks are hashed, of requests of others
 
 Without --cases the requests are mmroute's own: sizes at the limits and rounding edges of this
-model's geometry, conversations, unusual text, typed placeholders. --random adds as many as you
+model's grid, conversations, unusual text, typed placeholders. --random adds as many as you
 like.
 
 exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 bad usage;

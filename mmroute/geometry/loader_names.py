@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mmroute.geometry.known_kwargs import is_count, is_switch
+from mmroute.geometry.known_arguments import is_count, is_switch
 
 CONFIG_FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     **dict.fromkeys(

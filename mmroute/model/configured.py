@@ -14,8 +14,8 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings, Frontend
 from mmroute.errors import InexactError, ModelError, Reason, malformed, quoted
 from mmroute.geometry import AnyGeometry, Overrides
-from mmroute.geometry.refused_items import RefusedItems
-from mmroute.geometry.smart_resize import with_pixel_limits
+from mmroute.geometry.arguments import with_pixel_limits
+from mmroute.geometry.geometry import RefusedItems
 from mmroute.model.spec import FamilySpec
 from mmroute.requests.items import Modality
 

@@ -14,8 +14,9 @@ from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, needs_extra, quoted
-from mmroute.geometry import AnyGeometry, CachePlan
-from mmroute.geometry.algorithms import geometry_class, geometry_fields
+from mmroute.geometry import AnyGeometry, CachePlan, Geometry
+from mmroute.geometry.grid import AnyGrid
+from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model.configured import (
     check_covered,
     check_template_kwargs,
@@ -28,9 +29,10 @@ from mmroute.model.configured import (
 )
 from mmroute.model.families import match_family
 from mmroute.model.resolved import MediaRules, ResolvedModel
-from mmroute.model.spec import FamilySpec, MediaSpec
+from mmroute.model.spec import FamilySpec, Lookup, MediaSpec
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
+from mmroute.model.words import resolve_words
 from mmroute.model_directory import FieldRef, ModelFiles, find_model
 from mmroute.placement.rules import placement_rules
 from mmroute.requests.items import Modality
@@ -268,7 +270,10 @@ class _Resolver:
         if modality is Modality.IMAGE and "resize" not in spec.values:
             self._check_resized()
         overridden = overriding(
-            self._geometry(spec, tokenizer, tokens), self.engine, self.settings, self.family
+            self._geometry(modality, spec, tokenizer, tokens),
+            self.engine,
+            self.settings,
+            self.family,
         )
         target: tuple[int, ...] = ()
         if spec.target is not None:
@@ -281,7 +286,8 @@ class _Resolver:
             target = tuple(tokenizer.encode(text, add_special_tokens=False).tolist())
             self.values.note("chat_placeholder_ids", list(target), f"encoded {text!r}")
         else:
-            self.values.note("chat_placeholder", spec.templates.get("target"), "family spec")
+            target_word = spec.words.get("target", Lookup()).default
+            self.values.note("chat_placeholder", target_word, "family spec")
         geometry = configured_geometry(overridden, modality, self.settings)
         max_embeds = self._max_embeds(modality, geometry, plan)
         self.values.within = ""
@@ -314,7 +320,7 @@ class _Resolver:
             raise self._senseless(modality, geometry, str(error)) from error
         if found < 1:
             raise self._senseless(modality, geometry, f"no {modality} has a token")
-        self.values.note(f"max_features_per_{modality}", found, "the geometry")
+        self.values.note(f"max_features_per_{modality}", found, "the grid")
         return found
 
     def _senseless(self, modality: Modality, geometry: AnyGeometry, why: str) -> ModelError:
@@ -324,25 +330,32 @@ class _Resolver:
         )
 
     def _geometry(
-        self, spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int]
-    ) -> AnyGeometry:
-        self.values.note("geometry", spec.geometry, "family spec")
-        values: dict[str, Any] = {f"{name}_token_id": token for name, token in tokens.items()}
-        needed = geometry_fields(spec.geometry)
+        self,
+        modality: Modality,
+        spec: MediaSpec,
+        tokenizer: Tokenizer,
+        tokens: Mapping[str, int],
+    ) -> Geometry:
+        self.values.note("grid", spec.grid, "family spec")
+        self.values.note("layout", spec.layout, "family spec")
+        grid = self._grid(spec)
+        words = resolve_words(spec, tokenizer, tokens, self.values, modality)
+        return Geometry(grid, LAYOUTS.find(spec.layout)(**words), spec.arguments(modality))
+
+    def _grid(self, spec: MediaSpec) -> AnyGrid:
+        values: dict[str, Any] = {}
+        needed = GRIDS.fields(spec.grid)
         for name, lookup in spec.values.items():
             read = self.values.required if needed[name] else self.values.find
             value: Any = read(name, lookup)
             if value is None:
-                continue  # the geometry's own default
+                continue  # the grid's own default
             if type(value) in (int, float) and value <= 0:
                 raise self.values.invalid(name, value, "positive")
             values[name] = value
-        for name, text in spec.texts.items():
-            values[name] = tokenizer.encode(text, add_special_tokens=False).tolist()
-        values.update(spec.templates)
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
-            adapter = _adapter(geometry_class(spec.geometry))
+            adapter = _adapter(GRIDS.find(spec.grid))
             return adapter.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
@@ -350,13 +363,13 @@ class _Resolver:
             if not first["loc"]:
                 raise ModelError(
                     Reason.INVALID_CONFIG_FIELD,
-                    f"{self.files.name}: {spec.geometry} needs {wanted}, found {quoted(values)}.",
+                    f"{self.files.name}: {spec.grid} needs {wanted}, found {quoted(values)}.",
                 ) from error
             name = str(first["loc"][0])
             raise self.values.invalid(name, values.get(name), wanted) from error
 
 
 @functools.cache
-def _adapter(geometry: type[AnyGeometry]) -> TypeAdapter[AnyGeometry]:
+def _adapter(grid: type[AnyGrid]) -> TypeAdapter[AnyGrid]:
     """What checks its values; to make one takes as long as all else of a model's rules."""
-    return TypeAdapter(geometry)
+    return TypeAdapter(grid)

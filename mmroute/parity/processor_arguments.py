@@ -1,18 +1,15 @@
 """Arguments of an image processor that give a request's images the counts that an oracle has.
 
-Nothing is known of the algorithm beyond the fields of its dataclass, whose names many processors
-share with their arguments: a switch has its other position, and a number is searched for a value
-that gives the count.
+A switch has its other position, and a number is searched for a value that gives the count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, ModelContext
+from mmroute.geometry import AnyGeometry, Geometry, ModelContext, Overrides
 from mmroute.requests.items import ImageSize
 
 # Sides, patches, tiles and areas that models are known to have; 28 * 28 is Qwen's area of a token.
@@ -31,21 +28,15 @@ def processor_arguments(
 ) -> Iterator[Mapping[str, Any]]:
     """Arguments by which all images together have `wanted` tokens; limits first, as operators set.
 
-    A processor may not know an argument that is named here: whoever asks tries each.
+    They are among those that the family's spec says the processor takes.
     """
-    kind: Any = type(geometry)
-    if not is_dataclass(kind):
+    if not isinstance(geometry, Geometry):
         return
-
-    def fits(other: AnyGeometry) -> bool:
-        return total(other, images, context) == wanted
-
-    hints = get_type_hints(kind)
-    names = [f.name for f in fields(kind) if not f.name.endswith("_token_id")]
-    for name in sorted(names, key=lambda name: not name.startswith(_LIMITS)):
-        for value in _values(hints[name], getattr(geometry, name)):
+    changing = [(name, one.sets[0]) for name, one in geometry.accepts.named.items() if one.sets]
+    for name, field in sorted(changing, key=lambda pair: not pair[0].startswith(_LIMITS)):
+        for value in _values(getattr(geometry.grid, field)):
             other = _with(geometry, name, value)
-            if other is not None and fits(other):
+            if other is not None and total(other, images, context) == wanted:
                 yield {name: value}
                 break
 
@@ -59,23 +50,20 @@ def total(geometry: AnyGeometry, images: Sequence[ImageSize], context: ModelCont
     return sum(len(replacement.token_ids) for replacement in replacements)
 
 
-def _with(geometry: Any, name: str, value: object) -> AnyGeometry | None:
+def _with(geometry: Geometry, name: str, value: object) -> AnyGeometry | None:
     try:
-        changed: AnyGeometry = replace(geometry, **{name: value})
-    except (ValueError, ArithmeticError):
+        return geometry.with_overrides(Overrides({name: value}, {}))
+    except (InexactError, ArithmeticError):
         return None
-    return changed
 
 
-def _values(hint: Any, value: object) -> Iterator[object]:
-    """Other values of a field: the nearest first, then those that models have, then samples."""
+def _values(value: object) -> Iterator[object]:
+    """Other values of a number: the nearest first, then those that models have, then samples."""
     if isinstance(value, bool):
         yield not value
-    elif value is None and int in get_args(hint):
+    elif value is None:
         yield from _KNOWN
     elif isinstance(value, int):
-        if type(None) in get_args(hint):
-            yield None
         steps = range(-_OCTAVES * _STEPS, _OCTAVES * _STEPS + 1)
         samples = (max(round(value * 2 ** (step / _STEPS)), 1) for step in steps)
         near = (value - 1, value + 1, value // 2, value * 2)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, quoted
-from mmroute.geometry.algorithms import geometry_class
+from mmroute.geometry.registry import GRIDS
 from mmroute.model.families import known_families, match_family
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
@@ -36,7 +36,7 @@ class SpecProblem:
     """One error of a spec.
 
     Attributes:
-        place: the dotted path of the field, such as ``geometry.values.patchsize``.
+        place: the dotted path of the field, such as ``image.values.patchsize``.
         found: what is there, shortened; empty if nothing is.
         message: what must be there, or what to do.
     """
@@ -81,9 +81,8 @@ class SpecReport:
             "family": spec.family if spec else None,
             "title": spec.title if spec else None,
             "match": {str(ref): list(v) for ref, v in spec.match.items()} if spec else {},
-            "geometry": {m.value: media.geometry for m, media in spec.media.items()}
-            if spec
-            else {},
+            "grid": {m.value: media.grid for m, media in spec.media.items()} if spec else {},
+            "layout": {m.value: media.layout for m, media in spec.media.items()} if spec else {},
             "checked": {engine: list(v) for engine, v in spec.checked.items()} if spec else {},
         }
         if self.resolved is not None:
@@ -134,7 +133,7 @@ def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
     match error["type"]:
         case "missing":
             return SpecProblem(place, "", "must be given")
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             known = _fields_at(parents)
             listed = f"; there are {', '.join(known)}"
             message = f"there is no such field{did_you_mean(str(last), known) or listed}"
@@ -168,18 +167,20 @@ def _fields_at(path: Collection[Any]) -> list[str]:
             annotation = typing.get_args(annotation)[0]
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
+    if dataclasses.is_dataclass(annotation):
+        return [field.name for field in dataclasses.fields(annotation)]
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
-    """What the tables of the modalities lack, or give and their geometry does not know."""
+    """What the tables of the modalities lack, or give and their grid or layout does not know."""
     given = raw.get("tokens")
     tokens = given if isinstance(given, dict) else {}
     rendered = raw.get("placement") == "rendered"
     for modality in Modality:
         media = raw.get(modality)
         if isinstance(media, dict):
-            for place, message in media_problems(media, tokens, rendered=rendered):
+            for place, message in media_problems(modality, media, tokens, rendered=rendered):
                 whole = place if place.startswith("tokens.") else f"{modality}.{place}"
                 found = media.get(place)
                 yield SpecProblem(whole, "" if found is None else quoted(found), message)
@@ -192,7 +193,7 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
         lookups |= {f"tokens.{name}.id": (token.id, int)} if token.id else {}
         lookups |= {f"tokens.{name}.text": (token.text, str)} if token.text else {}
     for modality, media in spec.media.items():
-        kinds = typing.get_type_hints(geometry_class(media.geometry))
+        kinds = GRIDS.types(media.grid)
         for name, lookup in media.values.items():
             lookups[f"{modality}.values.{name}"] = (lookup, kinds[name])
     for place, (lookup, kind) in lookups.items():

@@ -45,7 +45,7 @@ class Candidate:
 
     Attributes:
         family: the family's name.
-        geometry: its geometry; None if it takes text only.
+        grid: what counts its items; None if it takes text only.
         text: its spec as TOML, with the name and the match of the new model.
         equal: the number of requests answered as the oracle answers them.
         decided: the number of requests that the oracle or the candidate answers. That both refuse a
@@ -57,7 +57,7 @@ class Candidate:
     """
 
     family: str
-    geometry: str | None
+    grid: str | None
     text: str
     equal: int = 0
     decided: int = 0
@@ -103,12 +103,12 @@ class Proposal:
         counting = max(self.candidates, key=lambda c: (not c.problem, c.counted))
         if not counting.problem and counting.counted >= GOOD * counting.decided:
             return (
-                f"the geometry {counting.geometry}, with the values of {counting.family}, counts "
+                f"the grid {counting.grid}, with the values of {counting.family}, counts "
                 "the items as the engine does; the tokens around them, or the text, differ"
             )
         sizes = ", ".join(f"{w}x{h}: {n}" for (w, h), n in self.lengths.items())
         return (
-            "no known family that fits counts the items as the engine does. Its geometry is "
+            "no known family that fits counts the items as the engine does. Its grid is "
             "another one, or is read from other fields. The engine's lengths are "
             f"{sizes or 'unknown'}"
         )
@@ -119,22 +119,22 @@ def _tried(
 ) -> Candidate:
     """Resolve a model by a family's spec, and compare the answers with the oracle's."""
     spec = load_spec(text, family)
-    geometry = next((media.geometry for media in spec.media.values()), None)
+    grid = next((media.grid for media in spec.media.values()), None)
     seen = spec.media.keys() & {Modality.IMAGE, Modality.VIDEO}
     unread = not seen and _named(files, _VISION_WORDS)
     unread = unread or (not spec.media and _named(files, _AUDIO_WORDS))
     if unread:
         taken = ", ".join(spec.media) or "text"
         problem = f"takes {taken} only, and the model more ({unread})"
-        return Candidate(family, geometry, text, problem=problem)
+        return Candidate(family, grid, text, problem=problem)
     try:
         model = resolve_files(
             files, spec, find_engine("vllm"), files.name, fast_paths=REFERENCE_ONLY
         )
     except MmrouteError as error:
-        return Candidate(family, geometry, text, problem=f"{error.reason}: {error}")
+        return Candidate(family, grid, text, problem=f"{error.reason}: {error}")
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        return Candidate(family, geometry, text, problem=quoted(error))
+        return Candidate(family, grid, text, problem=quoted(error))
     outcomes = [(our_outcome(model, case), theirs) for case, theirs in decided]
     pairs = [pair for pair in outcomes if any(one.token_ids is not None for one in pair)]
     equal = sum(ours.same(theirs) for ours, theirs in pairs)
@@ -143,7 +143,7 @@ def _tried(
     answered = {modality for case in answers for modality in case.modalities}
     return Candidate(
         family,
-        geometry,
+        grid,
         text,
         equal,
         len(pairs),

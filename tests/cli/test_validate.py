@@ -140,7 +140,7 @@ def test_a_count_beyond_our_own_limits_is_explained(
     assert finding.diagnosis.cause is Cause.PROCESSOR_ARGUMENT
     geometry: Any = engine._normalizer.model.media[Modality.IMAGE].geometry
     (setting,) = finding.diagnosis.alternatives
-    assert f'"max_pixels": {geometry.max_pixels}' in setting
+    assert f'"max_pixels": {geometry.grid.max_pixels}' in setting
 
 
 def test_an_oracle_that_is_not_to_be_had(
@@ -293,7 +293,7 @@ def test_a_spec_is_proposed_for_a_model_nobody_knows(
     answered = sum(engine.answer(case).token_ids is not None for case in cases)
     proposal = propose(find_model(str(path)), engine, cases)
     best = proposal.best
-    assert (best.geometry, best.problem) == (NEW_MODELS[name], "")
+    assert (best.grid, best.problem) == (NEW_MODELS[name], "")
     assert best.equal == best.counted == best.decided == answered > len(cases) - 2
     assert all(other.equal <= best.equal for other in proposal.candidates)
     assert best.good
@@ -377,7 +377,7 @@ def test_text_only_is_proposed_only_for_a_model_without_a_vision_part(
     text_only = [
         candidate
         for candidate in propose(find_model(str(path)), engine, size_cases()[:1]).candidates
-        if candidate.geometry is None
+        if candidate.grid is None
     ]
     assert text_only
     for candidate in text_only:
@@ -396,7 +396,7 @@ def test_no_good_proposal(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The answers are of a geometry that the known family does not have."""
+    """The answers are of a grid that the known family does not have."""
 
     def rename(files: Files) -> None:
         files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}

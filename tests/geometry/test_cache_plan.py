@@ -8,49 +8,41 @@ from __future__ import annotations
 
 import pytest
 
-from mmroute.geometry import AnyGeometry, CachePlan
-from mmroute.geometry.closest_grid import ClosestGrid
+from mmroute.geometry import CachePlan
 from mmroute.geometry.frame_sampling import Sampler
-from mmroute.geometry.minimax_video import MiniMaxVideo
-from mmroute.geometry.timed_pairs import TimedPairs
-from mmroute.geometry.video_frames import NumberedFrames, PooledFrames
-from mmroute.geometry.video_resize import VideoResize
+from mmroute.geometry.grid import AnyGrid
+from mmroute.geometry.grids.closest_tiles import ClosestTiles
+from mmroute.geometry.grids.fixed_frames import FixedFrames, PooledFrames
+from mmroute.geometry.grids.frame_pairs import FramePairs
+from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
+from mmroute.geometry.grids.resized_video import ResizedVideo
 
-OMNI = VideoResize(
-    video_token_id=1, patch_size=16, merge_size=2, min_pixels=4, max_pixels=602112,
-    sampler=Sampler.QWEN2_VL,
-)  # fmt: skip
+OMNI = FramePairs(
+    patch_size=16, merge_size=2, min_pixels=4, max_pixels=602112, sampler=Sampler.QWEN2_VL
+)
 MINIMAX = MiniMaxVideo(
-    fill=(1,), before=(), after=(), time="", patch_size=14, merge_size=2, max_pixels=451584,
-    sampler=Sampler.MINIMAX_M3_VL,
-)  # fmt: skip
-INTERNVL = NumberedFrames(
-    tokens_per_frame=256, frame="", fill="", end="", separator="", sampler=Sampler.OPENCV,
-)  # fmt: skip
+    patch_size=14, merge_size=2, max_pixels=451584, sampler=Sampler.MINIMAX_M3_VL
+)
+INTERNVL = FixedFrames(tokens_per_frame=256, sampler=Sampler.OPENCV)
 ONEVISION = PooledFrames(
-    video_token_id=1, image_size=384, patch_size=14, stride=2, newline=True, planned_frames=16,
+    image_size=384, patch_size=14, stride=2, newline=True, planned_frames=16,
     sampler=Sampler.OPENCV,
 )  # fmt: skip
-TILES = ClosestGrid(
-    start_token_id=1, image_token_id=2, end_token_id=3, tile_size=448, min_tiles=1, max_tiles=12,
-    tokens_per_tile=256,
-)  # fmt: skip
-UNCUT = ClosestGrid(
-    start_token_id=1, image_token_id=2, end_token_id=3, tile_size=448, min_tiles=1, max_tiles=12,
-    tokens_per_tile=256, planned_cropped=False,
-)  # fmt: skip
+TILES = ClosestTiles(tile_size=448, min_tiles=1, max_tiles=12, tokens_per_tile=256)
+UNCUT = ClosestTiles(
+    tile_size=448, min_tiles=1, max_tiles=12, tokens_per_tile=256, planned_cropped=False
+)
 
 
-def glm(max_pixels: int) -> TimedPairs:
-    return TimedPairs(
-        fill=(1,), opening=(), before=(), after=(), closing=(), time="", time_is="whole",
-        time_first=False, patch_size=14, merge_size=2, min_pixels=12544, max_pixels=max_pixels,
+def glm(max_pixels: int) -> ResizedVideo:
+    return ResizedVideo(
+        time_is="whole", patch_size=14, merge_size=2, min_pixels=12544, max_pixels=max_pixels,
         sampler=Sampler.OPENCV_DYNAMIC, planned_by_context=True,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("geometry", "plan", "planned"),
+    ("grid", "plan", "planned"),
     [
         pytest.param(OMNI, CachePlan(65536, 12544), 62720, id="five pairs fit"),
         pytest.param(OMNI, CachePlan(131072, 12544), 7 * 12544, id="never more than seven"),
@@ -68,8 +60,8 @@ def glm(max_pixels: int) -> TimedPairs:
         pytest.param(UNCUT, CachePlan(32768), 256, id="an image that is not cut"),
     ],
 )
-def test_the_engine_plans_with(geometry: AnyGeometry, plan: CachePlan, planned: int) -> None:
-    assert geometry.max_embeds(plan) == planned
+def test_the_engine_plans_with(grid: AnyGrid, plan: CachePlan, planned: int) -> None:
+    assert grid.max_embeds(plan) == planned
 
 
 def test_without_images_their_part_of_the_context_is_free() -> None:

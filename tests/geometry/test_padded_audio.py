@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mmroute import AudioLength, InexactError, Reason
-from mmroute.geometry.padded_audio import PaddedAudio
+from mmroute.geometry.grids.padded_audio import PaddedAudio
 
-VOXTRAL = PaddedAudio(24, 16_000, 12.5, 30.0, 160)
+VOXTRAL = PaddedAudio(16_000, 12.5, 30.0, 160)
 
 
 def count(samples: int, rate: int, channels: int = 1) -> int:
-    return VOXTRAL.count(AudioLength(samples, rate, channels=channels))
+    return VOXTRAL.count(AudioLength(samples, rate, channels=channels)).total
 
 
 def test_every_started_chunk_counts_whole() -> None:

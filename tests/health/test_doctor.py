@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from paths import VECTORS
@@ -306,6 +306,9 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
             more = next(turn)
             larger = [ImageSize(s.width + 28 * more, s.height) for s in items]
             return geometry.replacements(larger, context)
+
+        def frames(self, _: object) -> NoReturn:
+            raise AssertionError("no video is asked")
 
     changed = dataclasses.replace(rules, geometry=Growing())
     report = broken(loaded, media={Modality.IMAGE: changed})

@@ -1,4 +1,4 @@
-"""A family from another package: its spec and its geometry come in through entry points."""
+"""A family from another package: its spec and its grid come in through entry points."""
 
 from __future__ import annotations
 
@@ -71,13 +71,70 @@ def test_an_installed_family_answers(tmp_path: Path, acme: Path) -> None:
     assert "acme-vl" in mmroute(site, "families").stdout
 
 
-def test_a_geometry_that_cannot_be_imported_is_named(tmp_path: Path, acme: Path) -> None:
+def test_a_family_of_a_known_grid_and_layout_is_one_spec_file(tmp_path: Path, acme: Path) -> None:
+    """Tiles in the text of Idefics 3, with other words: no line of code."""
+    site = tmp_path / "site"
+    package, info = site / "one_spec", site / "one_spec-1.0.dist-info"
+    for directory in (package, info):
+        directory.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "one.toml").write_text(_ONE_SPEC)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one-spec\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[mmroute.specs]\none = one_spec\n")
+    line = {
+        "prompt": "<|image_pad|>",
+        "images": [{"width": 200, "height": 100}],
+        "mm_processor_kwargs": {"tokens": 3},
+    }
+    done = mmroute(site, "tokens", str(acme), stdin=json.dumps(line))
+    assert done.returncode == 0, done.stderr
+    (placeholder,) = json.loads(done.stdout)["placeholders"]
+    # One row of two tiles of three tokens each, and the whole image, each behind a word.
+    assert [count for is_embed, count in placeholder["embed_runs"] if is_embed] == [3, 3, 3]
+
+
+_ONE_SPEC = """
+family = "one-spec"
+title = "A family that is one file"
+
+[match]
+"config.json:model_type" = ["acme_vl"]
+
+[checked]
+
+[tokens.image]
+text = "<|image_pad|>"
+
+[image]
+target = "image"
+grid = "long_edge_tiles"
+layout = "tile_text"
+other_arguments = "refused"
+
+[image.values]
+tokens_per_tile = 5
+longest_edge = 200
+tile_size = 100
+split = true
+
+[image.words]
+fill = "<|image_pad|>"
+tile = "<|vision_start|>{fill}"
+whole = "<|vision_end|>{fill}"
+
+[image.accepts]
+tokens = "tokens_per_tile"
+
+[context]
+length = 4096
+"""
+
+
+def test_a_grid_that_cannot_be_imported_is_named(tmp_path: Path, acme: Path) -> None:
     site = tmp_path / "site"
     install(site)
     (site / "acme_family" / "ceiling_grid.py").write_text("raise RuntimeError('broken')\n")
     done = mmroute(site, "resolve", str(acme))
     assert done.returncode == 1
-    assert (
-        "acme-family: 'acme_family.ceiling_grid:CeilingGrid' of mmroute.geometries" in done.stderr
-    )
+    assert "acme-family: 'acme_family.ceiling_grid:CeilingGrid' of mmroute.grids" in done.stderr
     assert "broken" in done.stderr

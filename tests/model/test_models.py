@@ -68,7 +68,7 @@ def test_every_value_has_a_place(name: str, normalizer: Callable[[str], Normaliz
     model = normalizer(name).model
     origins = {o.name: o for o in model.origins}
     assert all(o.source for o in model.origins)
-    assert {"bos", "image_token_id", "geometry", "placement"} <= origins.keys()
+    assert {"bos", "image_token_id", "grid", "layout", "placement"} <= origins.keys()
 
 
 @pytest.mark.parametrize("name", SMALL_MODELS)
@@ -269,7 +269,7 @@ SPEC = (ROOT / "model_specs" / "qwen2_5_vl.toml").read_text(encoding="utf-8")
         ('target = "image"', 'target = "imag"', "'image'"),
         ("patch_size = {", "patchsize = {", "did you mean 'patch_size'"),
         ('text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "exactly one"),
-        ("patch_size = {", "# {", "patch_size: the geometry smart_resize needs it"),
+        ("patch_size = {", "# {", "patch_size: the grid smart_resize needs it"),
     ],
 )
 def test_specs_are_checked_as_a_whole(right: str, wrong: str, words: str) -> None:

@@ -61,7 +61,8 @@ def answered(normalizer: Normalizer, case: Case) -> tuple[Outcome, TokenIds]:
 def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
     images = normalizer.model.media[Modality.IMAGE]
     geometry: Any = images.geometry
-    images = replace(images, geometry=replace(geometry, **changes))
+    wrong = replace(geometry, grid=replace(geometry.grid, **changes))
+    images = replace(images, geometry=wrong)
     return Normalizer(replace(normalizer.model, media={Modality.IMAGE: images}))
 
 

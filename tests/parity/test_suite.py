@@ -69,7 +69,7 @@ def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> N
     context = model.context
     sizes = [size for _, size in boundary_sizes(geometry, context)]
     changes = {
-        "rounding": "half_even" if getattr(geometry, "rounding", None) == "down" else "down",
+        "rounding": "half_even" if getattr(geometry.grid, "rounding", None) == "down" else "down",
         "merge_size": 3,
         "patch_size": 15,
         "num_crops": 5,
@@ -78,9 +78,10 @@ def test_every_other_choice_shows_in_the_suite(name: str, normalizer: Load) -> N
         "max_pixels": 1003520,
         "max_tiles": 6,
     }
-    for field in dataclasses.fields(geometry):
-        if field.name in changes and getattr(geometry, field.name) is not None:
-            other = replace(geometry, **{field.name: changes[field.name]})
+    for field in dataclasses.fields(geometry.grid):
+        if field.name in changes and getattr(geometry.grid, field.name) is not None:
+            grid = replace(geometry.grid, **{field.name: changes[field.name]})
+            other = replace(geometry, grid=grid)
             counts = [(total(geometry, [s], context), total(other, [s], context)) for s in sizes]
             assert any(ours != theirs for ours, theirs in counts), field.name
 

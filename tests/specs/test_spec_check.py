@@ -47,7 +47,7 @@ def test_a_valid_spec_says_what_it_is_for(check: Callable[..., SpecReport]) -> N
     report = json.loads(json.dumps(check(OWN).as_json()))
     assert report["valid"]
     assert report["problems"] == []
-    assert (report["family"], report["geometry"]) == ("acme-vl", {"image": "smart_resize"})
+    assert (report["family"], report["grid"]) == ("acme-vl", {"image": "smart_resize"})
     assert report["match"]["config.json:model_type"] == ["acme_vl"]
     assert "values" not in report
 
@@ -65,8 +65,23 @@ MISTAKES = {
     "a token's field": (
         "equals =", "equal =", "tokens.image.equal", "did you mean 'equals'?",
     ),
-    "a geometry": (
-        '"smart_resize"', '"smartresize"', "image.geometry", "did you mean 'smart_resize'?",
+    "a grid": (
+        '"smart_resize"', '"smartresize"', "image.grid", "did you mean 'smart_resize'?",
+    ),
+    "a layout": (
+        'layout = "fill"', 'layout = "fil"', "image.layout", "did you mean 'fill'?",
+    ),
+    "a number that no argument changes": (
+        'max_pixels = "max_pixels"', 'max_pixels = "maxpixels"', "image.accepts.max_pixels",
+        "did you mean 'max_pixels'?",
+    ),
+    "a field of an argument": (
+        'kind = "nullable_switch"', 'kinds = "nullable_switch"', "image.accepts.do_resize.kinds",
+        "did you mean 'kind'?",
+    ),
+    "a word that is named nowhere": (
+        "[image.accepts]", "[image.words]\nfil = 'a'\n[image.accepts]", "image.words.fil",
+        "did you mean 'fill'?",
     ),
     "a placement rule": (
         'title = "', 'placement = "target"\ntitle = "', "placement", "did you mean 'targets'?",
@@ -90,15 +105,15 @@ MISTAKES = {
         'patch_size = { from = ["preprocesor_config.json',
         "image.values.patch_size.from", "did you mean 'preprocessor_config.json'?",
     ),
-    "a value of no geometry": (
+    "a value of no grid": (
         "patch_size = {", "patchsize = {", "image.values.patchsize",
         "did you mean 'patch_size'?",
     ),
-    "a value the geometry needs": (
+    "a value the grid needs": (
         "patch_size = {", "# {", "image.values.patch_size", "needs it",
     ),
-    "a token the geometry needs": (
-        "[tokens.image]", "[tokens.pad]", "tokens.image", "needs it",
+    "a token the layout needs": (
+        "[tokens.image]", "[tokens.pad]", "image.words.fill", "needs it",
     ),
     "a target that is no token": (
         'target = "image"', 'target = "imag"', "image.target",
@@ -120,7 +135,7 @@ MISTAKES = {
         'title = "', 'placement = "rendered"\ntitle = "', "image.target", "must be absent",
     ),
     "tags without a number": (
-        'target = "image"', 'templates = { target = "<{n}>" }', "image.chat_text", "{n}",
+        'target = "image"', 'words = { target = "<{n}>" }', "image.chat_text", "{n}",
     ),
     "a known name": ('"acme-vl"', '"qwen2-vl"', "family", "a name of its own"),
 }  # fmt: skip

@@ -1,1 +1,1 @@
-"""A family of models for mmroute, with a geometry of its own."""
+"""A family of models for mmroute, with a grid of its own."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmroute import ImageSize
-from mmroute.geometry import CachePlan, Overrides
-from mmroute.geometry.filled_images import FilledImages
-from mmroute.geometry.processor_kwargs import check_ignored
+from mmroute.geometry import CachePlan, Count
+from mmroute.geometry.grid import OneByOne
 
 
 @dataclass(frozen=True, slots=True)
-class CeilingGrid(FilledImages):
+class CeilingGrid(OneByOne[ImageSize]):
     """Counts squares, rounding both sides up.
 
     Attributes:
@@ -24,17 +23,12 @@ class CeilingGrid(FilledImages):
 
     def max_embeds(self, _: CachePlan) -> int:
         """The most tokens of one image."""
-        return self.count(ImageSize(self.max_side, self.max_side))
+        return self.count(ImageSize(self.max_side, self.max_side)).total
 
-    def with_overrides(self, overrides: Overrides) -> CeilingGrid:
-        """The same: no option of a request changes the count."""
-        check_ignored(overrides.processor)
-        return self
+    def count(self, image: ImageSize) -> Count:
+        """Rows and columns of image tokens.
 
-    def count(self, image: ImageSize) -> int:
-        """The number of image tokens.
-
-        >>> CeilingGrid(image_token_id=9, square=64, max_side=1024).count(ImageSize(65, 64))
+        >>> CeilingGrid(square=64, max_side=1024).count(ImageSize(65, 64)).total
         2
         """
-        return -(-image.width // self.square) * -(-image.height // self.square)
+        return Count(rows=-(-image.height // self.square), columns=-(-image.width // self.square))

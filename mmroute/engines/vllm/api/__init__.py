@@ -1,1 +1,0 @@
-"""vLLM's API: what its routes take, refuse and answer, without a server."""

@@ -1,0 +1,431 @@
+"""The arguments of a request that change how its items are counted (`mm_processor_kwargs`).
+
+The engine hands them to the model's processors. Which of them change a count, which are ignored
+and which make a processor fail was observed for each family with vLLM 0.33.0 and transformers
+5.20.2, and stands in its spec (``[image.accepts]``). What was not observed is refused, never
+guessed: by an `InexactError` with the reason `unsupported_processor_kwargs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Final, TypeVar
+
+from mmroute.errors import InexactError, Reason, quoted
+from mmroute.geometry.known_arguments import (
+    COMMON_NAMES,
+    HARMFUL,
+    HARMLESS,
+    HARMLESS_OF_VIDEOS,
+    HARMLESS_WHEN_FLAT,
+    is_count,
+    is_empty,
+    is_positive,
+    is_switch,
+)
+from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
+from mmroute.requests.items import Modality
+
+_Grid = TypeVar("_Grid")
+
+_IDS: Final = ("_token_id", "_token_index")
+_SCOPES: Final = {modality: f"{modality}s_kwargs" for modality in (Modality.IMAGE, Modality.VIDEO)}
+_SCOPES[Modality.AUDIO] = "audio_kwargs"
+_ALL_SCOPES: Final = frozenset({*_SCOPES.values(), "text_kwargs"})
+_OBJECTS: Final = _ALL_SCOPES | {"common_kwargs"}
+
+
+class Kind(StrEnum):
+    """What the value of an argument must be."""
+
+    COUNT = "count"
+    """A positive integer."""
+    SWITCH = "switch"
+    """True or false."""
+    NULLABLE_SWITCH = "nullable_switch"
+    """True, false, or null for false."""
+    FLOAT = "float"
+    """A number with a decimal point."""
+    POSITIVE_FLOAT = "positive_float"
+    """Likewise, above zero."""
+    NUMBER = "number"
+    """A positive number."""
+    EMPTY = "empty"
+    """An object, or a list, that holds nothing."""
+    ANY = "any"
+
+
+class Where(StrEnum):
+    """Where an argument may stand: flat, or inside the object of its modality (`images_kwargs`)."""
+
+    ANYWHERE = "anywhere"
+    """Both; the one inside wins."""
+    FLAT_COUNTS = "flat_counts"
+    """Both, but the engine counts by the flat one. It drops a flat one that is repeated inside."""
+    FLAT_COUNTS_ALONE = "flat_counts_alone"
+    """Likewise; a flat one is refused beside anything inside."""
+    FLAT_READ = "flat_read"
+    """Both, but the processor does not read the one inside."""
+    ALONE = "alone"
+    """Flat, and only where nothing is inside: the engine reads it in two places."""
+    FLAT = "flat"
+    """Flat; refused inside."""
+    OUTSIDE = "outside"
+    """Flat; refused inside the object of any modality: the engine gives each of them its own."""
+    INSIDE = "inside"
+    """Inside; refused flat."""
+    NOWHERE = "nowhere"
+    """It makes a processor fail, or was not observed with it."""
+
+
+_FLAT_COUNTS: Final = (Where.FLAT_COUNTS, Where.FLAT_COUNTS_ALONE, Where.FLAT_READ)
+
+
+class Others(StrEnum):
+    """What becomes of arguments that the spec does not list."""
+
+    IGNORED = "ignored"
+    """A processor of transformers ignores them, if they were seen to do no harm."""
+    COMMON = "common"
+    """Those pass that every image processor of transformers knows, and no others."""
+    REFUSED = "refused"
+    """The processor fails on them."""
+    UNREAD = "unread"
+    """The processor reads names of its own only; some names break it all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of requests.
+
+    Attributes:
+        sets: the grid's numbers that it changes; none: it is checked, and changes nothing.
+        kind: what its value must be.
+        one_of: instead: the values that it may have.
+        flat_one_of: likewise, for a flat one.
+        most: the largest count; more would take time or memory, and no context holds it.
+        where: where it may stand.
+        without: another argument that must be absent.
+        keys: for an object of counts: the sets of keys that it may have, each as one text such as
+            ``height width``. A ``side`` is a count in place of the object.
+        edges: key -> the grid's number that it changes, unless an argument of its own does.
+        complete: whether all edges must be given, by it or by arguments of their own.
+        clears: key -> the grid's switch that is off where the object has the key.
+        square: whether height and width must be equal.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    sets: tuple[str, ...] = ()
+    kind: Kind | None = None
+    one_of: tuple[Any, ...] = ()
+    flat_one_of: tuple[Any, ...] = ()
+    most: int | None = None
+    where: Where = Where.ANYWHERE
+    without: str | None = None
+    keys: tuple[str, ...] = ()
+    edges: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = False
+    clears: Mapping[str, str] = field(default_factory=dict)
+    square: bool = False
+
+    @property
+    def changed_fields(self) -> set[str]:
+        """The numbers of the grid that it may change."""
+        return {*self.sets, *self.edges.values(), *self.clears.values()}
+
+    def of_type(self, types: Mapping[str, Any]) -> Argument:
+        """Itself, with the kind of the number that it changes: a switch for one that is boolean."""
+        if self.kind is None and self.sets and types[self.sets[0]] is bool:
+            return replace(self, kind=Kind.SWITCH)
+        return self
+
+    def check(self, name: str, value: object) -> None:
+        """Refuse a value that it must not have."""
+        if self.one_of:
+            _check_one_of(name, value, self.one_of)
+        elif self.keys:
+            self._check_object(name, value)
+        else:
+            wanted, accepts = _KINDS[self.kind or Kind.COUNT]
+            if not accepts(value):
+                raise _refused(name, value, wanted)
+            if self.most is not None and isinstance(value, int) and value > self.most:
+                raise _refused(name, value, f"at most {self.most}")
+
+    def _check_object(self, name: str, value: object) -> None:
+        if "side" in self.keys and is_count(value):
+            return
+        forms = [set(form.split()) for form in self.keys]
+        if not isinstance(value, Mapping) or set(value) not in forms:
+            raise _refused(name, value, f"an object of {', or of '.join(self.keys)}")
+        if not all(map(is_count, value.values())):
+            raise _refused(name, value, "of positive integers")
+        if self.square and value["height"] != value["width"]:
+            raise _refused(name, value, "a square")
+
+    def edge_changes(self, name: str, value: object, others: Collection[str]) -> dict[str, object]:
+        """The numbers of the grid that an object changes, once it was checked.
+
+        Args:
+            name: the name of the argument.
+            value: the object.
+            others: the numbers that other arguments change.
+        """
+        if not isinstance(value, Mapping):
+            return {}
+        for edge, number in self.edges.items():
+            if self.complete and edge not in value and number not in others:
+                raise _refused(name, value, f"with {edge}")
+        edges = {number: value[edge] for edge, number in self.edges.items() if edge in value}
+        return edges | {switch: False for key, switch in self.clears.items() if key in value}
+
+
+_KINDS: Final[Mapping[Kind, tuple[str, Callable[[object], bool]]]] = {
+    Kind.COUNT: ("a positive integer", is_count),
+    Kind.SWITCH: ("true or false", is_switch),
+    Kind.NULLABLE_SWITCH: ("true, false or null", lambda v: v is None or is_switch(v)),
+    Kind.FLOAT: ("a number with a decimal point", lambda value: type(value) is float),
+    Kind.POSITIVE_FLOAT: (
+        "a positive number with a decimal point",
+        lambda value: type(value) is float and value > 0,
+    ),
+    Kind.EMPTY: ("empty", lambda value: not value),
+    Kind.NUMBER: ("a positive number", is_positive),
+    Kind.ANY: ("anything", lambda _: True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of requests that a family's processor of one modality takes.
+
+    Attributes:
+        modality: the modality of the items.
+        named: those that are listed.
+        others: what becomes of all others, of images; for videos and audio they are refused.
+        of_videos: counts that the model's video processor knows beside those of all video
+            processors. It checks ``videos_kwargs`` where a request has images alone, too.
+    """
+
+    modality: Modality
+    named: Mapping[str, Argument] = field(default_factory=dict)
+    others: Others = Others.IGNORED
+    of_videos: tuple[str, ...] = ()
+
+    def applied(self, grid: _Grid, kwargs: Mapping[str, Any]) -> _Grid:
+        """A grid with the numbers that a request changes.
+
+        Raises:
+            InexactError: `unsupported_processor_kwargs`.
+        """
+        changes = self._changes(kwargs)
+        if not changes:
+            return grid
+        try:
+            return replace(grid, **changes)  # type: ignore[type-var]  # grids are dataclasses
+        except ValueError as error:
+            given = ", ".join(f"{name} {value}" for name, value in changes.items())
+            raise _refused("*", given, str(error)) from error
+
+    def _changes(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        scoped = self._checked_scope(kwargs)
+        given: dict[str, tuple[Argument, Any]] = {}
+        for name in {**kwargs, **scoped} if scoped else kwargs:
+            argument = self.named.get(name)
+            if argument is not None and self._counts(name, argument, kwargs, scoped):
+                given[name] = argument, scoped[name] if name in scoped else kwargs[name]
+        changes: dict[str, Any] = {}
+        for name, (argument, value) in given.items():
+            if argument.without in given:
+                raise _refused(name, value, f"absent beside {argument.without}")
+            changes |= dict.fromkeys(argument.sets, False if value is None else value)
+        for name, (argument, value) in given.items():
+            if argument.keys:  # its edges yield to arguments of their own
+                changes = argument.edge_changes(name, value, changes) | changes
+        return changes
+
+    def _counts(
+        self, name: str, argument: Argument, kwargs: Mapping[str, Any], scoped: Mapping[str, Any]
+    ) -> bool:
+        """Whether the engine counts by an argument, once its place and value were checked."""
+        flat, inside = name in kwargs, name in scoped
+        if argument.where is not Where.ANYWHERE:
+            self._check_place(name, argument.where, kwargs, scoped)
+        if argument.where is Where.FLAT_READ:
+            inside = False
+        if inside or flat:
+            argument.check(name, scoped[name] if inside else kwargs[name])
+        if flat and argument.flat_one_of:
+            _check_one_of(name, kwargs[name], argument.flat_one_of)
+        return not (argument.where in _FLAT_COUNTS and name in scoped)
+
+    def _checked_scope(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What stands inside the object of the modality, once arguments that are not listed pass.
+
+        Nothing for processors that read no such object.
+        """
+        if self.modality is not Modality.IMAGE:
+            return self._check_strictly(kwargs, _SCOPES[self.modality])
+        match self.others:
+            case Others.REFUSED:
+                for name, value in kwargs.items():
+                    if name not in self.named:
+                        raise _refused(name, value, "absent for this model")
+                return {}
+            case Others.UNREAD:
+                _check_unread(kwargs)
+                self._check_unread_scopes(kwargs)
+                return {}
+            case Others.COMMON:
+                known = COMMON_NAMES | _ALL_SCOPES - {"text_kwargs"}
+                for name, value in kwargs.items():
+                    if name not in self.named and name not in known:
+                        raise _refused(name, value, "absent for this model")
+        return self._check_harmless(kwargs)
+
+    def _check_harmless(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        scoped = kwargs.get("images_kwargs") or {}
+        if not isinstance(scoped, Mapping):
+            raise _refused("images_kwargs", scoped, "an object")
+        for name, value in scoped.items():
+            if name not in self.named and not (name in HARMLESS and HARMLESS[name](value)):
+                raise _refused(f"images_kwargs.{name}", value, "absent")
+        for name, value in _mapping(kwargs, "videos_kwargs").items():
+            accepts = is_count if name in self.of_videos else HARMLESS_OF_VIDEOS.get(name)
+            if accepts is None or not accepts(value):
+                raise _refused(f"videos_kwargs.{name}", value, "absent")
+        for name, value in kwargs.items():
+            if name not in self.named and name != "images_kwargs":
+                _check_flat(name, value)
+            elif any(
+                name in _mapping(kwargs, scope) for scope in ("videos_kwargs", "audio_kwargs")
+            ):
+                raise _refused(name, value, "given once: the engine drops what a scope repeats")
+        return scoped
+
+    def _check_unread_scopes(self, kwargs: Mapping[str, Any]) -> None:
+        for scope in _ALL_SCOPES:
+            for name, value in _mapping(kwargs, scope).items():
+                where = self.named[name].where if name in self.named else Where.ANYWHERE
+                if where is Where.OUTSIDE or (
+                    where is Where.NOWHERE and scope == _SCOPES[self.modality]
+                ):
+                    raise _refused(f"{scope}.{name}", value, "absent")
+
+    def _check_strictly(self, kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
+        """Refuse all names but the listed ones, and the scopes of other modalities."""
+        scoped = kwargs.get(scope) or {}
+        if not isinstance(scoped, Mapping):
+            raise _refused(scope, scoped, "an object")
+        flat = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in _SCOPES.values() and not (name in _OBJECTS and is_empty(value))
+        }
+        for name, value in {**scoped, **flat}.items():
+            if name not in self.named:
+                raise _refused(name, value, "absent, where the request has videos or audio")
+        return scoped
+
+    def _check_place(
+        self, name: str, where: Where, kwargs: Mapping[str, Any], scoped: Mapping[str, Any]
+    ) -> None:
+        """Refuse an argument that is given where it must not be."""
+        flat, inside = name in kwargs, name in scoped
+        refused = {
+            Where.NOWHERE: True,
+            Where.INSIDE: flat,
+            Where.FLAT: inside,
+            Where.ALONE: bool(scoped),
+            Where.FLAT_COUNTS_ALONE: bool(scoped) and flat,
+        }
+        if refused.get(where, False):
+            raise _refused(name, kwargs.get(name), f"{where} for this model")
+
+
+def with_pixel_limits(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a request with the pixel limits that each ``size`` in them stands for.
+
+    Source: vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``
+    (`_complete_mm_processor_size_aliases`), which comes before the merge with the engine's own.
+
+    >>> with_pixel_limits({"size": {"longest_edge": 50176}})
+    {'max_pixels': 50176, 'size': {'longest_edge': 50176}}
+    """
+    completed = {
+        name: with_pixel_limits(value)
+        if name in _ALL_SCOPES and isinstance(value, Mapping)
+        else value
+        for name, value in kwargs.items()
+    }
+    size = kwargs.get("size")
+    limits = {
+        alias: size[edge]
+        for edge, alias in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels"))
+        if isinstance(size, Mapping) and size.get(edge) is not None
+    }
+    return limits | completed
+
+
+def _refused(name: str, value: object, wanted: str) -> InexactError:
+    """The error for a value that the engine refuses, or that was not observed."""
+    return InexactError(
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+        f"mm_processor_kwargs.{name}: found {quoted(value)}, must be {wanted}",
+    )
+
+
+def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
+    """The arguments of one scope; none if they are no object, which is refused elsewhere."""
+    scoped = kwargs.get(scope)
+    return scoped if isinstance(scoped, Mapping) else {}
+
+
+def _check_one_of(name: str, value: object, known: Collection[object]) -> None:
+    if not any(type(value) is type(one) and value == one for one in known):
+        raise _refused(name, value, f"one of {', '.join(map(str, known))}")
+
+
+def _check_unread(kwargs: Mapping[str, Any]) -> None:
+    """Refuse what breaks even processors that read only names of their own."""
+    for name, value in kwargs.items():
+        if name in ("images", "text"):
+            raise _refused(name, value, "absent")
+        _check_loading(name, value)
+        if name in _OBJECTS and not isinstance(value, Mapping):
+            raise _refused(name, value, "an object")
+        if name != "images_kwargs":
+            _check_nesting(name, value)
+        elif "images" in value:
+            raise _refused("images_kwargs.images", value["images"], "absent")
+
+
+def _check_flat(name: str, value: object) -> None:
+    _check_loading(name, value)
+    if name in HARMFUL or name.endswith("_token"):  # texts that the processor searches for
+        raise _refused(name, value, "absent for this model")
+    if name.endswith(_IDS) and not (type(value) is int and value >= 0):
+        # It also sets the field of this name in the configuration, whose type is checked.
+        raise _refused(name, value, "a token ID")
+    if name not in HARMLESS_WHEN_FLAT:
+        _check_nesting(name, value)
+    elif not HARMLESS_WHEN_FLAT[name](value):
+        raise _refused(name, value, "of a kind the image processor accepts")
+
+
+def _check_loading(name: str, value: object) -> None:
+    if name in OF_LOADERS or name.startswith("_"):
+        raise _refused(name, value, "absent: a loader of the processor takes it for its own")
+    if name in CONFIG_FIELDS and not CONFIG_FIELDS[name](value):
+        raise _refused(name, value, "of the type that the model's configuration may have")
+
+
+def _check_nesting(name: str, value: object) -> None:
+    """The engine caches processors by their kwargs, and hashes one level of nesting."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list) and any(isinstance(v, Mapping | list) for v in value):
+        raise _refused(name, value, "nested no deeper than one level")

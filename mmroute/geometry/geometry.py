@@ -1,0 +1,108 @@
+"""Items of one modality to replacements: a grid counts them, and a layout writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, repeat
+from typing import Any, NoReturn, Protocol
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry.arguments import Arguments
+from mmroute.geometry.frame_sampling import Frames, sampling_of
+from mmroute.geometry.grid import AnyGrid, CachePlan, SampledVideos
+from mmroute.geometry.layout import Layout
+from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
+from mmroute.requests.items import Item, Modality, VideoSize
+
+
+class AnyGeometry(Protocol):
+    """What counts and writes the items of a model. Pure: no I/O."""
+
+    def max_embeds(self, plan: CachePlan, /) -> int:
+        """Feature positions of the largest item that the engine plans its encoder cache with."""
+
+    def with_overrides(self, overrides: Overrides) -> AnyGeometry:
+        """The geometry under a request's overrides.
+
+        Raises:
+            InexactError: `unsupported_processor_kwargs`.
+        """
+
+    def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
+        """One replacement for each item, made when it is taken.
+
+        Raises:
+            InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.
+        """
+
+    def frames(self, video: VideoSize) -> Frames:
+        """The frames of a video that the engine decodes. Identities cover them.
+
+        Raises:
+            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How a family's items of one modality become tokens.
+
+    Attributes:
+        grid: how many tokens they have.
+        layout: what stands in their place.
+        accepts: which arguments of a request change the grid's numbers.
+    """
+
+    grid: AnyGrid
+    layout: Layout
+    accepts: Arguments
+
+    def max_embeds(self, plan: CachePlan) -> int:
+        return self.grid.max_embeds(plan)
+
+    def with_overrides(self, overrides: Overrides) -> Geometry:
+        kwargs = overrides.processor
+        if self.accepts.modality is Modality.AUDIO:
+            kwargs = {**kwargs, **overrides.media_io}  # none of which was observed
+        grid = self.accepts.applied(self.grid, kwargs)
+        if isinstance(grid, SampledVideos):
+            grid = replace(grid, sampling=sampling_of(grid.sampler, overrides.media_io))
+        return Geometry(grid, self.layout, self.accepts)
+
+    def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
+        # Three functions of C: nothing else is done for each item.
+        counts = self.grid.counts(items, context)
+        return map(self.layout.replacement, counts, items, count(), repeat(context))
+
+    def frames(self, video: VideoSize) -> Frames:
+        if not isinstance(self.grid, SampledVideos):
+            raise TypeError(f"{type(self.grid).__name__} counts no videos")
+        return self.grid.frames(video)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedItems:
+    """Refuses every item; the model still answers requests without them.
+
+    Attributes:
+        why: what the engine's own settings say that was not observed, and what they must say.
+    """
+
+    why: str
+
+    def max_embeds(self, _: CachePlan) -> int:
+        """The fewest, so that no cache is planned larger than the engine's."""
+        return 1
+
+    def with_overrides(self, _: Overrides) -> RefusedItems:
+        return self
+
+    def replacements(self, items: Sequence[Item], context: ModelContext) -> Iterator[Replacement]:
+        self._refuse()
+
+    def frames(self, _: VideoSize) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)

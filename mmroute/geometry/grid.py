@@ -1,0 +1,137 @@
+"""What a grid is: it counts the tokens of an item, and knows no token ID."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample
+from mmroute.requests.items import AudioLength, ImageSize, VideoSize
+
+if TYPE_CHECKING:
+    from mmroute.geometry.replacement import ModelContext
+
+
+_Size = TypeVar("_Size", ImageSize, VideoSize, AudioLength)
+_Size_contra = TypeVar("_Size_contra", contravariant=True)
+
+
+class Count(NamedTuple):
+    """How many feature positions an item has, and how they are divided.
+
+    Attributes:
+        rows: rows of tiles; 0 for an item that is not cut. A frame of a video is a row.
+        columns: tiles of a row.
+        tile: feature positions of each tile.
+        whole: feature positions of the whole item, beside its tiles or without any.
+        times: seconds at which each row of a video stands; empty where they are not known.
+    """
+
+    rows: int = 0
+    columns: int = 0
+    tile: int = 1
+    whole: int = 0
+    times: tuple[float, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """All feature positions."""
+        return self.rows * self.columns * self.tile + self.whole
+
+
+class CachePlan(NamedTuple):
+    """What the engine plans its encoder cache with, beside a model's own values.
+
+    Attributes:
+        max_model_len: tokens of the longest context.
+        largest_image: features of the largest image that it plans with; 0 without images.
+        takes_images: whether a request may have an image.
+    """
+
+    max_model_len: int
+    largest_image: int = 0
+    takes_images: bool = True
+
+    @property
+    def beside_an_image(self) -> int:
+        """Tokens of the longest context that the largest image leaves; it may be negative."""
+        return self.max_model_len - self.largest_image * self.takes_images
+
+    def pairs_like_images(self, most: int) -> int:
+        """Features of the largest video whose pairs of frames are counted as images are.
+
+        Args:
+            most: pairs that the engine plans with, if the context holds them.
+
+        Source: vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``
+        (``Qwen2VLProcessingInfo.get_max_video_tokens``).
+        """
+        pairs = self.max_model_len // max(1, self.largest_image)
+        return min(most, max(1, pairs)) * self.largest_image
+
+
+class Grid(Protocol[_Size_contra]):
+    """Items to counts: pure functions of integers, no I/O.
+
+    A grid is a frozen dataclass. Its fields are the numbers that a family spec gives in ``values``
+    and that a request may change. It gets all items of a request at once, because some models
+    share one budget among them.
+    """
+
+    def counts(self, items: Sequence[_Size_contra], context: ModelContext, /) -> Iterable[Count]:
+        """One count for each item, made when it is taken.
+
+        Raises:
+            InexactError: `image_refused`, `item_refused`, `budget_exceeded`.
+        """
+
+    def max_embeds(self, plan: CachePlan, /) -> int:
+        """Feature positions of the largest item that the engine plans its encoder cache with.
+
+        It is the engine's own estimate, which is not always the most that an item can have.
+        """
+
+
+AnyGrid: TypeAlias = Grid[Any]
+"""A grid of some modality."""
+
+
+class OneByOne(ABC, Generic[_Size]):
+    """A grid that counts each item for itself, whatever the others are."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def count(self, item: _Size, /) -> Count:
+        """The feature positions of one item.
+
+        Raises:
+            InexactError: `image_refused`, `item_refused`.
+        """
+
+    def counts(self, items: Sequence[_Size], _: ModelContext) -> Iterable[Count]:
+        """One count for each item, made when it is taken."""
+        return map(self.count, items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledVideos(OneByOne[VideoSize]):
+    """A grid of videos, by the frames that the engine decodes.
+
+    Attributes:
+        sampler: which frames are decoded.
+        sampling: what the request asks of the sampler.
+    """
+
+    sampler: Sampler
+    sampling: Sampling = DEFAULT
+
+    def frames(self, video: VideoSize) -> Frames:
+        """The frames of a video that the engine decodes. Identities cover them, too.
+
+        Raises:
+            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
+        """
+        return sample(self.sampler, video, self.sampling)

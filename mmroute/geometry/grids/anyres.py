@@ -1,0 +1,102 @@
+"""LLaVA-NeXT, LLaVA-OneVision, Granite 4 Vision: the best of several resolutions, unpadded.
+
+Sources: transformers 5.20.2 ``image_processing_utils.py`` (`select_best_resolution`), vLLM
+0.33.0 ``model_executor/models/llava_next.py``, ``llava_onevision.py`` and
+``granite4_vision.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grids.encoder_grid import SelectStrategy, VisionEncoder, selected_tokens
+from mmroute.requests.items import ImageSize
+
+_SHRINK_ABOVE: Final = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class AnyRes(OneByOne[ImageSize]):
+    """Counts a base image, its unpadded patches, and one newline token for each row of them.
+
+    Attributes:
+        vision_encoder: see `EncoderGrid`.
+        image_size: side of the encoder's input, in pixels.
+        patch_size: side of a patch, in pixels.
+        select_strategy: see `EncoderGrid`.
+        pinpoints: possible resolutions, each (height, width) in pixels.
+        max_tiles: shrink the patches to about this many encoder inputs; None: never.
+        largest: (width, height) in pixels of the image the engine plans its memory with; None:
+            the best of the resolutions.
+        downsample_rate: tokens along one side of the grid for each patch, such as ``4/8``.
+    """
+
+    vision_encoder: VisionEncoder
+    image_size: int
+    patch_size: int
+    select_strategy: SelectStrategy
+    pinpoints: tuple[tuple[int, int], ...]
+    max_tiles: int | None = None
+    largest: tuple[int, int] | None = None
+    downsample_rate: str = "1"
+
+    def __post_init__(self) -> None:
+        if not self.pinpoints or min(map(min, self.pinpoints)) < self.image_size:
+            raise ValueError(f"resolutions of at least {self.image_size} pixels a side")
+
+    def max_embeds(self, _: CachePlan) -> int:
+        if self.largest is not None:
+            return self.count(ImageSize(*self.largest)).total
+        return max(self.count(ImageSize(width, height)).total for height, width in self.pinpoints)
+
+    def count(self, image: ImageSize) -> Count:
+        grid = int(self.image_size // self.patch_size * Fraction(self.downsample_rate))
+        base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
+        height, width = best_resolution(image, self.pinpoints)
+        rows, columns = unpadded_grid(
+            image,
+            rows=grid * (height // self.image_size),
+            columns=grid * (width // self.image_size),
+        )
+        if self.max_tiles is not None:
+            ratio = math.sqrt(rows * columns / (self.max_tiles * grid**2))
+            if ratio > _SHRINK_ABOVE:
+                rows, columns = int(rows // ratio), int(columns // ratio)
+        return Count(rows, columns + 1, whole=base)
+
+
+def best_resolution(image: ImageSize, pinpoints: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The (height, width) that keeps most of the image's pixels, then wastes least; else the first.
+
+    An image so thin that no resolution keeps a pixel of it is not refused: the smallest is taken.
+
+    >>> best_resolution(ImageSize(640, 480), [(336, 672), (672, 336), (672, 672)])
+    (672, 672)
+    """
+
+    def fit(resolution: tuple[int, int]) -> tuple[int, int]:
+        height, width = resolution
+        scale = min(width / image.width, height / image.height)
+        scaled = int(image.width * scale) * int(image.height * scale)
+        kept = min(scaled, image.width * image.height)
+        return kept, kept - width * height
+
+    return max(pinpoints, key=fit)
+
+
+def unpadded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, int]:
+    """The patch grid without the rows or columns that are only padding.
+
+    >>> unpadded_grid(ImageSize(640, 480), rows=48, columns=48)
+    (36, 48)
+    """
+    if image.width / image.height > columns / rows:
+        kept = int(round(image.height * (columns / image.width), 7))
+        return rows - 2 * ((rows - kept) // 2), columns
+    kept = int(round(image.width * (rows / image.height), 7))
+    return rows, columns - 2 * ((columns - kept) // 2)

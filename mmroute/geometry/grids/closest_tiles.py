@@ -1,0 +1,103 @@
+"""InternVL: the grid of square tiles whose aspect ratio is closest to the image's.
+
+Sources: vLLM 0.33.0 ``transformers_utils/processors/internvl.py``; transformers 5.20.2
+``models/got_ocr2/image_processing_got_ocr2.py`` (`get_optimal_tiled_canvas`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.requests.items import ImageSize
+
+
+@dataclass(frozen=True, slots=True)
+class ClosestTiles(OneByOne[ImageSize]):
+    """The tiles of the closest grid, and the whole image as one more.
+
+    Attributes:
+        tile_size: side of a tile, in pixels.
+        min_tiles: the fewest tiles of a grid.
+        max_tiles: the most tiles of a grid.
+        tokens_per_tile: feature positions of a tile; None: by the patches of a tile.
+        patch_size: side of a patch, in pixels.
+        downsample_ratio: feature positions along a side of a tile for each patch.
+        cropped: whether images are cut into tiles at all.
+        planned_cropped: whether the engine plans its encoder cache with images that are cut.
+        thumbnail: whether a grid of several tiles is followed by the whole image as one more.
+    """
+
+    tile_size: int
+    min_tiles: int
+    max_tiles: int
+    tokens_per_tile: int | None = None
+    patch_size: int = 1
+    downsample_ratio: float = 1.0
+    cropped: bool = True
+    planned_cropped: bool = True
+    thumbnail: bool = True
+
+    def max_embeds(self, _: CachePlan) -> int:
+        """The engine also tries one tile more than the most."""
+        if not self.planned_cropped:
+            return self._tokens_per_tile()
+        most = self.max_tiles + self.thumbnail
+        sizes = [
+            ImageSize(columns * self.tile_size, rows * self.tile_size)
+            for columns, rows in grids(self.min_tiles, most)
+        ]
+        return max(self.count(size).total for size in sizes)
+
+    def count(self, image: ImageSize) -> Count:
+        columns = rows = 1
+        if self.cropped:
+            columns, rows = closest_grid(
+                image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
+            )
+        tile = self._tokens_per_tile()
+        whole = tile if self.thumbnail and columns * rows != 1 else 0
+        return Count(rows, columns, tile, whole)
+
+    def _tokens_per_tile(self) -> int:
+        if self.tokens_per_tile is not None:
+            return self.tokens_per_tile
+        return int((self.tile_size // self.patch_size) ** 2 * self.downsample_ratio**2)
+
+
+def closest_grid(
+    image: ImageSize, *, tile_size: int, min_tiles: int, max_tiles: int
+) -> tuple[int, int]:
+    """Columns and rows of the grid whose aspect ratio is closest; (1, 1) if there is no grid.
+
+    Of two equally close ones, the one of more tiles if the image has more than half its pixels.
+
+    >>> closest_grid(ImageSize(1280, 720), tile_size=448, min_tiles=1, max_tiles=12)
+    (4, 2)
+    """
+    aspect, area = image.width / image.height, image.width * image.height
+    best, least = (1, 1), float("inf")
+    for columns, rows in grids(min_tiles, max_tiles):
+        difference = abs(aspect - columns / rows)
+        if difference < least:
+            best, least = (columns, rows), difference
+        elif difference == least and area > 0.5 * tile_size**2 * columns * rows:
+            best = (columns, rows)
+    return best
+
+
+@lru_cache(maxsize=64)
+def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
+    """All (columns, rows) of so many tiles, fewest tiles first.
+
+    Grids of as many tiles stand in the order of the engine's set, which is filled in this order.
+    """
+    found = [
+        (columns, rows)
+        for columns in range(1, max_tiles + 1)
+        for rows in range(1, max_tiles // columns + 1)
+        if columns * rows >= min_tiles
+    ]
+    found.sort(key=lambda grid: (max(*grid, min_tiles), grid))
+    return tuple(sorted(set(found), key=lambda grid: grid[0] * grid[1]))

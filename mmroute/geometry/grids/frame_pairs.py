@@ -1,0 +1,49 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen-Omni: pairs of frames, each resized as an image is.
+
+Sources: transformers 5.20.2 ``models/qwen2_vl/video_processing_qwen2_vl.py``, vLLM 0.33.0
+``model_executor/models/qwen2_vl.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.geometry.grid import CachePlan, Count, SampledVideos
+from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize
+from mmroute.requests.items import VideoSize
+
+_MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramePairs(SampledVideos):
+    """The tokens of pairs of frames after a smart resize.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        min_pixels: smallest area of a frame after the resize, in pixels.
+        max_pixels: largest area.
+    """
+
+    patch_size: int
+    merge_size: int
+    min_pixels: int
+    max_pixels: int
+
+    def max_embeds(self, plan: CachePlan) -> int:
+        """The engine plans with frames of the size of the largest image."""
+        return plan.pairs_like_images(_MOST_PAIRS)
+
+    def count(self, video: VideoSize) -> Count:
+        pairs = -(-len(self.frames(video).indices) // 2)
+        check_aspect(video.height, video.width)
+        rows, columns = smart_resize(
+            video.height,
+            video.width,
+            factor=self.patch_size * self.merge_size,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+        )
+        return Count(pairs, 1, rows * columns)

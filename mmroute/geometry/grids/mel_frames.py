@@ -1,0 +1,100 @@
+"""Audio: samples to mel frames, and frames to tokens by the strides of an encoder.
+
+Sources: vLLM 0.33.0 ``model_executor/models/qwen2_audio.py``, ``qwen2_5_omni_thinker.py``,
+``qwen3_omni_moe_thinker.py``, ``qwen3_asr.py``, ``gemma4_mm.py``, ``ultravox.py``.
+Checked with it. Divisions round down, also below zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mmroute.audios.header import resampled_length
+from mmroute.errors import item_refused
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.requests.items import AudioLength
+
+_PLANNED_SECONDS: Final = 30  # of the audio that the engine plans with
+
+
+class Encoder(StrEnum):
+    """How an audio encoder makes tokens of mel frames."""
+
+    HALVED = "halved"
+    """Qwen2-Audio, Qwen2.5-Omni: a convolution and a pooling of stride 2."""
+    CHUNKED = "chunked"
+    """Qwen3-Omni, Qwen3-ASR: three convolutions of stride 2 over 100 frames at a time."""
+    SUBSAMPLED = "subsampled"
+    """Gemma 4: two convolutions of stride 2 over all frames but one, at most 750 tokens."""
+    STACKED = "stacked"
+    """Ultravox: 16 frames a token, in chunks of 3,000 frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class MelFrames(OneByOne[AudioLength]):
+    """The tokens that an encoder makes of mel frames.
+
+    Attributes:
+        sampling_rate: samples a second that the model is given.
+        hop_length: samples from one frame to the next.
+        encoder: how tokens are made of frames.
+        partial_frame: whether samples that do not fill a frame make one.
+        min_samples: fewer are refused.
+        max_samples: of more, the rest is cut off; None for no limit.
+    """
+
+    sampling_rate: int
+    hop_length: int
+    encoder: Encoder
+    partial_frame: bool
+    min_samples: int = 1
+    max_samples: int | None = None
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self._tokens(_PLANNED_SECONDS * self.sampling_rate)
+
+    def count(self, audio: AudioLength) -> Count:
+        samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        tokens = self._tokens(samples)
+        if samples < self.min_samples or (tokens < 1 and self.encoder is not Encoder.SUBSAMPLED):
+            raise item_refused(audio, "it is too short to have a token")
+        return Count(whole=max(0, tokens))
+
+    def _tokens(self, samples: int) -> int:
+        if self.max_samples is not None:
+            samples = min(samples, self.max_samples)
+        frames = (
+            -(-samples // self.hop_length) if self.partial_frame else samples // self.hop_length
+        )
+        return _TOKENS[self.encoder](frames)
+
+
+def _halved(frames: int) -> int:
+    return ((frames - 1) // 2 + 1 - 2) // 2 + 1
+
+
+def _chunked(frames: int) -> int:
+    rest = (frames % 100 - 1) // 2 + 1
+    rest = (rest - 1) // 2 + 1
+    return (rest - 1) // 2 + 1 + 13 * (frames // 100)
+
+
+def _subsampled(frames: int) -> int:
+    halved = (frames - 2) // 2 + 1
+    return min((halved - 1) // 2 + 1, 750) if frames > 1 else 0
+
+
+def _stacked(frames: int) -> int:
+    chunks, rest = divmod(frames, 3000)
+    return chunks * -(-3000 // 16) + -(-rest // 16)
+
+
+_TOKENS: Final[Mapping[Encoder, Callable[[int], int]]] = {
+    Encoder.HALVED: _halved,
+    Encoder.CHUNKED: _chunked,
+    Encoder.SUBSAMPLED: _subsampled,
+    Encoder.STACKED: _stacked,
+}

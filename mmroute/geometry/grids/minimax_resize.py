@@ -1,0 +1,129 @@
+"""MiniMax-M3: a resize by area, or by the long side where the model or a request says so.
+
+Sources: vLLM 0.33.0 ``transformers_utils/processors/minimax_m3.py`` and
+``models/minimax_m3/common/mm_preprocess.py``. Checked with it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import InexactError, Reason, image_refused
+from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize, unresized
+from mmroute.requests.items import ImageSize, VideoSize
+
+# Constants of the processor, which neither files nor requests change.
+_MIN_PIXELS: Final = 4 * 28 * 28
+_MIN_SHORT_SIDE: Final = 112
+_MAX_TOTAL_PIXELS: Final = 12_845_056
+_MOST_PAIRS: Final = 250  # of the largest video that the engine plans with
+
+
+@dataclass(frozen=True, slots=True)
+class MiniMaxResize(OneByOne[ImageSize]):
+    """Rows and columns of tokens after MiniMax's resize.
+
+    Attributes:
+        patch_size: side of a patch, in pixels.
+        merge_size: patches along one side of a token.
+        max_pixels: largest area after the resize, in pixels.
+        max_long_side: longest side after the resize, in pixels; where given, areas do not count.
+        resize: whether images are resized at all.
+    """
+
+    patch_size: int
+    merge_size: int
+    max_pixels: int
+    max_long_side: int | None = None
+    resize: bool = True
+
+    @property
+    def _factor(self) -> int:
+        return self.patch_size * self.merge_size
+
+    def max_embeds(self, _: CachePlan) -> int:
+        """A square image."""
+        if self.max_long_side is None:
+            side = math.isqrt(self.max_pixels)
+        else:
+            side = min(self.max_long_side, math.isqrt(_MAX_TOTAL_PIXELS))
+        return max(1, side // self._factor) ** 2
+
+    def count(self, image: ImageSize) -> Count:
+        height, width = image.height, image.width
+        if not self.resize:
+            grid = unresized(image, self._factor)
+        elif self.max_long_side is None:
+            grid = _by_area(height, width, factor=self._factor, max_pixels=self.max_pixels)
+        else:
+            grid = self._by_long_side(height, width, self.max_long_side)
+        return Count(*grid)
+
+    def _by_long_side(self, height: int, width: int, longest: int) -> tuple[int, int]:
+        check_aspect(height, width)
+        scale = 1.0
+        if max(height, width) > longest:
+            scale = longest / max(height, width)
+        elif min(height, width) < _MIN_SHORT_SIDE:
+            scale = _MIN_SHORT_SIDE / min(height, width)
+        rows = max(1, round(height * scale / self._factor))
+        columns = max(1, round(width * scale / self._factor))
+        if rows * columns * self._factor**2 > _MAX_TOTAL_PIXELS:
+            why = f"after the resize it has more than {_MAX_TOTAL_PIXELS} pixels"
+            raise image_refused(f"{width}x{height}", why)
+        return rows, columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiniMaxVideo(SampledVideos):
+    """Pairs of frames, each resized by its area.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        max_pixels: largest area of a frame after the resize, in pixels.
+        max_long_side: longest side after the resize, which was not observed.
+    """
+
+    patch_size: int
+    merge_size: int
+    max_pixels: int
+    max_long_side: int | None = None
+
+    def max_embeds(self, plan: CachePlan) -> int:
+        """The engine plans with frames of the size of the largest image."""
+        return plan.pairs_like_images(_MOST_PAIRS)
+
+    def count(self, video: VideoSize) -> Count:
+        if self.max_long_side is not None:
+            raise InexactError(
+                Reason.VIDEO_NOT_PREDICTABLE,
+                "max_long_side_pixel is set, whose effect on videos was not observed",
+            )
+        factor = self.patch_size * self.merge_size
+        grid = _by_area(video.height, video.width, factor=factor, max_pixels=self.max_pixels)
+        frames = self.frames(video)
+        firsts = frames.indices[::2]
+        times = tuple(index / frames.fps for index in firsts) if frames.fps > 0 else ()
+        return Count(len(firsts), 1, grid[0] * grid[1], times=times)
+
+
+def _by_area(height: int, width: int, *, factor: int, max_pixels: int) -> tuple[int, int]:
+    """Rows and columns of tokens after the resize by area, of an image or a frame; all in pixels.
+
+    Raises:
+        InexactError: `image_refused` if one side is more than 200 times the other, or becomes 0.
+    """
+    check_aspect(height, width)
+    return smart_resize(
+        height,
+        width,
+        factor=factor,
+        min_pixels=_MIN_PIXELS,
+        max_pixels=max_pixels,
+        least_rounded=1,
+        least_shrunk=0,
+    )

@@ -1,0 +1,69 @@
+"""Kimi: images keep their size within limits of patches, and are padded up to whole tokens.
+
+Sources: vLLM 0.33.0 ``transformers_utils/processors/kimi_k25_vision_fused.py``
+(`navit_resize_image`), ``model_executor/models/kimi_k25.py`` and
+``models/kimi_k3/common/mm_preprocess.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.requests.items import ImageSize
+
+_ENGINES_LARGEST: Final = ImageSize(3000, 3000)
+
+
+@dataclass(frozen=True, slots=True)
+class Navit(OneByOne[ImageSize]):
+    """The tokens of an image that is padded up to whole ones.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        max_patches: the most patches of an image.
+        max_patches_per_side: the most patches along one side.
+        fixed_tokens: tokens of every image, where they do not depend on its size.
+        planned_by_sides: whether the engine plans its encoder cache with the best of all numbers of
+            patches along both sides; otherwise with a square, which is not the largest image.
+    """
+
+    patch_size: int
+    merge_size: int
+    max_patches: int
+    max_patches_per_side: int
+    fixed_tokens: int | None = None
+    planned_by_sides: bool = False
+
+    def max_embeds(self, _: CachePlan) -> int:
+        if not self.planned_by_sides:
+            return self._tokens(_ENGINES_LARGEST)
+        patch, most = self.patch_size, self.max_patches_per_side
+        sides = [min((patches + 1) * patch - 1, most * patch) for patches in range(most + 1)]
+        return max(
+            self._tokens(ImageSize(width, height))
+            for index, width in enumerate(sides)
+            for height in sides[index:]
+        )
+
+    def count(self, image: ImageSize) -> Count:
+        return Count(whole=self._tokens(image))
+
+    def _tokens(self, image: ImageSize) -> int:
+        if self.fixed_tokens is not None:
+            return self.fixed_tokens
+        patch, longest = self.patch_size, self.max_patches_per_side * self.patch_size
+        patches = max(1.0, image.width // patch) * max(1.0, image.height // patch)
+        scale = min(
+            1.0,
+            math.sqrt(self.max_patches / patches),
+            longest / image.width,
+            longest / image.height,
+        )
+        width = min(max(1, int(image.width * scale)), longest)
+        height = min(max(1, int(image.height * scale)), longest)
+        factor = self.merge_size * patch
+        return math.ceil(width / factor) * math.ceil(height / factor)

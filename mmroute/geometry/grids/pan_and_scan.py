@@ -1,0 +1,59 @@
+"""Gemma 3: a fixed number of soft tokens for an image, and for each crop of it.
+
+Crops are made with pan-and-scan, which a request can switch on. Sources: vLLM 0.33.0
+``model_executor/models/gemma3_mm.py``, transformers 5.20.2 ``models/gemma3/processing_gemma3.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mmroute.errors import image_refused
+from mmroute.geometry.grid import CachePlan, Count
+from mmroute.geometry.replacement import ModelContext
+from mmroute.requests.items import ImageSize
+
+
+@dataclass(frozen=True, slots=True)
+class PanAndScan:
+    """The soft tokens of an image and of its crops.
+
+    Attributes:
+        tokens_per_image: feature positions of an image or a crop.
+        pan_and_scan: whether images are cut into crops at all.
+        min_crop_size: the smallest side of a crop, in pixels.
+        max_num_crops: the most crops.
+        min_ratio: the smallest aspect ratio that is cut.
+        one_shape: whether all images are resized to one shape; the processor stacks them.
+    """
+
+    tokens_per_image: int
+    pan_and_scan: bool
+    min_crop_size: int
+    max_num_crops: int
+    min_ratio: float
+    one_shape: bool = True
+
+    def max_embeds(self, _: CachePlan) -> int:
+        crops = self.max_num_crops if self.pan_and_scan else 0
+        return (crops + 1) * self.tokens_per_image
+
+    def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
+        crops = [self.num_crops(image) for image in items]
+        shapes = {(image.width, image.height) for image in items}
+        if not self.one_shape and (len(shapes) > 1 or any(crops)):
+            why = "with a shortest_edge in mm_processor_kwargs.size the processor cannot stack them"
+            raise image_refused("images of several shapes", why)
+        tokens = self.tokens_per_image
+        return (Count(min(1, number), number, tokens, tokens) for number in crops)
+
+    def num_crops(self, image: ImageSize) -> int:
+        """How many crops an image gets; 0 if it is not cut."""
+        long, short = max(image.width, image.height), min(image.width, image.height)
+        if not self.pan_and_scan or long / short < self.min_ratio:
+            return 0
+        wanted = min(math.floor(long / self.min_crop_size), math.floor(long / short + 0.5))
+        crops = min(self.max_num_crops, max(2, wanted))
+        return 0 if min(math.ceil(long / crops), short) < self.min_crop_size else crops

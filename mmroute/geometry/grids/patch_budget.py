@@ -1,0 +1,90 @@
+"""Gemma 4: an image is scaled to a budget of soft tokens, both sides to multiples of a unit.
+
+The unit is one soft token: a square of pooled patches. Source: vLLM 0.33.0
+``model_executor/models/gemma4_mm.py`` and ``gemma4_unified.py`` (`_compute_num_soft_tokens`).
+transformers counts very thin images otherwise, but the engine's own count is the one that it
+expands by.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.requests.items import ImageSize, VideoSize
+
+_MOST_FRAMES: Final = 32  # that are sampled if the request does not say
+_UNKNOWN_FPS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class PatchBudget(OneByOne[ImageSize]):
+    """The soft tokens of an image within its budget.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        pooling_size: patches along one side of a soft token.
+        max_soft_tokens: the budget of an image.
+    """
+
+    patch_size: int
+    pooling_size: int
+    max_soft_tokens: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.max_soft_tokens
+
+    def count(self, image: ImageSize) -> Count:
+        tokens = soft_tokens(
+            image.height,
+            image.width,
+            patch_size=self.patch_size,
+            pooling_size=self.pooling_size,
+            budget=self.max_soft_tokens,
+        )
+        return Count(whole=tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetedFrames(SampledVideos):
+    """The soft tokens of each frame of a video within the budget of a frame.
+
+    Attributes:
+        patch_size: see `PatchBudget`.
+        pooling_size: likewise.
+        max_soft_tokens: the budget of a frame.
+    """
+
+    patch_size: int
+    pooling_size: int
+    max_soft_tokens: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return _MOST_FRAMES * self.max_soft_tokens
+
+    def count(self, video: VideoSize) -> Count:
+        tokens = soft_tokens(
+            video.height,
+            video.width,
+            patch_size=self.patch_size,
+            pooling_size=self.pooling_size,
+            budget=self.max_soft_tokens,
+        )
+        frames = self.frames(video)
+        times = tuple(index / (frames.fps or _UNKNOWN_FPS) for index in frames.indices)
+        return Count(len(times), 1, tokens, times=times)
+
+
+def soft_tokens(height: int, width: int, *, patch_size: int, pooling_size: int, budget: int) -> int:
+    """The number of soft tokens of an image or a frame.
+
+    >>> soft_tokens(720, 1280, patch_size=16, pooling_size=3, budget=280)
+    264
+    """
+    unit = patch_size * pooling_size
+    scale = math.sqrt(budget * pooling_size**2 / ((height / patch_size) * (width / patch_size)))
+    rows = max(1, math.floor(height * scale / unit))
+    columns = max(1, math.floor(width * scale / unit))
+    return min(rows * columns, budget)

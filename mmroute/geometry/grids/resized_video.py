@@ -1,0 +1,136 @@
+"""Qwen3-VL and GLM-4.xV: pairs of frames, resized within one limit of all their pixels.
+
+Sources: transformers 5.20.2 ``models/qwen3_vl/video_processing_qwen3_vl.py``,
+``models/glm4v/video_processing_glm4v.py``, vLLM 0.33.0 ``model_executor/models/qwen3_vl.py`` and
+``glm4_1v.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from mmroute.errors import InexactError, Reason, item_refused, quoted
+from mmroute.geometry.frame_sampling import Frames, Sampler
+from mmroute.geometry.grid import CachePlan, Count, SampledVideos
+from mmroute.geometry.grids.smart_resize import enlarge_to_factor, smart_resize
+from mmroute.requests.items import VideoSize
+
+_PAIR: Final = 2
+# vLLM 0.33.0 ``glm4_1v.py``; the area is the default of its ``smart_resize``.
+_PLANNED_FRAMES: Final = 600
+_PLANNED_MIN_PIXELS: Final = 112 * 112
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizedVideo(SampledVideos):
+    """The tokens of pairs of frames, and the times at which they stand.
+
+    Attributes:
+        time_is: the time of a pair: the mean of both frames', or the whole seconds of the first.
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        min_pixels: smallest volume after the resize, in pixels of all frames.
+        max_pixels: largest volume.
+        fps: frames a second that the processor takes of those, if all were decoded.
+        min_frames: the fewest that it takes.
+        max_frames: the most.
+        num_frames: how many it takes instead, if a request says so.
+        planned_by_context: whether the engine plans its encoder cache with the frames that fill
+            the context best beside an image; otherwise with the largest volume.
+    """
+
+    time_is: Literal["mean", "whole"]
+    patch_size: int
+    merge_size: int
+    min_pixels: int
+    max_pixels: int
+    fps: float = 2
+    min_frames: int = 4
+    max_frames: int = 768
+    num_frames: int | None = None
+    planned_by_context: bool = False
+
+    def max_embeds(self, plan: CachePlan) -> int:
+        if not self.planned_by_context:
+            return self.max_pixels // _PAIR // (self.patch_size * self.merge_size) ** 2
+        best = most = 0
+        for frames in range(1, _PLANNED_FRAMES + 1):
+            count = self._planned(frames, plan.largest_image)
+            if most < count <= plan.beside_an_image:
+                best, most = frames, count
+        return self._planned(max(_PAIR, best), plan.largest_image)
+
+    def _planned(self, frames: int, largest_image: int) -> int:
+        """Features of as many frames of the size of the largest image, a square."""
+        factor = self.patch_size * self.merge_size
+        side = math.isqrt(largest_image) * factor
+        rows, columns = smart_resize(
+            side,
+            side,
+            factor=factor,
+            min_pixels=_PLANNED_MIN_PIXELS,
+            max_pixels=self.max_pixels,
+            frames=max(_PAIR, frames),
+            counted_frames=round(max(_PAIR, frames) / _PAIR) * _PAIR,
+        )
+        return -(-frames // _PAIR) * rows * columns
+
+    @property
+    def _samples_again(self) -> bool:
+        return self.sampler is Sampler.QWEN3_VL
+
+    def count(self, video: VideoSize) -> Count:
+        frames = self.frames(video)
+        times = self._times(video, frames)
+        if len(times) < _PAIR:
+            raise item_refused(video, "it takes two frames or more")
+        factor = self.patch_size * self.merge_size
+        height, width = enlarge_to_factor(video.height, video.width, factor)
+        rows, columns = smart_resize(
+            height,
+            width,
+            factor=factor,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+            frames=len(times),
+            counted_frames=round(len(times) / _PAIR) * _PAIR,
+        )
+        if len(times) % _PAIR:
+            times.append(times[-1])
+        firsts, seconds = times[::_PAIR], times[1::_PAIR]
+        pairs: tuple[float, ...] = tuple(map(int, firsts))
+        if self.time_is == "mean":
+            pairs = tuple((a + b) / _PAIR for a, b in zip(firsts, seconds, strict=True))
+        return Count(len(pairs), 1, rows * columns, times=pairs)
+
+    def _times(self, video: VideoSize, frames: Frames) -> list[float]:
+        """Seconds at which the frames stand that the processor takes."""
+        if not frames.sampled_again:
+            return frames.times
+        if not self._samples_again:
+            if self.sampling.fps is not None:
+                raise InexactError(
+                    Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+                    f"media_io_kwargs.video.fps with {video}, all of which are taken: the engine "
+                    "and the processor then choose different ones",
+                )
+            # The processor repeats the last frame of an odd number before it resizes them.
+            return frames.times + frames.times[-1:] * (len(frames.indices) % _PAIR)
+        total = frames.total
+        if self.num_frames is None:
+            wanted = int(total / frames.fps * self.fps)
+            count = min(max(wanted, self.min_frames), self.max_frames, total)
+        elif self.min_frames <= self.num_frames <= min(self.max_frames, total):
+            count = self.num_frames
+        else:
+            raise InexactError(
+                Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+                f"mm_processor_kwargs.num_frames: found {quoted(self.num_frames)}, must be "
+                f"{self.min_frames} to {total} for {video}",
+            )
+        chosen = np.linspace(0, total - 1, count).round().astype(int).tolist()
+        return [index / frames.fps for index in chosen]

@@ -1,0 +1,84 @@
+"""Nemotron Nano Omni: patch grids that share one budget, the length of the context.
+
+The engine counts images before it knows their text, and only those that its processor cache
+does not hold. So the budget depends on the request alone as long as all images together keep
+it; beyond, the answer depends on the requests before, and there is no exact one.
+
+Source: vLLM 0.33.0 ``transformers_utils/processors/nano_nemotron_vl.py``
+(`DynamicResolutionImageTiler`). Checked with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import InexactError, Reason, image_refused
+from mmroute.geometry.grid import CachePlan, Count
+from mmroute.geometry.replacement import ModelContext
+from mmroute.requests.items import ImageSize
+
+_RESERVED: Final = 4
+_MERGE: Final = 2  # patches along one side of a token; the engine takes no other downsample_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBudget:
+    """The tokens of images whose patches are within one budget.
+
+    Attributes:
+        patch_size: side of a patch, in pixels.
+        min_patches: the fewest patches of an image.
+        max_patches: the most.
+    """
+
+    patch_size: int
+    min_patches: int
+    max_patches: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        """The engine plans with a whole context for a video."""
+        return max(self.min_patches, self.max_patches) // _MERGE**2
+
+    def counts(self, items: Sequence[ImageSize], context: ModelContext) -> Iterator[Count]:
+        budget = (context.max_model_len - _RESERVED) * _MERGE**2
+        share = max(min(budget, self.max_patches), self.min_patches)
+        grids = [self.grid(image, share) for image in items]
+        patches = sum(rows * columns for rows, columns in grids)
+        if max(patches, self.min_patches * len(items)) > budget:
+            raise InexactError(
+                Reason.BUDGET_EXCEEDED,
+                f"the images have {patches} patches together; beyond {budget} the engine makes "
+                "them smaller, by how many of them its cache holds. Send fewer or smaller images.",
+            )
+        for rows, columns in grids:
+            yield Count(rows // _MERGE, columns // _MERGE)
+
+    def grid(self, image: ImageSize, share: int) -> tuple[int, int]:
+        """Rows and columns of patches within a share of the budget, both even.
+
+        Raises:
+            InexactError: `image_refused` if an image is too thin.
+        """
+        rows = round(image.height / self.patch_size + 0.5)
+        columns = round(image.width / self.patch_size + 0.5)
+        factor = min(math.sqrt(share / (rows * columns)), 1.0)
+        rows, columns = math.floor(factor * rows), math.floor(factor * columns)
+        if not rows * columns:
+            raise image_refused(image, "scaled to its budget, a side has no patch left")
+        if share > self.min_patches and rows * columns < self.min_patches:
+            grow = math.sqrt(self.min_patches / (rows * columns))
+            rows, columns = math.ceil(grow * rows), math.ceil(grow * columns)
+        rows = _even(rows, columns, share)
+        return rows, _even(columns, rows, share)
+
+
+def _even(length: int, other: int, share: int) -> int:
+    """An even number of patches: one more if the share allows it, else one fewer."""
+    rest = length % _MERGE
+    if not rest:
+        return length
+    more = length + _MERGE - rest
+    return more if more * other <= share else max(_MERGE, length - rest)

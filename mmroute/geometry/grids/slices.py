@@ -1,0 +1,83 @@
+"""MiniCPM-V 4.6 and 4.7: the whole image, and slices of it.
+
+The grid of slices has about as many as the image has times a slice's area, and the aspect
+ratio that is closest on a logarithmic scale. Sources: transformers 5.20.2
+``models/minicpmv4_6/image_processing_minicpmv4_6.py``, vLLM 0.33.0
+``model_executor/models/minicpmv4_6.py`` and ``minicpmv4_7.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.requests.items import ImageSize
+
+
+@dataclass(frozen=True, slots=True)
+class Slices(OneByOne[ImageSize]):
+    """The tokens of the whole image and of its slices.
+
+    Attributes:
+        slice_size: side of a square as large as a slice, in pixels.
+        patch_size: side of a patch, in pixels.
+        max_slices: the most slices.
+        planned_side: side of the image the engine plans its memory with, in pixels; it is
+            ``max_slices`` times as high.
+        downsample: patches along one side of a token, squared: ``16x``, or ``4x``.
+    """
+
+    slice_size: int
+    patch_size: int
+    max_slices: int
+    planned_side: int
+    downsample: Literal["16x", "4x"]
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.count(ImageSize(self.planned_side, self.planned_side * self.max_slices)).total
+
+    def grid(self, image: ImageSize) -> tuple[int, int]:
+        """Rows and columns of slices; (0, 0) if the image is not sliced."""
+        wanted = math.ceil(image.width * image.height / self.slice_size**2)
+        slices = min(wanted, self.max_slices)
+        if slices <= 1:
+            return 0, 0
+        log_ratio = math.log(image.width / image.height)
+        best, best_error = (1, 1), math.inf
+        for count in (slices - 1, slices, slices + 1):
+            if count == 1 or count > self.max_slices:
+                continue
+            for rows in range(1, count + 1):
+                columns, rest = divmod(count, rows)
+                if rest:
+                    continue
+                error = abs(log_ratio - math.log(columns / rows))
+                if error < best_error or (error == best_error and rows > best[0]):
+                    best, best_error = (rows, columns), error
+        return best
+
+    def count(self, image: ImageSize) -> Count:
+        rows, columns = self.grid(image)
+        whole = self._tokens(image.height, image.width, enlarge=not rows)
+        if not rows:
+            return Count(whole=whole)
+        height, width = _multiple(image.height, rows), _multiple(image.width, columns)
+        part = self._tokens(height / rows, width / columns, enlarge=True)
+        return Count(rows, columns, part, whole)
+
+    def _tokens(self, height: float, width: float, *, enlarge: bool) -> int:
+        """Tokens after a resize to about a slice's area; smaller images grow only if told to."""
+        if enlarge or height * width > self.slice_size**2:
+            aspect = width / height
+            height = int(self.slice_size / math.sqrt(aspect))
+            width = int(height * aspect)
+        side = self.patch_size * 4  # both merges of patches, whatever the mode
+        area = _multiple(height, side) * _multiple(width, side)
+        return area // (self.patch_size**2 * (16 if self.downsample == "16x" else 4))
+
+
+def _multiple(length: float, divisor: int) -> int:
+    """The multiple of a divisor that is nearest, half to even, and at least one of it."""
+    return max(round(length / divisor) * divisor, divisor)

@@ -1,0 +1,118 @@
+"""LFM2-VL: one resized image, or the tiles of the closest grid and the resized image beside them.
+
+Sources: vLLM 0.33.0 ``model_executor/models/lfm2_vl.py``, transformers 5.20.2
+``models/lfm2_vl/image_processing_lfm2_vl.py``. Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mmroute.errors import InexactError, Reason, image_refused
+from mmroute.geometry.grid import CachePlan, Count
+from mmroute.geometry.grids.closest_tiles import closest_grid
+from mmroute.geometry.grids.smart_resize import smart_resize
+from mmroute.geometry.replacement import ModelContext
+from mmroute.requests.items import ImageSize
+
+
+@dataclass(frozen=True, slots=True)
+class ThumbnailTiles:
+    """The tiles of an image and its thumbnail, or the image that is not cut.
+
+    Attributes:
+        tile_size: side of a tile, in pixels.
+        patch_size: side of a patch, in pixels.
+        downsample_factor: patches along one side of a token.
+        min_tiles: the fewest tiles of an image that is cut.
+        max_tiles: the most; one as both: no image is cut.
+        min_image_tokens: the fewest tokens of a resized image.
+        max_image_tokens: the most.
+        max_pixels_tolerance: how many times the most tokens' pixels an image may have uncut.
+        thumbnail: whether a cut image has a thumbnail; the engine counts one always.
+        split: whether large images are cut; the engine counts them as cut either way.
+    """
+
+    tile_size: int
+    patch_size: int
+    downsample_factor: int
+    min_tiles: int
+    max_tiles: int
+    min_image_tokens: int
+    max_image_tokens: int
+    max_pixels_tolerance: float
+    thumbnail: Literal[True]
+    split: bool
+
+    def __post_init__(self) -> None:
+        if self.tile_size % self.patch_size:
+            raise ValueError(f"tiles of a multiple of {self.patch_size} pixels")
+        if self.split and self.min_tiles > self.max_tiles:
+            raise ValueError(f"a min_tiles of at most {self.max_tiles}")
+
+    def max_embeds(self, _: CachePlan) -> int:
+        """The engine plans with an image that is not cut."""
+        side = int(math.sqrt(self.max_image_tokens * self._unit**2))
+        return self._count(ImageSize(side, side), self.grid(ImageSize(side, side))).total
+
+    @property
+    def _unit(self) -> int:
+        """Side of a token, in pixels."""
+        return self.patch_size * self.downsample_factor
+
+    def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterator[Count]:
+        grids = [self.grid(image) for image in items]
+        for image, grid in zip(items, grids, strict=True):
+            self._check_padding(image, cut=grid > (1, 1), alone=len(items) == 1)
+        yield from map(self._count, items, grids)
+
+    def _check_padding(self, image: ImageSize, *, cut: bool, alone: bool) -> None:
+        """Refuse what the processor cannot stack: it pads all tiles and images to one length."""
+        if cut and not alone and not self.split:
+            raise InexactError(
+                Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+                "with do_image_splitting false the engine takes the sizes of one image for "
+                "another's if it would cut one of several images",
+            )
+        padded = self.max_image_tokens * self.downsample_factor**2
+        if self.split:
+            padded = max(padded, (self.tile_size // self.patch_size) ** 2)
+        patches = self._resized(image) * self.downsample_factor**2
+        if patches > padded and (not alone or (cut and self.split)):
+            why = (
+                f"resized it has {patches} patches, and what stands beside it is padded to {padded}"
+            )
+            raise image_refused(image, why)
+
+    def grid(self, image: ImageSize) -> tuple[int, int]:
+        """Columns and rows of tiles; (1, 1) if the image is not cut."""
+        height = max(self.patch_size, round(image.height / self._unit) * self._unit)
+        width = max(self.patch_size, round(image.width / self._unit) * self._unit)
+        limit = self.max_image_tokens * self._unit**2 * self.max_pixels_tolerance
+        if height * width <= limit or self.min_tiles == self.max_tiles == 1:
+            return 1, 1
+        return closest_grid(
+            image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
+        )
+
+    def _count(self, image: ImageSize, grid: tuple[int, int]) -> Count:
+        columns, rows = grid
+        if grid == (1, 1):
+            return Count(whole=self._resized(image))
+        side = math.ceil(self.tile_size // self.patch_size / self.downsample_factor)
+        return Count(rows, columns, side * side, self._resized(image))
+
+    def _resized(self, image: ImageSize) -> int:
+        """Tokens of the image after its smart resize, whose sides are a token long at least."""
+        rows, columns = smart_resize(
+            image.height,
+            image.width,
+            factor=self._unit,
+            min_pixels=self.min_image_tokens * self._unit**2,
+            max_pixels=self.max_image_tokens * self._unit**2,
+            least_rounded=1,
+        )
+        return rows * columns

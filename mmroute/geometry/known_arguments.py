@@ -1,0 +1,137 @@
+"""Which kwargs transformers' processors know, and the values that they accept.
+
+Observed with vLLM 0.33.0 and transformers 5.20.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeGuard
+
+_INT64: Final = 1 << 63
+_SIZE_EDGES: Final = frozenset({"shortest_edge", "longest_edge"})
+_FILTERS: Final = range(4)  # Pillow's, but for box and hamming, which torch does not have
+
+
+def is_switch(value: object) -> bool:
+    """Whether a value is true or false."""
+    return isinstance(value, bool)
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a positive integer that the processors' own arithmetic can hold."""
+    return type(value) is int and 0 < value < _INT64
+
+
+def is_positive(value: object) -> bool:
+    """Whether a value is a positive number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def is_empty(value: object) -> bool:
+    """Whether a value is an object that holds nothing."""
+    return isinstance(value, Mapping) and not value
+
+
+def _is_box(value: object) -> bool:
+    return is_count(value) or (
+        isinstance(value, Mapping)
+        and value.keys() == {"height", "width"}
+        and all(map(is_count, value.values()))
+    )
+
+
+def _is_size(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and (value.keys() == {"height", "width"} or value.keys() == _SIZE_EDGES)
+        and all(map(is_count, value.values()))
+    )
+
+
+def _is_per_channel(value: object) -> TypeGuard[list[float]]:
+    channels = 3
+    return (
+        isinstance(value, list) and len(value) == channels and all(type(v) is float for v in value)
+    )
+
+
+HARMLESS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "crop_size": _is_box,
+    "data_format": lambda value: value == "channels_first",
+    "default_to_square": is_switch,
+    "device": lambda value: value == "cpu",
+    "disable_grouping": is_switch,
+    "do_center_crop": lambda value: value is False,
+    "do_convert_rgb": is_switch,
+    "do_normalize": is_switch,
+    "do_pad": is_switch,
+    "do_rescale": is_switch,
+    "do_resize": lambda value: value is True,
+    "image_mean": _is_per_channel,
+    "image_std": lambda value: _is_per_channel(value) and 0.0 not in value,
+    "resample": lambda value: type(value) is int and value in _FILTERS,
+    "rescale_factor": lambda value: type(value) is float and value > 0,
+}
+"""Fields of image processors that were seen to leave the count alone, with what they accept.
+
+A processor validates their values, and fails on others.
+"""
+COMMON_NAMES: Final = frozenset(HARMLESS)
+"""Names that every image processor of transformers knows, beside those of its own."""
+
+HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
+    **HARMLESS,
+    "fps": is_positive,
+    "patch_size": is_count,
+    "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
+    "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
+    # Common kwargs stay with the processor's class, for requests to come.
+    "common_kwargs": is_empty,
+    "text_kwargs": is_empty,
+    "pad_size": _is_box,
+    # Of texts and videos, which are not in question here; but their types are checked.
+    **dict.fromkeys(
+        (
+            "add_special_tokens", "do_sample_frames", "is_split_into_words", "padding",
+            "return_metadata", "truncation",
+        ),
+        is_switch,
+    ),
+    "cap_pixels_per_frame": is_switch,
+    "frame_timestamp_format": lambda value: isinstance(value, str),
+    "initial_shift": is_switch,
+    "max_image_size": lambda value: isinstance(value, Mapping) and all(
+        map(is_count, value.values())
+    ),
+    **dict.fromkeys(
+        (
+            "image_seq_length", "max_duration", "max_frames", "max_num_frames",
+            "max_video_frame_tokens", "max_video_tokens", "min_frames", "num_frames",
+            "stack_frames", "temporal_patch_size",
+        ),
+        is_count,
+    ),
+}  # fmt: skip
+"""Those and more, which not every processor knows: not accepted inside ``images_kwargs``."""
+HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
+    **{name: accepts for name, accepts in HARMLESS.items() if name != "disable_grouping"},
+    "do_sample_frames": is_switch,
+    "fps": is_positive,
+    "num_frames": is_count,
+    "return_metadata": is_switch,
+    "size": _is_size,
+}
+"""What all video processors know. They check it where there is no video, too."""
+HARMFUL: Final = frozenset({
+    "audio", "backend", "chunk_length", "cls", "config", "dither",
+    "feature_extractor", "feature_size", "gguf_file", "hop_length", "image_grid_pinpoints",
+    "image_processor", "images", "input_data_format", "max_length", "n_fft", "padding_value",
+    "return_tensors", "revision", "sampling_rate", "self", "size", "subfolder", "text",
+    "text_pair", "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code",
+    "video_metadata", "video_processor", "videos",
+})  # fmt: skip
+"""Names that were seen to break a processor or to change what it returns.
+
+Some are those of a reader of audio, which is made with them.
+"""

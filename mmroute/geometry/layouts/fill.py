@@ -1,0 +1,70 @@
+"""One token, repeated: Qwen-VL, LLaVA and most others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from mmroute.geometry.grid import Count
+from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds, check_count
+
+_RUN: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """All tokens are feature positions.
+
+    Attributes:
+        fill: the token of a feature position.
+    """
+
+    fill: int
+
+    def replacement(
+        self, count: Count, _item: object, _number: int, _context: ModelContext
+    ) -> Replacement:
+        rows, columns, tile, whole, _ = count
+        return Replacement(filled(self.fill, rows * columns * tile + whole))
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedFill:
+    """Phi-3: the k-th item takes the place of a tag with its number.
+
+    Attributes:
+        fill: the token of a feature position.
+        target: the tag, with ``{n}`` for the item's number, from 1.
+    """
+
+    fill: int
+    target: str
+
+    def replacement(
+        self, count: Count, _item: object, number: int, context: ModelContext
+    ) -> Replacement:
+        target = context.encode(self.target.format(n=number + 1))
+        return Replacement(filled(self.fill, count.total), target=tuple(target.tolist()))
+
+
+def filled(token_id: int, count: int) -> TokenIds:
+    """A token so many times, shape (count,); not to be written to.
+
+    Raises:
+        InexactError: `item_too_large`.
+    """
+    if count <= _RUN:
+        return _run(token_id)[:count]
+    check_count(count)
+    return np.full(count, token_id, dtype=np.uint32)
+
+
+@lru_cache(maxsize=64)
+def _run(token_id: int) -> TokenIds:
+    """What most images are a piece of: no copy for each."""
+    run = np.full(_RUN, token_id, dtype=np.uint32)
+    run.setflags(write=False)
+    return run

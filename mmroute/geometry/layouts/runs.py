@@ -1,0 +1,61 @@
+"""Several runs of features with words around each, as one replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mmroute.geometry.layout import Words
+from mmroute.geometry.replacement import EmbedRuns, Replacement, check_count
+
+
+class Run(NamedTuple):
+    """Feature positions with words around them.
+
+    Attributes:
+        before: token IDs before them.
+        features: how many there are.
+        after: token IDs behind them.
+    """
+
+    before: Words
+    features: int
+    after: Words
+
+
+def joined_runs(
+    fill: int, runs: Sequence[Run], *, opening: Words = (), closing: Words = ()
+) -> Replacement:
+    """One replacement of all runs.
+
+    >>> runs = [Run((1,), 2, (3,)), Run((1,), 2, (3,))]
+    >>> joined_runs(9, runs, closing=(4,)).token_ids.tolist()
+    [1, 9, 9, 3, 1, 9, 9, 3, 4]
+
+    Raises:
+        InexactError: `item_too_large`.
+    """
+    counts = [run.features for run in runs]
+    check_count(sum(counts))
+    short = list(opening)  # with one feature position for each run
+    positions: list[int] = []
+    embeds: list[tuple[bool, int]] = []
+    others = len(short)
+    for run in runs:
+        short += run.before
+        positions.append(len(short))
+        short += [fill, *run.after]
+        others += len(run.before)
+        if run.features:
+            embeds += [(False, others), (True, run.features)]
+            others = 0
+        others += len(run.after)
+    short += closing
+    embeds.append((False, others + len(closing)))
+    repeats = np.ones(len(short), dtype=np.int64)
+    repeats[positions] = counts
+    token_ids = np.repeat(np.array(short, dtype=np.uint32), repeats)
+    embed_runs: EmbedRuns = tuple(run for run in embeds if run[1])
+    return Replacement(token_ids, embed_runs)

@@ -1,0 +1,101 @@
+"""Tiles in a text that the engine encodes as one: Idefics3, SmolVLM, LFM2-VL, MiniCPM-V, InternVL.
+
+Words beside each other may be one token then: a line break joins the next one where the vocabulary
+has a token for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry.grid import Count
+from mmroute.geometry.layout import Words
+from mmroute.geometry.replacement import (
+    ModelContext,
+    Replacement,
+    TokenIds,
+    check_count,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TileText:
+    """Tiles row by row, or the frames of a video, each of which is a row.
+
+    Attributes:
+        fill: the token of a feature position.
+        tile: a tile, with ``{row}`` and ``{col}`` from 1.
+        whole: the whole item; empty: there are only tiles.
+        whole_beside_tiles: the whole item if it is cut; None: the same.
+        whole_first: whether the whole item comes before its tiles.
+        between_rows: what stands between two rows.
+        opening: what comes first, with ``{number}``, the item's number from 0.
+        closing: what comes last.
+    """
+
+    fill: Words
+    tile: str
+    whole: str = ""
+    whole_beside_tiles: str | None = None
+    whole_first: bool = False
+    between_rows: str = ""
+    opening: str = ""
+    closing: str = ""
+
+    def replacement(
+        self, count: Count, _item: object, number: int, context: ModelContext
+    ) -> Replacement:
+        if len(self.fill) != 1:
+            raise InexactError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"a feature position must be one token, but the tokenizer makes {self.fill} of it",
+            )
+        tiles = [count.tile] * (count.rows * count.columns)
+        counts = [count.whole, *tiles] if self.whole_first else [*tiles, count.whole]
+        text = context.encode(self._text(count.rows, count.columns, number))
+        return _repeated(text, self.fill[0], counts if self.whole else tiles)
+
+    def _text(self, rows: int, columns: int, number: int) -> str:
+        """The replacement with one feature position for each part."""
+        tiles = self.between_rows.join(
+            "".join(self.tile.format(row=row, col=column) for column in range(1, columns + 1))
+            for row in range(1, rows + 1)
+        )
+        beside = rows and self.whole_beside_tiles is not None
+        whole = ((self.whole_beside_tiles if beside else self.whole) or "").format()
+        parts = whole + tiles if self.whole_first else tiles + whole
+        return f"{self.opening.format(number=number)}{parts}{self.closing.format()}"
+
+
+def _repeated(text: TokenIds, fill: int, counts: Sequence[int]) -> Replacement:
+    """An encoded text whose k-th feature position is repeated ``counts[k]`` times.
+
+    A token that is split off the text as a whole is encoded the same however often it is repeated.
+
+    >>> _repeated(np.array([7, 10, 8, 10], dtype=np.uint32), 10, [2, 1]).token_ids.tolist()
+    [7, 10, 10, 8, 10]
+
+    Raises:
+        InexactError: `special_token_split` if the text has not one feature position for each
+            count; `item_too_large`.
+    """
+    places = (text == fill).nonzero()[0]
+    if len(places) != len(counts):
+        raise InexactError(
+            Reason.SPECIAL_TOKEN_SPLIT,
+            f"the text around {len(counts)} parts of an item has the token {fill} "
+            f"{len(places)} times",
+        )
+    check_count(sum(counts))
+    repeats = np.ones(len(text), dtype=np.int64)
+    repeats[places] = counts
+    token_ids = np.repeat(text, repeats)
+    is_embed = token_ids == fill
+    starts = [0, *(np.flatnonzero(np.diff(is_embed)) + 1).tolist()]
+    ends = [*starts[1:], len(token_ids)]
+    runs = [(bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)]
+    return Replacement(token_ids, tuple(runs))

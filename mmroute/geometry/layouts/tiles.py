@@ -1,0 +1,54 @@
+"""Tiles with words between them, and the whole item before or behind them.
+
+Llama 4, Command A Vision, Step 3, Gemma 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmroute.geometry.grid import Count
+from mmroute.geometry.layout import Around, Words
+from mmroute.geometry.layouts.runs import Run, joined_runs
+from mmroute.geometry.replacement import ModelContext, Replacement
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Tiles row by row, each part of the words encoded for itself when the model is loaded.
+
+    Attributes:
+        fill: the token of a feature position.
+        tile: what stands around the features of a tile.
+        whole: what stands around those of the whole item.
+        whole_beside_tiles: what stands around them if the item is cut; None: the same.
+        whole_first: whether the whole item comes before its tiles.
+        between_tiles: what stands between two tiles of a row.
+        between_rows: what stands between two rows.
+        opening: what comes first.
+        closing: what comes last.
+    """
+
+    fill: int
+    tile: Around
+    whole: Around
+    whole_beside_tiles: Around | None = None
+    whole_first: bool = False
+    between_tiles: Words = ()
+    between_rows: Words = ()
+    opening: Words = ()
+    closing: Words = ()
+
+    def replacement(
+        self, count: Count, _item: object, _number: int, _context: ModelContext
+    ) -> Replacement:
+        rows, columns, before = count.rows, count.columns, self.tile.before
+        whole = (rows and self.whole_beside_tiles) or self.whole
+        parts = [Run(whole.before, count.whole, whole.after)]
+        if rows:
+            inner = Run(before, count.tile, self.tile.after + self.between_tiles)
+            row_end = Run(before, count.tile, self.tile.after + self.between_rows)
+            last = Run(before, count.tile, self.tile.after)
+            tiles = [*([*[inner] * (columns - 1), row_end] * rows)[:-1], last]
+            parts = parts + tiles if self.whole_first else tiles + parts
+        return joined_runs(self.fill, parts, opening=self.opening, closing=self.closing)

@@ -1,0 +1,118 @@
+"""All grids and layouts by name: the ones of this package, and those of installed packages.
+
+One is imported when the first model needs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint
+from typing import Any, Final, get_type_hints
+
+from mmroute.plugins import installed, load
+
+_GRIDS: Final[Mapping[str, str]] = {
+    "anyres": "anyres:AnyRes",
+    "aspect_patches": "aspect_patches:AspectPatches",
+    "budgeted_frames": "patch_budget:BudgetedFrames",
+    "canvas_tiles": "canvas_tiles:CanvasTiles",
+    "closest_tiles": "closest_tiles:ClosestTiles",
+    "encoder_grid": "encoder_grid:EncoderGrid",
+    "fit_square": "fit_square:FitSquare",
+    "fixed_count": "fixed_count:FixedCount",
+    "fixed_frames": "fixed_frames:FixedFrames",
+    "frame_pairs": "frame_pairs:FramePairs",
+    "glm_resize": "smart_resize:GlmResize",
+    "hd_transform": "hd_transform:HdTransform",
+    "long_edge_tiles": "long_edge_tiles:LongEdgeTiles",
+    "mel_frames": "mel_frames:MelFrames",
+    "minimax_resize": "minimax_resize:MiniMaxResize",
+    "minimax_video": "minimax_resize:MiniMaxVideo",
+    "navit": "navit:Navit",
+    "padded_audio": "padded_audio:PaddedAudio",
+    "paddleocr_resize": "smart_resize:PaddleOcrResize",
+    "pan_and_scan": "pan_and_scan:PanAndScan",
+    "patch_budget": "patch_budget:PatchBudget",
+    "pooled_frames": "fixed_frames:PooledFrames",
+    "resized_video": "resized_video:ResizedVideo",
+    "row_end_resize": "smart_resize:RowEndResize",
+    "shared_budget": "shared_budget:SharedBudget",
+    "slices": "slices:Slices",
+    "smart_resize": "smart_resize:SmartResize",
+    "thumbnail_tiles": "thumbnail_tiles:ThumbnailTiles",
+    "token_budget": "token_budget:TokenBudget",
+    "view_and_crops": "view_and_crops:ViewAndCrops",
+    "windows": "windows:Windows",
+}
+_LAYOUTS: Final[Mapping[str, str]] = {
+    "fill": "fill:Fill",
+    "framed": "framed:Framed",
+    "framed_by_size": "framed:FramedBySize",
+    "numbered_fill": "fill:NumberedFill",
+    "rows": "rows:Rows",
+    "tile_text": "tile_text:TileText",
+    "tiles": "tiles:Tiles",
+    "timed": "timed:Timed",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Registry:
+    """The grids, or the layouts.
+
+    Attributes:
+        kind: ``grid`` or ``layout``.
+        own: name in a spec -> ``module:Class`` of this package.
+    """
+
+    kind: str
+    own: Mapping[str, str]
+
+    @property
+    def entry_points(self) -> str:
+        """Entry point group of other packages: name in a spec -> ``module:Class``."""
+        return f"mmroute.{self.kind}s"
+
+    @cached_property
+    def entries(self) -> Mapping[str, EntryPoint]:
+        """What a spec may name.
+
+        Raises:
+            SpecError: an entry of an installed package has a name that is taken.
+        """
+        own = {
+            name: EntryPoint(name, f"mmroute.geometry.{self.kind}s.{where}", self.entry_points)
+            for name, where in self.own.items()
+        }
+        return own | installed(self.entry_points, own)
+
+    def find(self, name: str) -> Any:
+        """The dataclass of a name in a family spec.
+
+        Raises:
+            SpecError: as `entries`; an installed package's class cannot be imported.
+        """
+        return load(self.entries[name])
+
+    def types(self, name: str) -> Mapping[str, Any]:
+        """The types of its fields.
+
+        Raises:
+            SpecError: as `find`.
+        """
+        return get_type_hints(self.find(name))
+
+    def fields(self, name: str) -> Mapping[str, bool]:
+        """The fields that a spec gives: name -> whether it must give it.
+
+        Raises:
+            SpecError: as `find`.
+        """
+        fields = dataclasses.fields(self.find(name))
+        return {f.name: f.default is dataclasses.MISSING for f in fields}
+
+
+GRIDS: Final = Registry("grid", _GRIDS)
+LAYOUTS: Final = Registry("layout", _LAYOUTS)

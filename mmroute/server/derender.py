@@ -1,0 +1,42 @@
+"""The derender routes of chats and completions, which only a fallback answers.
+
+An engine parses its answers by the parsers that it was started with, one for nearly every family
+of models. mmroute has none of them, so it hands these requests on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict
+
+from mmroute.errors import Reason
+from mmroute.server.errors import of_reason
+from mmroute.server.handling import HandlerContext
+
+
+class DerenderRequest(BaseModel):
+    """The token IDs of an engine's answer, which are not read here.
+
+    Attributes:
+        model: the name of the model that answered; None for the first one.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    model: Any = None
+
+
+def derender(request: DerenderRequest, context: HandlerContext) -> NoReturn:
+    """Refuse the request, by a reason for which the fallback is asked.
+
+    Raises:
+        ApiError: 404: there is no such model; 422 `unsupported_field`.
+    """
+    loaded = context.models.find(request.model)
+    raise of_reason(
+        Reason.UNSUPPORTED_FIELD,
+        "mmroute makes no answers out of token IDs: ask an engine, or give one as --fallback-url, "
+        "to which such requests are handed on",
+        model=loaded.name,
+    )

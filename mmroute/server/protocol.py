@@ -1,0 +1,369 @@
+"""The requests of vLLM's routes, with its names, defaults, laxness and order of fields.
+
+Errors are reported in that order. Fields that nothing here reads are declared because vLLM refuses
+values of a wrong type. Three things differ from vLLM: messages and parts of messages are checked by
+`mmroute.engines.vllm`, long lists stop at their first wrong item, and `output_mode` is a field of
+vLLM's generate route only.
+
+Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py``,
+``entrypoints/openai/completion/protocol.py``, ``entrypoints/serve/tokenize/protocol.py``,
+``entrypoints/generate/base/protocol.py`` and ``sampling_params.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Required, TypeAlias, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    with_config,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import InitErrorDetails
+from typing_extensions import TypedDict
+
+from mmroute.forwarding import OutputMode
+from mmroute.server.errors import bad_request
+from mmroute.server.request_checks import (
+    before_fields,
+    check_chat,
+    check_completion,
+    check_generation_prompt,
+)
+
+CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+_FEWEST_REPETITIONS: Final = 2
+_FIRST_MESSAGE: Final = "ChatCompletionDeveloperMessageParam"  # whose errors vLLM reports
+_MAX_INT64: Final = 2**63 - 1
+Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), le=_MAX_INT64)]
+Integers: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
+_Texts: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
+TokenIdList: TypeAlias = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
+Stop: TypeAlias = str | Annotated[list[str], Field(max_length=4)] | None
+_Truncation: TypeAlias = Annotated[int, Field(ge=-1, le=_MAX_INT64)] | None
+_ExtraArg: TypeAlias = str | int | float | Annotated[list[str | int | float], Field(fail_fast=True)]
+ExtraArgs: TypeAlias = dict[str, _ExtraArg] | None
+MmPayload: TypeAlias = Literal["tensors", "none"]
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+def _check_messages(messages: object) -> object:
+    """What every message has; the rest is checked where messages are rendered."""
+    for index, message in enumerate(messages if isinstance(messages, list) else ()):
+        if isinstance(message, dict) and isinstance(message.get("role"), str):
+            continue
+        wrong = InitErrorDetails(type="dict_type", loc=(index, _FIRST_MESSAGE), input=message)
+        if isinstance(message, dict):
+            name = "role" if "content" in message else "content"
+            wrong["type"] = "string_type" if name in message else "missing"
+            wrong["loc"] = (index, _FIRST_MESSAGE, name)
+        raise ValidationError.from_exception_data("messages", [wrong])
+    return messages
+
+
+def _thinking_budget(value: object) -> object:
+    if value is None or (type(value) is int and value >= -1):
+        return None if value == -1 else value
+    name = "thinking_token_budget"
+    raise bad_request(f"`{name}` must be a non-negative integer or -1 for unlimited.", name, value)
+
+
+_Messages: TypeAlias = Annotated[list[Any], BeforeValidator(_check_messages)]
+_ThinkingBudget: TypeAlias = Annotated[int | None, BeforeValidator(_thinking_budget)]
+TopLogprobs: TypeAlias = Annotated[
+    int,
+    BeforeValidator(lambda value: 0 if value is None else value, json_schema_input_type=int | None),
+]
+
+
+class FunctionDefinition(TypedDict, total=False):
+    """A function that a model may call."""
+
+    name: Required[str]
+    description: str | None
+    parameters: dict[str, Any] | None
+    strict: bool | None
+    defer_loading: bool | None
+
+
+class ChatCompletionToolsParam(TypedDict, total=False):
+    """A tool that a model may call."""
+
+    type: Literal["function"]
+    function: Required[FunctionDefinition]
+    defer_loading: bool | None
+
+
+class Open(BaseModel):
+    """Keeps fields it does not know."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ChatCompletionNamedFunction(Open):
+    """The name of a tool."""
+
+    name: str
+
+
+class ChatCompletionNamedToolChoiceParam(Open):
+    """The tool that must be called."""
+
+    function: ChatCompletionNamedFunction
+    type: Literal["function"] = "function"
+
+
+class JsonSchemaResponseFormat(BaseModel):
+    """A JSON schema and its name."""
+
+    name: str
+    description: str | None = None
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """Text, any JSON object, or one by a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaResponseFormat | None = None
+
+
+class StructuralTagResponseFormat(Open):
+    """A structural tag."""
+
+    type: Literal["structural_tag"]
+    format: Any
+
+
+class LegacyStructuralTag(Open):
+    """A part of a structural tag in its older form."""
+
+    begin: str
+    structural_tag_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    end: str
+
+
+class LegacyStructuralTagResponseFormat(Open):
+    """A structural tag in its older form."""
+
+    type: Literal["structural_tag"]
+    structures: list[LegacyStructuralTag]
+    triggers: list[str]
+
+
+_ResponseFormat: TypeAlias = (
+    ResponseFormat | StructuralTagResponseFormat | LegacyStructuralTagResponseFormat
+)
+
+
+class StreamOptions(Open):
+    """What a streamed answer tells of its usage."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+@dataclass
+class StructuredOutputsParams:
+    """Exactly one constraint of the answer's form, and options of it."""
+
+    json: str | dict[Any, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+    structural_tag: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse none, and more than one."""
+        found = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        if len(found) != 1:
+            raise bad_request(
+                "You must use one kind of structured outputs constraint, found "
+                f"{', '.join(found) or 'none'}"
+            )
+
+
+@dataclass
+class RepetitionDetectionParams:
+    """Which repeated patterns end an answer."""
+
+    max_pattern_size: int = 0
+    min_pattern_size: int = 0
+    min_count: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that do not go together."""
+        if not 0 <= self.min_pattern_size <= self.max_pattern_size:
+            raise bad_request(
+                "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= "
+                "max_pattern_size. Set both to 0 to disable repetitive pattern detection."
+            )
+        if self.max_pattern_size and self.min_count < _FEWEST_REPETITIONS:
+            raise bad_request("min_count must be >= 2 to detect repetitive patterns")
+
+
+class _GenerationRequest(BaseModel):
+    """What chats and completions have in common."""
+
+    model: str | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    presence_penalty: float | None = None
+    response_format: _ResponseFormat | None = None
+    seed: Int64 | None = None
+    stop: Stop = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    thinking_token_budget: _ThinkingBudget = None
+    user: str | None = None
+    use_beam_search: bool = False
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    watermarking: bool | None = None
+    length_penalty: float = 1.0
+    stop_token_ids: Integers | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool = True
+    truncate_prompt_tokens: _Truncation = None
+    truncation_side: Literal["left", "right"] | None = None
+    prompt_logprobs: int | None = None
+    logprob_token_ids: Integers | None = None
+    allowed_token_ids: Integers | None = None
+    bad_words: _Texts = Field(default_factory=list)
+    structured_outputs: StructuredOutputsParams | None = None
+    priority: Int64 = 0
+    request_id: str = ""
+    session_id: str | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    return_weight_versions: bool = False
+    routed_experts_prompt_start: int = Field(default=0, ge=0)
+    return_token_offsets: bool | None = False
+    mm_payload: MmPayload = "tensors"
+    return_mm_kwargs: bool | None = None
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=128)
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    vllm_xargs: Annotated[ExtraArgs, AfterValidator(lambda given: given or None)] = None
+    repetition_detection: RepetitionDetectionParams | None = None
+    stream_interval: Annotated[int, Field(ge=1)] | None = None
+    output_mode: OutputMode = "tokens"
+
+
+class ChatCompletionRequest(_GenerationRequest):
+    """Body of ``/v1/chat/completions/render``."""
+
+    messages: _Messages
+    logprobs: bool | None = False
+    top_logprobs: TopLogprobs = 0
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = 1
+    tools: list[ChatCompletionToolsParam] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChatCompletionNamedToolChoiceParam | None = (
+        "none"
+    )
+    reasoning_effort: Effort | None = None
+    include_reasoning: bool = True
+    parallel_tool_calls: bool | None = True
+    echo: bool = False
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    documents: list[dict[str, str]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, dict[str, Any]] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    return_prompt_text: bool | None = None
+
+    _check_first = before_fields(check_chat)
+
+
+class CompletionRequest(_GenerationRequest):
+    """Body of ``/v1/completions/render``."""
+
+    prompt: (
+        TokenIdList
+        | Annotated[list[TokenIdList], Field(fail_fast=True)]
+        | str
+        | Annotated[list[str], Field(fail_fast=True)]
+        | None
+    ) = None
+    echo: bool | None = False
+    logprobs: int | None = None
+    max_tokens: int | None = 16
+    n: int = 1
+    suffix: str | None = None
+    prompt_embeds: bytes | Annotated[list[bytes], Field(fail_fast=True)] | None = None
+    add_special_tokens: bool = True
+
+    _check_first = before_fields(check_completion)
+
+
+class TokenizeCompletionRequest(Open):
+    """Body of ``/tokenize`` with a text."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = False
+
+
+@with_config(ConfigDict(extra="allow"))
+class _CountedMessage(TypedDict):
+    """A message. Where a body is a chat and a text, pydantic takes the type with more fields set.
+
+    The fields of messages count among them.
+    """
+
+    role: str
+
+
+class TokenizeChatRequest(Open):
+    """Body of ``/tokenize`` with a chat."""
+
+    model: str | None = None
+    messages: Annotated[list[_CountedMessage], BeforeValidator(_check_messages)]
+    add_generation_prompt: bool = True
+    return_token_strs: bool | None = False
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, dict[str, Any]] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    tools: list[ChatCompletionToolsParam] | None = None
+
+    _check_first = before_fields(check_generation_prompt)
+
+
+class DetokenizeRequest(BaseModel):
+    """Body of ``/detokenize``."""
+
+    model: str | None = None
+    tokens: Annotated[list[Annotated[int, Field(ge=0, le=_MAX_INT64)]], Field(fail_fast=True)]
+
+
+RenderRequest: TypeAlias = ChatCompletionRequest | CompletionRequest
+TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
+UNION_BRANCHES: Final = frozenset(
+    branch.__name__ for branch in (*get_args(_ResponseFormat), *get_args(TokenizeRequest))
+) | {ChatCompletionNamedToolChoiceParam.__name__}
+"""Names of types that pydantic puts into the location of an error beside those of fields."""
