@@ -1,4 +1,4 @@
-"""Adds the optional extensions of `mmroute.native_build` to a wheel.
+"""Adds the optional extensions of `tools/native_build.py` to a wheel.
 
 Without a compiler the wheel is the pure one. MMROUTE_BUILD_EXTENSION=0 asks for that one, and =1
 makes a failed build an error, as release wheels want it.
@@ -26,7 +26,7 @@ class ExtensionHook(BuildHookInterface):  # type: ignore[misc]  # hatchling has 
         no_limited_api = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
         if version == "editable" or wanted == "0" or no_limited_api:
             return
-        build = runpy.run_path(str(Path(self.root) / "mmroute/native_build.py"))["build_extensions"]
+        build = runpy.run_path(str(Path(self.root) / "tools/native_build.py"))["build_extensions"]
         folder = Path(tempfile.mkdtemp())
         try:
             extensions = build(folder)

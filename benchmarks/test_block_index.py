@@ -187,7 +187,7 @@ if RadixTree is not None:
 @pytest.fixture(params=INDEXES)
 def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "mmroute":
-        assert holders.compiled(), "compile the extension: python mmroute/native_build.py"
+        assert holders.compiled(), "compile the extension: python tools/native_build.py"
     if request.param == "mmroute in Python":
         monkeypatch.setattr(holders, "compiled", lambda: False)
     return INDEXES[request.param]()

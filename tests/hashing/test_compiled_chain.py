@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from native_build import build_extensions
 
 from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm, ExtraKey, ExtraKeys, HashedItem, chain, extra_keys, none_hash
-from mmroute.native_build import build_extensions
 from mmroute.requests.request import Lora
 from tools import needs
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_build import build_extensions
 
 from mmroute.kv_events import BlockIndex, holders
 from mmroute.kv_events.holders import MAX_SLOTS, PythonTable, low_bits
-from mmroute.native_build import build_extensions
 from tools import needs
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]

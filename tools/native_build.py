@@ -55,4 +55,4 @@ def _extension(module: str) -> Extension:
 
 
 if __name__ == "__main__":
-    print(*build_extensions(_ROOT), sep="\n")  # noqa: T201  # the one thing this program tells
+    print(*build_extensions(_ROOT), sep="\n")  # the one thing this program tells
