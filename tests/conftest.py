@@ -1,32 +1,20 @@
 from __future__ import annotations
 
 import copy
-import functools
 import gc
-import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import hypothesis
+import loaded_once
 import pytest
-import tokenizers
 import urllib3.util.connection  # noqa: F401 - it binds a socket once, to look for IPv6
-from mistral_common.tokens.tokenizers.mistral import MistralTokenizer as Loader
-from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from small_models import SMALL_MODELS, Files, write_model
 
-from mmroute import Normalizer, cli
-from mmroute.chat.template import ChatTemplate
-from mmroute.model_directory import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
-from mmroute.tokenizers import choice
-from mmroute.tokenizers.caching_encoder import may_be_cut
-from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
-from mmroute.tokenizers.formats import mistral
-from mmroute.tokenizers.formats.mistral import MistralTokenizer
+from mmroute import Normalizer
 
 collect_ignore_glob: Final = ["*conftest.py"]  # no doctests, and all of one name
 
@@ -37,6 +25,19 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("mmroute")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--unpatched",
+        action="store_true",
+        help="load each tokenizer and template as often as the tests ask for it",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--unpatched"):
+        config.pluginmanager.register(loaded_once)
+
+
 gc.disable()  # importing the tests makes no garbage worth a dozen searches
 
 
@@ -45,80 +46,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def what_nothing_can_change_is_made_once() -> Iterator[None]:
-    """Hundreds of tests load the same few chat templates, or call the command line."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ChatTemplate, "compile", functools.cache(ChatTemplate.compile))
-        patch.setattr(cli, "_parser", functools.cache(cli._parser))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def the_embedded_model_is_read_once() -> Iterator[None]:
-    """Dozens of tests load it as users do; most of that is its vocabulary."""
-    parse, read, load = Tekkenizer.from_file, ModelFiles.json, mistral.load_mistral_model
-    parsed, loaded = (
-        functools.cache(parse),
-        functools.cache(lambda: load(find_model(EMBEDDED_MODEL))),
-    )
-    values: dict[Path, JsonValue] = {}
-
-    def from_file(path: str | Path) -> Tekkenizer:
-        found = Path(path).resolve()
-        return parsed(found) if found.is_relative_to(Loader._data_path()) else parse(path)
-
-    def json(files: ModelFiles, file: str) -> JsonValue:
-        if files.name != EMBEDDED_MODEL:
-            return read(files, file)
-        path = files.path(file)
-        if path not in values:
-            values[path] = read(files, file)
-        return values[path]
-
-    def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
-        return loaded() if files.name == EMBEDDED_MODEL else load(files)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tekkenizer, "from_file", from_file)
-        patch.setattr(ModelFiles, "json", json)
-        patch.setattr(mistral, "load_mistral_model", load_mistral_model)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def encoders_are_proved_once() -> Iterator[None]:
-    """Hundreds of tests load the same few tokenizers; nearly all of that is their encoder's proof.
-
-    A test that puts another library in the place of fastokens gets a proof of its own.
-    """
-    library = importlib.import_module("fastokens") if find_spec("fastokens") else None
-    prove = choice._proved
-    proved: dict[str, FastEncoder] = {}
-    cut: dict[tuple[str, int], bool] = {}
-
-    def proved_once(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastEncoder:
-        if sys.modules.get("fastokens") is not library:
-            return prove(backend, declared)
-        key = backend.to_str()
-        if key not in proved:
-            proved[key] = prove(backend, declared)
-        return proved[key]
-
-    def cut_once(encoder: Encoder, boundaries: Mapping[int, str]) -> bool:
-        reference = encoder._reference if isinstance(encoder, FastEncoder) else encoder
-        assert isinstance(reference, ReferenceEncoder)
-        key = f"{encoder.stats().engine} {reference._backend.to_str()}", len(boundaries)
-        if key not in cut:
-            cut[key] = may_be_cut(encoder, boundaries)
-        return cut[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "_proved", proved_once)
-        patch.setattr(choice, "may_be_cut", cut_once)
-        yield
 
 
 @pytest.fixture(scope="session")
