@@ -192,11 +192,11 @@ def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, engine: EngineProf
         case Modality.VIDEO:
             from mmroute.videos.reading import video_in  # rarely needed
 
-            return video_in(fetcher.open(url, whole=part.uuid is None, accept=accept), part.uuid)
+            return video_in(fetcher.open(url, complete=part.uuid is None, accept=accept), part.uuid)
         case Modality.AUDIO:
             from mmroute.audios.reading import audio_in
 
-            return audio_in(fetcher.open(url, whole=False, accept=accept), part.uuid)
+            return audio_in(fetcher.open(url, complete=False, accept=accept), part.uuid)
 
 
 def _read(

@@ -1,4 +1,4 @@
-"""Fetch tokenizer and configuration files from the workers of a model over gRPC.
+"""Fetches tokenizer and configuration files from the workers of a model over gRPC.
 
 Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this package.
 """

@@ -19,15 +19,15 @@ _UNIX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Files as they were when the server was started.
+    """Copies of a model's files, made when the server was started.
 
-    An engine, too, reads its files when it starts: what is changed later waits for a restart.
+    An engine, too, reads its files only when it starts.
 
     Attributes:
-        files: the copies, by name, sorted.
-        fingerprint: of names and contents.
-        zip: all of them.
-        sha256: of the zip, in hexadecimal.
+        files: the copies, sorted by name.
+        fingerprint: the digest of names and contents; see `mmroute.tokenizers.fingerprint`.
+        zip: the zip of all files.
+        sha256: the SHA-256 digest of the zip, in hexadecimal.
     """
 
     files: Mapping[str, Path]
@@ -39,9 +39,9 @@ class Snapshot:
 def take_snapshot(files: Mapping[str, Path], into: Path) -> Snapshot:
     """Copy files into an empty directory, and zip them.
 
-    Equal files give equal zips, wherever the same zlib deflates them: no times, no owners, one
-    order. (The engines' servers put the files' times into theirs, so that their SHA-256 does not
-    tell whether two workers hold the same. The fingerprint does.)
+    Equal files give equal zips if the same zlib deflates them: a zip has no times and no owners,
+    and its files are in one order. (The zips of the engines' servers have the times of the files,
+    so their SHA-256 does not show whether two workers hold the same files. The fingerprint does.)
     """
     copies = {}
     for name in sorted(files):
@@ -49,7 +49,7 @@ def take_snapshot(files: Mapping[str, Path], into: Path) -> Snapshot:
     archive = into / _ZIP
     with zipfile.ZipFile(archive, "w") as out:
         for name, path in copies.items():
-            entry = zipfile.ZipInfo(name)  # dated 1980-01-01
+            entry = zipfile.ZipInfo(name)  # its time is 1980-01-01
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.create_system = _UNIX
             entry.external_attr = (stat.S_IFREG | 0o644) << 16

@@ -1,4 +1,4 @@
-"""Fetch the files of a worker."""
+"""Fetches the files of a worker."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mmroute.bundle.streams import receive_files, receive_zip
 from mmroute.bundle.unpack import unpack
 from mmroute.tokenizers.fingerprint import fingerprint
 
-_MOST_DETAILS: Final = 300  # characters: what and where, also of gRPC's own long sentences
+_MAX_DETAILS: Final = 300  # characters: enough for cause and place in gRPC's long messages
 _REQUEST: Final = b""  # GetTokenizerRequest has no fields
 _OPTIONS: Final = (
-    # A zip gains nothing, and what a few bytes of gzip are inflated to is not bounded everywhere.
+    # Compressing a zip gains nothing, and not every gRPC library limits what gzip inflates to.
     ("grpc.compression_enabled_algorithms_bitset", 1),
-    # Workers are in the router's own network, where a proxy for the web does not lead.
+    # Workers are in the router's own network, which a proxy for the web does not reach.
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -36,11 +36,11 @@ class Bundle:
     """The files of a worker, in a directory that is removed when the bundle is closed.
 
     Attributes:
-        worker: its address.
-        service: the gRPC service that sent them.
+        worker: the worker's address.
+        service: the gRPC service that sent the files.
         root: the directory, which only this user may enter.
-        files: the paths by name.
-        fingerprint: a digest of all names and contents.
+        files: the paths of the files, by name.
+        fingerprint: the digest of all names and contents.
     """
 
     worker: str
@@ -70,19 +70,19 @@ def fetch_bundle(
 ) -> Bundle:
     """Fetch the tokenizer and configuration files of a worker.
 
-    Asked for first is the service that tells files apart, `FILES_SERVICE`, then `GetTokenizer` of
-    the engines' own services.
+    The worker is first asked for `FILES_SERVICE`, which sends file by file, then for the engines'
+    own services, which send a zip.
 
     Args:
-        worker: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
-        timeout: seconds for connecting and streaming together.
-        limits: how much the worker may send.
-        progress: called after each message with the number of bytes that have come.
+        worker: the worker's address: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
+        timeout: the seconds for connecting and streaming together.
+        limits: the limits for number and size of the files; None for the default ones.
+        progress: called after each message with the number of bytes received so far.
 
     Raises:
-        BundleError: there is no bundle, and nothing is left of it; `fault` says why.
+        BundleError: the bundle could not be fetched, and nothing of it is kept; `fault` says why.
         OSError: the files cannot be written.
-        ValueError: `worker` is no address of the forms above.
+        ValueError: `worker` has none of these forms.
     """
     until, address = time.monotonic() + timeout, grpc_address(worker)
     directory = tempfile.TemporaryDirectory(prefix="mmroute-bundle-")
@@ -101,7 +101,7 @@ def fetch_bundle(
 def _fetch(
     address: str, until: float, root: Path, limits: Limits, progress: _Progress
 ) -> tuple[str, dict[str, Path]]:
-    """The first service of the worker that sends files, and these."""
+    """The first service of the worker that sends files, and the files."""
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         for service in SERVICES:
             ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(method(service))
@@ -116,7 +116,7 @@ def _fetch(
             except _NotOfferedError:
                 continue
             finally:
-                call.cancel()  # a stream that is refused is not read on
+                call.cancel()  # the rest of a refused stream is not read
     raise BundleError(
         Fault.NOT_OFFERED,
         f"It has none of the services that give bundles: {', '.join(SERVICES)}.",
@@ -128,7 +128,7 @@ class _NotOfferedError(Exception):
 
 
 def _messages(call: Iterable[bytes], progress: _Progress) -> Iterator[bytes]:
-    """The messages of a call of `GetTokenizer`, as they are on the wire."""
+    """The serialized messages of a call of `GetTokenizer`."""
     begun, received = False, 0
     try:
         for message in call:
@@ -141,8 +141,8 @@ def _messages(call: Iterable[bytes], progress: _Progress) -> Iterator[bytes]:
 
 
 def _meaning_of(error: grpc.RpcError, *, begun: bool) -> Exception:
-    """The error that a failed call is reported as."""
-    code, details = error.code(), repr((error.details() or "")[:_MOST_DETAILS])
+    """The error by which a failed call is reported."""
+    code, details = error.code(), repr((error.details() or "")[:_MAX_DETAILS])
     if code is grpc.StatusCode.UNIMPLEMENTED and not begun:
         return _NotOfferedError()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -158,7 +158,7 @@ def grpc_address(worker: str) -> str:
     """A worker's address in gRPC's form.
 
     Raises:
-        ValueError: it has another form than those that `fetch_bundle` takes.
+        ValueError: the address has none of the forms that `fetch_bundle` accepts.
     """
     address = worker.removeprefix("grpc://")
     if address.startswith("unix:") and len(address) > len("unix:"):

@@ -1,4 +1,4 @@
-"""The faults of a bundle, by name."""
+"""The reasons why a bundle cannot be fetched or used."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mmroute.errors import MmrouteError, Reason
 class Fault(StrEnum):
     """Why there is no bundle. The values are stable: routers may branch on them.
 
-    The first group is about the call, and may pass when it is made again. The others say that the
-    worker sent what may not be used: about the stream, the zip, the names in it, the contents.
-    ``docs/bundles.md`` says what is checked, and the message of an error what was found.
+    The first group is about the call, which may succeed when it is made again. The others are about
+    what the worker sent: the stream, the zip, the names in it, the contents. ``docs/bundles.md``
+    lists the checks. The message of an error has the value that was found.
     """
 
     UNREACHABLE = "unreachable"
@@ -79,8 +79,8 @@ class BundleError(MmrouteError):
     """A worker's bundle could not be fetched, or is refused.
 
     Attributes:
-        reason: `bundle_unavailable`, or `bundle_refused`.
-        fault: the particular fault.
+        reason: `bundle_unavailable` or `bundle_refused`.
+        fault: the fault that was found.
     """
 
     def __init__(self, fault: Fault, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Which files a bundle holds, how they may be named, and how large they may be."""
+"""The files of a bundle, and the limits for their names and sizes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model_directory import EMBEDDED_MODEL, MODEL_FILES, TOKENIZER_FILES, ModelFiles
 
 BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model", "tokenizer.model.v*")
-"""Further files, by pattern: as the engines' servers have them, and Mistral's vocabularies."""
+"""Patterns of further files: those that the engines' servers send, and Mistral's vocabularies."""
 
 BUNDLE_FILES: Final = tuple(dict.fromkeys((
     *(name for name in MODEL_FILES if "/" not in name and "*" not in name),
     "merges.txt", "tiktoken.model", "tokenizer.model", "video_preprocessor_config.json",
     "vocab.json",
 )))  # fmt: skip
-"""What a server sends and a client takes, by name.
+"""The names of files that a server sends and a client accepts.
 
-That is what mmroute reads, and what the engines' servers send (smg-grpc-servicer 0.14.1
-``tokenizer_bundle.py``), which leave out params.json, tekken.json and added_tokens.json.
+They are the files that mmroute reads, and those that the engines' servers send (smg-grpc-servicer
+0.14.1 ``tokenizer_bundle.py``). The latter leave out params.json, tekken.json and
+added_tokens.json.
 """
 
 SOURCE_FILES: Final = tuple(
     dict.fromkeys((*BUNDLE_FILES, *BUNDLE_PATTERNS, *MODEL_FILES, *TOKENIZER_FILES))
 )
-"""What is fetched of a hub name, some by pattern: all that a bundle or a loader could take.
+"""The files, some by pattern, that are fetched from the hub before a bundle is served.
 
-Fewer, and what a hub cache happens to hold would decide what is served.
+They are all files that a bundle or a loader could use. With fewer, the content of the hub's local
+cache would decide which files are served.
 """
 
 _NESTED: Final = tuple(name for name in MODEL_FILES if "/" in name)
@@ -42,14 +44,14 @@ _NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "._-+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a worker may send. The first three are those of smg's client.
+    """The limits for a worker's files. The first three are those of smg's client.
 
     Attributes:
-        stream_bytes: of all chunks of one call, counted while they come.
-        files: in one bundle.
-        unpacked_bytes: of all files, counted while they are inflated.
-        ratio: of a file to its deflated form. The highest seen of a large one is 28, of Gemma 3's
-            tokenizer_config.json.
+        stream_bytes: the most bytes in all chunks of one call, counted while they arrive.
+        files: the most files in one bundle.
+        unpacked_bytes: the most bytes in all files, counted while they are inflated.
+        ratio: the highest ratio of a file's size to its deflated size. The highest one seen in a
+            large file is 28, in Gemma 3's tokenizer_config.json.
     """
 
     stream_bytes: int = 200 << 20
@@ -62,7 +64,7 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
     """The files of a model that go into its bundle, by name, sorted.
 
     Raises:
-        ModelError: `missing_file` if there is none of them.
+        ModelError: `missing_file` if the model has none of these files.
     """
     matched = (path for pattern in BUNDLE_PATTERNS for path in model.root.glob(pattern))
     names = {*BUNDLE_FILES, *(path.name for path in matched)}
@@ -75,7 +77,7 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
 
 
 def check_flat(model: ModelFiles) -> None:
-    """Refuse a model with files elsewhere than in its directory: a bundle is another one then.
+    """Refuse a model with files outside its directory, because a bundle would lack them.
 
     Raises:
         ModelError: `invalid_config_field`; `model_not_found` for a model that is part of a package.
@@ -83,8 +85,8 @@ def check_flat(model: ModelFiles) -> None:
     if model.name == EMBEDDED_MODEL:
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
-            f"{model.name} is part of a package and has no directory; nobody could load what a "
-            "bundle of it holds. Serve a model directory.",
+            f"{model.name} is part of a package and has no directory, so its bundle would not be a "
+            "model that can be loaded. Serve a model directory.",
         )
     nested = sorted(str(path) for pattern in _NESTED for path in model.root.glob(pattern))
     if nested:
@@ -99,7 +101,7 @@ def check_names(names: Iterable[str], limits: Limits) -> None:
     """Refuse names that no bundle of tokenizer files has.
 
     Raises:
-        BundleError: the message has the name.
+        BundleError: a name is refused; the message has it.
     """
     seen: dict[str, str] = {}
     for count, name in enumerate(names, 1):

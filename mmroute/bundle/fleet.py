@@ -1,4 +1,4 @@
-"""Fetch the files of all workers of one model, and compare them."""
+"""Fetches the files of all workers of one model, and compares them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.errors import MmrouteError, ModelError, Reason
 
-_AT_A_TIME: Final = 8  # calls: a fleet with dead workers must not wait for them one by one
+_MAX_CALLS: Final = 8  # at a time, so that dead workers are not waited for one by one
 _SHOWN_DIGITS: Final = 12
 
 
@@ -20,7 +20,7 @@ class FleetError(MmrouteError):
 
     Attributes:
         reason: `fleet_disagrees`.
-        files: the names of the files that differ, or that not all have.
+        files: the names of the files that differ, or that some workers lack.
     """
 
     def __init__(self, message: str, files: Sequence[str]) -> None:
@@ -31,27 +31,27 @@ class FleetError(MmrouteError):
 def fetch_fleet(
     model: str, workers: Sequence[str], *, fetch: Callable[[str], Bundle] = fetch_bundle
 ) -> Bundle:
-    """Fetch the files of all workers of a model, eight at a time; keep one of the equal bundles.
+    """Fetch the files of all workers of a model, eight at a time, and keep one bundle.
 
-    A worker that cannot be asked, or whose stream breaks, is passed over. Those that answer must
-    hold the same files, byte for byte: names and contents are compared, not zips, whose digests
-    depend on times.
+    Workers that cannot be reached, or whose stream breaks, are skipped. The others must hold the
+    same files, byte for byte. Names and contents are compared, not zips, whose digests depend on
+    times.
 
     Args:
         model: the model's name, for messages.
-        workers: their addresses, at least one.
-        fetch: asks one of them.
+        workers: the workers' addresses, at least one.
+        fetch: fetches the bundle of one worker.
 
     Returns:
-        The files of the first worker, in the order given, that answered.
+        The files of the first worker, in the order of `workers`, that sent them.
 
     Raises:
-        FleetError: the workers disagree.
-        ModelError: `tokenizer_unavailable`: none of them answered; the message has each failure.
-        ValueError: there is no worker, or one has no address that `fetch_bundle` takes.
+        FleetError: the workers hold different files.
+        ModelError: `tokenizer_unavailable` if no worker sent files; the message has each failure.
+        ValueError: there is no worker, or `fetch_bundle` does not accept an address.
     """
     if not workers:
-        raise ValueError(f"the files of {model} are fetched from at least one worker")
+        raise ValueError(f"no worker is given from which to fetch the files of {model}")
     for worker in workers:
         grpc_address(worker)
     fingerprints: dict[str, str] = {}
@@ -64,7 +64,7 @@ def fetch_fleet(
             fetched.callback(bundle.close)
             return bundle
 
-        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        with ThreadPoolExecutor(_MAX_CALLS) as pool:
             asked = {worker: pool.submit(fetch_one, worker) for worker in dict.fromkeys(workers)}
         for worker, answer in asked.items():
             error = answer.exception()
@@ -80,16 +80,16 @@ def fetch_fleet(
         if not different:
             raise ModelError(
                 Reason.TOKENIZER_UNAVAILABLE,
-                f"No worker gives the files of {model}: {'; '.join(map(str, failures))}",
+                f"No worker sent the files of {model}: {'; '.join(map(str, failures))}",
             ) from ExceptionGroup("the workers that were asked", failures)
-        fetched.pop_all()  # one bundle is still open, and that is the caller's now
+        fetched.pop_all()  # one bundle is still open; the caller closes it
     return next(iter(different.values()))
 
 
 def _disagreement(
     model: str, different: Mapping[str, Bundle], fingerprints: Mapping[str, str]
 ) -> FleetError:
-    """The error, which names for each differing file the workers and their contents."""
+    """The error for different files; for each file it lists the contents and their workers."""
     files: dict[str, dict[str, list[str]]] = {}
     for common, bundle in different.items():
         workers = [worker for worker, own in fingerprints.items() if own == common]
@@ -104,13 +104,13 @@ def _disagreement(
     )
     return FleetError(
         f"The workers of {model} hold different files, so no one tokenizer is right for all: "
-        f"{held_by}. Restart those that are behind, or serve them under a name of their own.",
+        f"{held_by}. Restart the workers with old files, or serve them under a name of their own.",
         differing,
     )
 
 
 def _digest(bundle: Bundle, name: str) -> str:
-    """The beginning of a file's SHA-256; said if there is no such file."""
+    """The first digits of a file's SHA-256, or words that say that there is no such file."""
     path = bundle.files.get(name)
     if path is None:
         return "none"

@@ -1,4 +1,4 @@
-"""Offer a model's files to routers, as engines do and file by file."""
+"""Sends a model's files to routers: as a zip, as engines do, and file by file."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE
 from mmroute.bundle.streams import FILES_FORMAT
 from mmroute.model_directory import ModelFiles
 
-_CHUNK: Final = 64 << 10  # as the engines' servers
-_STREAMS: Final = 16  # at once: each keeps a thread busy, and the next is refused
-_LONGEST_STREAM: Final = 300.0  # seconds: a client that does not read must not keep a thread
-_OPTIONS: Final = (("grpc.so_reuseport", 0),)  # a second server on a port is a mistake
+_CHUNK: Final = 64 << 10  # bytes, as in the engines' servers
+_MAX_STREAMS: Final = 16  # at once; each occupies a thread, and further ones are refused
+_LONGEST_STREAM: Final = 300.0  # seconds; a client that does not read must not occupy a thread
+_OPTIONS: Final = (("grpc.so_reuseport", 0),)  # a second server on one port must fail to start
 
 _Context: TypeAlias = grpc.ServicerContext
 
@@ -41,12 +41,12 @@ def create_server(
     """A server that has no port yet and is not started.
 
     Args:
-        model: what the metadata calls it.
-        snapshot: what it streams; must stay on the disk as long as the server runs.
-        longest_stream: seconds after which a stream is broken off.
+        model: the model's name in the metadata.
+        snapshot: the files to send; they must stay on the disk as long as the server runs.
+        longest_stream: the seconds after which a stream is aborted.
     """
     server = grpc.server(
-        ThreadPoolExecutor(_STREAMS), options=_OPTIONS, maximum_concurrent_rpcs=_STREAMS
+        ThreadPoolExecutor(_MAX_STREAMS), options=_OPTIONS, maximum_concurrent_rpcs=_MAX_STREAMS
     )
 
     def zipped(_request: GetTokenizerRequest, context: _Context) -> Iterator[ZipChunk]:
@@ -73,21 +73,22 @@ def serve(
     """Serve a model's files until SIGTERM or SIGINT. Must be called in the main thread.
 
     Args:
-        model: its files are read now, and not again.
-        address: ``HOST:PORT``, port 0 for any free one, or ``unix:PATH``.
-        started: called when clients are answered, with the address as they take it.
-        grace: seconds that streams may still take after the signal.
+        model: the model, whose files are read once, now.
+        address: the address to listen on: ``HOST:PORT``, with port 0 for any free one, or
+            ``unix:PATH``.
+        started: called when the server is ready, with the address for clients and the snapshot.
+        grace: the seconds that streams may still take after the signal.
 
     Raises:
         ModelError: `missing_file` or `invalid_config_field`, as `files_of` and `check_flat`.
-        BundleError: the files are more or larger than clients take.
-        OSError: the address cannot be listened on.
+        BundleError: the files are more or larger than clients accept.
+        OSError: the server cannot listen on the address.
     """
     if address.startswith("unix:"):
         directory_of_socket = Path(address.removeprefix("unix:")).parent
         if not directory_of_socket.is_dir():
             raise OSError(
-                f"{address} cannot be listened on: there is no directory {directory_of_socket}"
+                f"cannot listen on {address}: there is no directory {directory_of_socket}"
             )
     check_flat(model)
     files = files_of(model)
@@ -96,8 +97,8 @@ def serve(
     if size > limits.stream_bytes:
         raise BundleError(
             Fault.STREAM_TOO_LARGE,
-            f"{model.name}: the files of a bundle may have {limits.stream_bytes} bytes, these have "
-            f"{size}.",
+            f"{model.name}: its files have {size} bytes, and a bundle may have "
+            f"{limits.stream_bytes}.",
         )
     with tempfile.TemporaryDirectory(prefix="mmroute-bundle-") as directory:
         snapshot = take_snapshot(files, Path(directory))
@@ -105,7 +106,7 @@ def serve(
         try:
             port = server.add_insecure_port(address)
         except RuntimeError as error:
-            raise OSError(f"{address} cannot be listened on: {error}") from error
+            raise OSError(f"cannot listen on {address}: {error}") from error
         stopping = threading.Event()
         before = {
             number: signal.signal(number, lambda *_: stopping.set())
@@ -139,7 +140,7 @@ def _handler(
 
 
 def _end_after(seconds: float, context: _Context) -> None:
-    """Break a call off, unless it has ended by then: a client need not set a deadline."""
+    """Abort a call that is not over after so many seconds, because clients may set no deadline."""
     timer = threading.Timer(seconds, context.cancel)
     timer.daemon = True
     if context.add_callback(timer.cancel):
@@ -167,7 +168,7 @@ def _file_chunks(model: str, snapshot: Snapshot) -> Iterator[TokenizerChunk]:
 
 
 def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
-    """The chunks of a file, and whether it is the last; an empty file has one."""
+    """The chunks of a file, each with a flag for the last one. An empty file has one chunk."""
     with path.open("rb") as file:
         chunk = file.read(_CHUNK)
         while True:

@@ -1,4 +1,4 @@
-"""The gRPC services that give bundles."""
+"""The gRPC services that send bundles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from mmroute.bundle.bundle_pb2 import DESCRIPTOR
 
 FILES_SERVICE: Final = DESCRIPTOR.services_by_name["TokenizerBundle"].full_name
-"""mmroute's own: file by file, the metadata first."""
+"""mmroute's own service, which sends the metadata and then file by file."""
 
 ENGINE_SERVICES: Final = (
     "vllm.grpc.engine.VllmEngine",
@@ -16,10 +16,10 @@ ENGINE_SERVICES: Final = (
     "tokenspeed.grpc.scheduler.TokenSpeedScheduler",
     "mlx.grpc.engine.MlxEngine",
 )
-"""The engines' own, which stream a zip. Source: smg-grpc-proto 0.4.28."""
+"""The engines' own services, which stream a zip. Source: smg-grpc-proto 0.4.28."""
 
 SERVICES: Final = (FILES_SERVICE, *ENGINE_SERVICES)
-"""In the order in which a worker is asked for them."""
+"""All services, in the order in which a worker is asked for them."""
 
 
 def method(service: str) -> str:

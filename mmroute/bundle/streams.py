@@ -1,4 +1,4 @@
-"""Read the messages of a worker's stream, and check each. gRPC itself is in `client`."""
+"""Reads the messages of a worker's stream, and checks each. gRPC itself is in `client`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def receive_zip(messages: Iterable[bytes], spool: BinaryIO, limits: Limits) -> i
     """Write a streamed zip to a file, and check its SHA-256.
 
     Args:
-        messages: each a serialised `ZipChunk`.
-        spool: where the zip goes; in the end it is at the end.
-        limits: of its bytes, counted before they are written.
+        messages: the stream's messages, each a serialized `ZipChunk`.
+        spool: the file to which the zip is written; its position is at the end afterwards.
+        limits: the limits; the zip's bytes are counted before they are written.
 
     Returns:
-        How many bytes the zip has.
+        The size of the zip, in bytes.
 
     Raises:
         BundleError: the stream is refused.
@@ -81,15 +81,15 @@ def receive_files(messages: Iterable[bytes], into: Path, limits: Limits) -> dict
     """Write streamed files into an empty directory, and check their fingerprint.
 
     Args:
-        messages: each a serialised `TokenizerChunk`.
-        into: an empty directory that nobody else writes to.
-        limits: of number and size of the files.
+        messages: the stream's messages, each a serialized `TokenizerChunk`.
+        into: an empty directory to which nobody else writes.
+        limits: the limits for number and size of the files.
 
     Returns:
-        The files by name.
+        The paths of the files, by name.
 
     Raises:
-        BundleError: the stream is refused. What was written stays: remove the directory.
+        BundleError: the stream is refused. The directory may hold a part of the files; remove it.
     """
     parsed = (_parsed(TokenizerChunk, message) for message in messages)
     first = next(parsed, None)
@@ -118,7 +118,7 @@ def receive_files(messages: Iterable[bytes], into: Path, limits: Limits) -> dict
 
 
 def _file_chunks(messages: Iterator[TokenizerChunk]) -> Iterator[TokenizerFileChunk]:
-    """The chunks of files, which are all that may follow the metadata."""
+    """The chunks of files; no other messages may follow the metadata."""
     for message in messages:
         kind = message.WhichOneof("content")
         if kind == "metadata":
@@ -142,18 +142,18 @@ def _check_metadata(metadata: TokenizerMetadata, limits: Limits) -> None:
 def _data_of_file(
     file: TokenizerFileDescriptor, chunks: Iterator[TokenizerFileChunk]
 ) -> Iterator[bytes]:
-    """The data of one file; takes its chunks, and no further one, from `chunks`."""
+    """The data of one file, read from `chunks` up to the file's last chunk."""
     name, size = file.file_name, 0
     for index, chunk in enumerate(chunks):
         if chunk.file_name != name:
             raise BundleError(
                 Fault.FILE_OUT_OF_ORDER,
-                f"A chunk of {name} is due, and one of {quoted(chunk.file_name)} came.",
+                f"The next chunk must be of {name}, found one of {quoted(chunk.file_name)}.",
             )
         if chunk.chunk_index != index:
             raise BundleError(
                 Fault.INDEX_GAP,
-                f"Chunk {index} of {name} is due, and chunk {chunk.chunk_index} came.",
+                f"The next chunk of {name} must be {index}, found chunk {chunk.chunk_index}.",
             )
         if not chunk.data and not (chunk.is_last_chunk and file.size == 0):
             raise BundleError(Fault.EMPTY_CHUNK, f"Chunk {index} of {name} has no data.")
@@ -161,7 +161,7 @@ def _data_of_file(
         if size > file.size or (chunk.is_last_chunk and size < file.size):
             raise BundleError(
                 Fault.SIZE_MISMATCH,
-                f"{name} has {size} bytes at chunk {index}, and {file.size} are claimed.",
+                f"{name} has {size} bytes at chunk {index}, and the metadata says {file.size}.",
             )
         yield chunk.data
         if chunk.is_last_chunk:
@@ -175,7 +175,7 @@ def _check_total(total: int, limits: Limits) -> None:
     if total > limits.stream_bytes:
         raise BundleError(
             Fault.STREAM_TOO_LARGE,
-            f"The bundle has {total} bytes or more, {limits.stream_bytes} are allowed.",
+            f"The bundle has at least {total} bytes, and {limits.stream_bytes} are allowed.",
         )
 
 

@@ -1,7 +1,7 @@
-"""Unpack the zip of a bundle, with a limit on everything that a worker could make large.
+"""Unpacks the zip of a bundle, with a limit on everything that a worker could make large.
 
-`zipfile` reads it by its central directory: bytes that the directory does not mention are not
-read, and what a file's second header says of its size and method is not believed.
+`zipfile` reads the zip by its central directory. Bytes that the directory does not mention are not
+read. The size and method in a file's local header are ignored.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from mmroute.bundle.files import Limits, check_names
 from mmroute.errors import quoted
 
 _BLOCK: Final = 64 << 10
-_RATIO_FROM: Final = 1 << 20  # small files repeat themselves more than large ones
+_RATIO_FROM: Final = 1 << 20  # bytes; smaller files may have any ratio, as they do no harm
 _END: Final = struct.Struct("<4s4H2LH")
 """The end of central directory record. Source: APPNOTE.TXT 6.3.10, section 4.3.16."""
 _ZIP64_LOCATOR: Final = 20
-_LARGEST_DIRECTORY: Final = 1 << 20  # bytes: 50 names and what may stand beside them
+_LARGEST_DIRECTORY: Final = 1 << 20  # bytes, for 50 names and their attributes
 _ENCRYPTED: Final = 1 << 0 | 1 << 6 | 1 << 13  # files, "strong", and the directory itself
 _DOS_DIRECTORY: Final = 1 << 4
 _DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, OverflowError)
-"""What `zipfile` raises for a file that is not a zip, that is damaged, or that it cannot read."""
+"""The errors of `zipfile` for a file that is not a zip, is damaged, or cannot be read."""
 
 
 def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str, Path]:
     """Unpack a zip into an empty directory.
 
     Args:
-        file: the zip, seekable.
-        length: bytes of it.
-        into: an empty directory that nobody else writes to.
-        limits: of number and size of the files.
+        file: the seekable zip.
+        length: the size of the zip, in bytes.
+        into: an empty directory to which nobody else writes.
+        limits: the limits for number and size of the files.
 
     Returns:
-        The files by name.
+        The paths of the files, by name.
 
     Raises:
-        BundleError: the zip is refused. What was written stays: remove the directory.
+        BundleError: the zip is refused. The directory may hold a part of the files; remove it.
     """
     count = _check_end(file, length, limits)
     try:
@@ -56,7 +56,7 @@ def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str,
             _refuse(Fault.NOT_A_ZIP, f"{len(entries)} files are listed and {count} are counted")
         for entry in entries:
             _check_kind(entry)
-        # Not `filename`, which zipfile cuts off at a NUL.
+        # zipfile cuts `filename` off at a NUL, but not `orig_filename`.
         files = {entry.orig_filename: into / entry.orig_filename for entry in entries}
         check_names((entry.orig_filename for entry in entries), limits)
         _check_sizes(entries, length, limits)
@@ -67,13 +67,13 @@ def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str,
 
 
 def create(path: Path) -> BinaryIO:
-    """A new file that only its owner may read; nothing that is there already is opened."""
+    """Create a file that only its owner may read; fail if the path exists, also as a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
 def _check_end(file: BinaryIO, length: int, limits: Limits) -> int:
-    """Limit the central directory before `zipfile` reads all of it; the number of its files."""
+    """The number of files in the central directory, which is checked before `zipfile` reads it."""
     end = length - _END.size
     if end < 0:
         _refuse(Fault.NOT_A_ZIP, f"it has {length} bytes")
@@ -92,7 +92,7 @@ def _check_end(file: BinaryIO, length: int, limits: Limits) -> int:
 
 
 def _check_sizes(entries: list[zipfile.ZipInfo], length: int, limits: Limits) -> None:
-    """Limit what the files claim to be. `zipfile` inflates no more of a file than it claims."""
+    """Check the sizes in the central directory. `zipfile` inflates a file up to that size only."""
     packed = sum(entry.compress_size for entry in entries)
     if packed > length or any(entry.header_offset >= length for entry in entries):
         _refuse(Fault.NOT_A_ZIP, "its files claim bytes that it does not have")
@@ -112,10 +112,10 @@ def _check_sizes(entries: list[zipfile.ZipInfo], length: int, limits: Limits) ->
 
 
 def _check_kind(entry: zipfile.ZipInfo) -> None:
-    """Take only plain files, stored or deflated.
+    """Accept only plain files, stored or deflated.
 
-    The upper half of the attributes is a Unix mode, whatever system the zip says it was made on.
-    An entry that does not say what it is, is a file.
+    The upper half of the attributes is read as a Unix mode, whatever system the zip names. An entry
+    without a type is a file.
     """
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind == stat.S_IFLNK:
@@ -141,7 +141,7 @@ def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, out: BinaryIO) -> N
         _refuse_file(Fault.CORRUPT_DATA, entry, str(error) or "its data ends too early")
     if written != entry.file_size:
         _refuse_file(
-            Fault.SIZE_MISMATCH, entry, f"{written} bytes came, {entry.file_size} are claimed"
+            Fault.SIZE_MISMATCH, entry, f"it has {written} bytes, and {entry.file_size} are listed"
         )
 
 

@@ -1,4 +1,4 @@
-"""Decode token IDs as they arrive, and stop at stop strings and stop tokens."""
+"""Decodes token IDs as they arrive, and stops at stop strings and stop tokens."""
 
 from mmroute.decode.sequence import Sequence
 from mmroute.decode.stop import (

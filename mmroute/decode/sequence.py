@@ -1,4 +1,4 @@
-"""The output of one request so far."""
+"""The token IDs and the text that one request has generated so far."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mmroute.geometry import TokenIds
 class Sequence:
     """The token IDs and the text that a request has generated, one token after another.
 
-    `copy.copy` gives a sequence that goes on by itself.
+    `copy.copy` makes an independent sequence, which continues from the same state.
 
     Args:
-        tokenizer: who decodes.
-        prompt_token_ids: the prompt, or its end; no part of the sequence.
-        skip_special_tokens: give special tokens no text.
+        tokenizer: the tokenizer that decodes.
+        prompt_token_ids: the prompt, or its end; it is not part of the sequence.
+        skip_special_tokens: whether to leave the texts of special tokens out.
 
     Attributes:
-        token_ids: what was appended.
+        token_ids: the token IDs that were appended.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Sequence:
     __copy__ = own_copy
 
     def clear(self) -> None:
-        """Begin again behind the same prompt."""
+        """Remove all tokens, and begin again after the same prompt."""
         tokenizer, prompt, skip = self._arguments
         self._stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=skip)
         self._pieces: list[str] = []
@@ -43,7 +43,7 @@ class Sequence:
 
     @property
     def text(self) -> str:
-        """The text so far, without what may still become a character."""
+        """The text so far, without the bytes of a character that is still incomplete."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
@@ -52,7 +52,7 @@ class Sequence:
         return len(self.token_ids)
 
     def append_token(self, token_id: int) -> str:
-        """The text that one more token completes.
+        """Append a token; the text that it completes.
 
         Raises:
             ValueError: see `DecodeStream.step`; the token is not appended.
@@ -64,7 +64,7 @@ class Sequence:
         return text
 
     def append_tokens(self, token_ids: abc.Iterable[int]) -> str:
-        """The text that several more tokens complete."""
+        """Append several tokens; the text that they complete."""
         return "".join(map(self.append_token, token_ids))
 
     def flush(self, errors: FlushErrors = "replace") -> str:

@@ -1,4 +1,4 @@
-"""Stop strings and stop tokens: where output ends, and which text is safe to emit before."""
+"""Stop strings and stop tokens: where the output ends, and which text can be shown before."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class StopString:
     """A text that ends the output.
 
     Attributes:
-        text: at least one character.
-        visible: it stays in the output; otherwise the output ends before it.
+        text: the stop string, of at least one character.
+        visible: whether the text stays in the output; otherwise the output ends before it.
     """
 
     text: str
@@ -29,12 +29,13 @@ class StopString:
 
 @dataclass(frozen=True, slots=True)
 class StopToken:
-    """A token that ends the output; its ID stays in any case.
+    """A token that ends the output; its ID stays in the output in any case.
 
     Attributes:
-        token_id: its ID.
-        visible: its text stays in the output, unless special tokens are skipped and it is one.
-        is_eos: the model's own end: it is not reported as a match.
+        token_id: the token's ID.
+        visible: whether the token's text stays in the output. It never does if the token is
+            special and special tokens are skipped.
+        is_eos: whether this is the model's own EOS token, which is not reported as a match.
     """
 
     token_id: int
@@ -44,13 +45,14 @@ class StopToken:
 
 @dataclass(frozen=True, slots=True)
 class StopConditions:
-    """What ends the output of a request.
+    """The stop strings and stop tokens that end the output of a request.
 
     Attributes:
-        strings: of two that end with the same character, the first is the one that matched.
-        tokens: an ID that is listed as EOS too is EOS.
-        min_tokens: a stop string counts only if a later token than these ends it. Stop tokens
-            always count: the engine does not sample them before.
+        strings: the stop strings. If two end with the same character of the output, the first in
+            this order is reported as the match.
+        tokens: the stop tokens. An ID that is listed as EOS, too, counts as EOS.
+        min_tokens: the number of first tokens in which stop strings are ignored. Stop tokens
+            always count, because the engine does not sample them before.
     """
 
     strings: tuple[StopString, ...] = ()
@@ -59,7 +61,7 @@ class StopConditions:
 
     def __post_init__(self) -> None:
         if self.min_tokens < 0:
-            raise ValueError(f"min_tokens must not be negative, and is {self.min_tokens}")
+            raise ValueError(f"min_tokens must be at least 0, found {self.min_tokens}")
 
     @classmethod
     def of(
@@ -71,13 +73,13 @@ class StopConditions:
         include_stop_str_in_output: bool = False,
         min_tokens: int = 0,
     ) -> StopConditions:
-        """From the fields of a request, by vLLM's names; all stops are visible, or none.
+        """The conditions for the fields of a request, which have vLLM's names.
 
         Args:
-            stop: texts.
-            stop_token_ids: token IDs.
-            eos_token_id: the model's own end; None where it is to be ignored.
-            include_stop_str_in_output: what ends the output stays in its text.
+            stop: the stop strings.
+            stop_token_ids: the IDs of stop tokens.
+            eos_token_id: the ID of the model's own EOS token; None if it is to be ignored.
+            include_stop_str_in_output: whether the texts of all stops stay in the output.
             min_tokens: see the attribute.
 
         Raises:
@@ -96,9 +98,9 @@ class StopOutput:
     """The result of one call of `StopSequenceDecoder`.
 
     Attributes:
-        text: new text, which follows what earlier calls gave.
-        stopped: the output has ended.
-        matched: the stop string, or the ID of the stop token, that ended it. None for EOS.
+        text: the new text, which follows the texts of earlier calls.
+        stopped: whether the output has ended.
+        matched: the stop string, or the ID of the stop token, that ended the output; None for EOS.
     """
 
     text: str
@@ -112,20 +114,22 @@ _NOTHING: Final = StopOutput("")
 class StopSequenceDecoder:
     """Decodes the output of one request until a stop string or a stop token ends it.
 
-    Text, stops and token IDs are vLLM 0.33.0's (``v1/engine/detokenizer.py``): stop strings are
-    sought in the text of the output alone, also across tokens and inside one; the one that ends
-    first wins. As long as a hidden stop string may still come, one character less than the longest
-    has is held back, whatever these characters are. `copy.copy` gives a decoder that goes on by
-    itself.
+    Text, stops and token IDs are those of vLLM 0.33.0 (``v1/engine/detokenizer.py``). Stop strings
+    are searched for in the text of the output, not of the prompt. They may begin and end inside
+    tokens. The one that ends first wins. While a hidden stop string may still come, the last
+    characters are held back: one fewer than the longest stop string has, whatever they are.
+
+    `copy.copy` makes an independent decoder, which continues from the same state.
 
     Args:
-        tokenizer: decodes the IDs.
-        conditions: what ends the output.
+        tokenizer: the tokenizer that decodes.
+        conditions: the conditions that end the output.
         prompt_token_ids: the prompt, or its end.
-        skip_special_tokens: give special tokens no text.
+        skip_special_tokens: whether to leave the texts of special tokens out.
 
     Attributes:
-        token_ids: the output's. The token that ends it is the last, also where its text is cut.
+        token_ids: the IDs of the output. The token that ends it is the last one, even if its text
+            is cut.
     """
 
     def __init__(
@@ -140,7 +144,7 @@ class StopSequenceDecoder:
         self._conditions = conditions
         by_id = sorted(conditions.tokens, key=lambda token: token.is_eos)
         self._stop_tokens = {token.token_id: token for token in by_id}
-        # Each with the characters of it that may stand in what was searched before.
+        # Each with the number of its characters that may stand in text already searched.
         self._sought = tuple((stop, stop.text, len(stop.text) - 1) for stop in conditions.strings)
         self._remember = max((overlap for _, _, overlap in self._sought), default=0)
         hidden = (overlap for stop, _, overlap in self._sought if not stop.visible)
@@ -150,30 +154,30 @@ class StopSequenceDecoder:
     __copy__ = own_copy
 
     def reset(self) -> None:
-        """Begin again, behind the same prompt."""
+        """Remove all tokens, and begin again after the same prompt."""
         tokenizer, prompt, skip = self._arguments
         self._stream = DecodeStream(tokenizer, prompt_token_ids=prompt, skip_special_tokens=skip)
         self.token_ids: list[int] = []
         self._pieces: list[str] = []
-        self._tail = ""  # the end of the text, as far as a stop string may begin in it
-        self._held = 0  # the number of characters of the tail that were not emitted yet
+        self._tail = ""  # the end of the text, in which a stop string may begin
+        self._held = 0  # the number of the tail's characters that are not shown yet
         self._ended: StopOutput | None = None
 
     @property
     def text(self) -> str:
-        """All that was shown."""
+        """All text that was shown."""
         return "".join(self._pieces)
 
     @property
     def stopped(self) -> bool:
-        """The output has ended: what is processed now is ignored."""
+        """Whether the output has ended; further tokens are ignored then."""
         return self._ended is not None
 
     def process_token(self, token_id: int) -> StopOutput:
-        """One more token of the output. After the end: no text, and the same match again.
+        """Process one more token. After the end the result has no text, and the same match.
 
         Raises:
-            ValueError: see `DecodeStream.step`; the token does not count.
+            ValueError: see `DecodeStream.step`; the token is ignored.
         """
         if self._ended is not None:
             return self._ended
@@ -187,7 +191,7 @@ class StopSequenceDecoder:
         return self._advance(new, StopOutput("", stopped=True, matched=reported))
 
     def process_tokens(self, token_ids: Iterable[int]) -> StopOutput:
-        """Several more tokens, as an engine step gives them; those behind the end are ignored."""
+        """Process the tokens of one step of the engine. Tokens after the end are ignored."""
         texts = []
         output = self._ended or _NOTHING
         for token_id in token_ids:
@@ -198,18 +202,18 @@ class StopSequenceDecoder:
         return StopOutput("".join(texts), output.stopped, output.matched)
 
     def flush(self, errors: FlushErrors = "drop") -> StopOutput:
-        """The end of an output that nothing stopped: the text that was held back.
+        """End an output that no stop has ended; the text that was held back.
 
         Args:
-            errors: what becomes of a character that is not complete: ``drop``, as in vLLM, or
-                ``replace``.
+            errors: ``drop`` leaves an incomplete character out, as vLLM does; ``replace`` shows it
+                as U+FFFD.
         """
         if self._ended is not None:
             return self._ended
         return self._advance(self._stream.flush(errors), StopOutput(""))
 
     def _advance(self, new: str, final: StopOutput | None = None) -> StopOutput:
-        """Show what may be shown of the held and the new text; all of it where it is `final`."""
+        """Show as much of the held and the new text as is safe; all of it if `final` is given."""
         text = self._tail + new
         shown = len(self._tail) - self._held
         found = None
@@ -238,7 +242,7 @@ class StopSequenceDecoder:
 def _first_to_end(
     sought: Iterable[tuple[StopString, str, int]], text: str, searched: int
 ) -> tuple[StopString, int] | None:
-    """The stop string that ends first behind what was searched before, and where it ends."""
+    """The stop string that ends first after the text already searched, and the index of its end."""
     first: tuple[StopString, int] | None = None
     for stop, wanted, overlap in sought:
         at = text.find(wanted, searched - overlap if searched > overlap else 0)

@@ -12,23 +12,24 @@ from mmroute.geometry import TokenIds
 from mmroute.tokenizers.pieces import Pieces, PieceTexts
 
 FlushErrors = Literal["replace", "drop"]
-"""What becomes of held text at the end: shown as it decodes, or left out as vLLM does."""
+"""What to do at the end with bytes of an incomplete character: replace by U+FFFD, or drop."""
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _LARGEST_ID: Final = 2**32 - 1
-# As many as an incomplete character can have: three bytes, each a token.
-_LONGEST_REST: Final = 3
-# A text may end with U+FFFD for ever; what is held, and decoded again with each token, may not.
-_MOST_HELD: Final = 64
-# Of the prompt, to begin with; doubled until it has a text.
+# The most tokens of an incomplete character: three bytes, each of them a token.
+_MAX_REST: Final = 3
+# The most tokens that are held and decoded again with each new one. A text may end with U+FFFD
+# for ever, so there must be a limit.
+_MAX_HELD: Final = 64
+# The number of the prompt's last tokens that are decoded first; doubled until they have a text.
 _TAIL: Final = 8
 
 
 class TokenDecoder(Protocol):
-    """What a stream needs of a tokenizer.
+    """The members that a stream needs of a tokenizer.
 
-    A tokenizer may also have an attribute `pieces` (`mmroute.tokenizers.pieces.Pieces`, or None):
-    then most tokens are looked up instead of decoded.
+    A tokenizer may also have an attribute `pieces` (`mmroute.tokenizers.pieces.Pieces`, or None).
+    With it most tokens are looked up instead of decoded.
     """
 
     @property
@@ -36,14 +37,14 @@ class TokenDecoder(Protocol):
         """The largest ID of the vocabulary, added tokens included."""
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """The text of token IDs; an ID within the vocabulary that names no token has no text."""
+        """The text of token IDs; an ID in a gap of the vocabulary has no text."""
 
 
 _Decoder = TypeVar("_Decoder")
 
 
 def own_copy(this: _Decoder) -> _Decoder:
-    """A copy for another continuation of the same tokens: its lists and its stream are its own."""
+    """An independent copy of a decoder: its lists and its stream are copied, too."""
     other = object.__new__(type(this))
     for name, value in vars(this).items():
         setattr(other, name, copy.copy(value) if isinstance(value, list | DecodeStream) else value)
@@ -51,25 +52,27 @@ def own_copy(this: _Decoder) -> _Decoder:
 
 
 class DecodeStream:
-    """Gives the text of a sequence piece by piece, as its token IDs arrive.
+    """Decodes a sequence piece by piece, as its token IDs arrive.
 
-    The pieces and `flush` together are the text of prompt and output without that of the prompt,
-    for any tokenizer: neighbours are decoded together, so characters made of several tokens come
-    whole, and a space that a decoder strips at the beginning of a text stays in the middle of it.
-    A piece is given as vLLM 0.33.0 gives it: as soon as the text does not end with U+FFFD.
+    All pieces and the result of `flush` together are the text of prompt and output, less the text
+    of the prompt. This holds for any tokenizer, because each token is decoded with its neighbours.
+    So a character made of several tokens is never split, and a space is kept that a decoder strips
+    at the beginning of a text. As in vLLM 0.33.0, a piece is returned as soon as the text does not
+    end with U+FFFD.
 
-    Where a prompt ends inside a character, the output begins with that character, and with no
-    other text of the prompt. Where a decoder takes back what was given (SentencePiece's byte
-    fallback makes a whole run of bytes invalid if its end is), what was given stays, and the
-    tokens behind it are decoded on their own.
+    If a prompt ends inside a character, the output begins with that character. A decoder may take
+    back text that was already returned: SentencePiece's byte fallback makes a run of bytes invalid
+    if its end is invalid. Then the returned text stays, and the tokens after it are decoded without
+    those before.
 
-    What is kept is bounded, however long the stream: the last few tokens, and at most 64 that are
-    held because they do not make a character. `copy.copy` gives a stream that goes on by itself.
+    A stream needs bounded memory: it keeps the last few tokens, and at most 64 tokens that do not
+    make a character yet. `copy.copy` makes an independent stream, which continues from the same
+    state.
 
     Args:
-        tokenizer: who decodes.
+        tokenizer: the tokenizer that decodes.
         prompt_token_ids: the prompt, or its end; IDs outside the vocabulary have no text.
-        skip_special_tokens: give special tokens no text.
+        skip_special_tokens: whether to leave the texts of special tokens out.
     """
 
     def __init__(
@@ -85,9 +88,10 @@ class DecodeStream:
         self._root: PieceTexts | None = None
         if pieces is not None:
             self._root = pieces.texts(skip_special_tokens=skip_special_tokens)
-        # What the next token adds, where that can be looked up: behind a text that is not nothing.
+        # The texts that a next token adds, if they can be looked up: only after a non-empty text.
         self._next: Mapping[int, str | PieceTexts | None] = _UNKNOWN
-        # What is decoded together: `read` tokens whose text, `prefix`, was given, then those held.
+        # The tokens that are decoded together: first `read` tokens whose text, `prefix`, was
+        # returned, then the held ones.
         self._window: list[int] = []
         self._read = 0
         self._prefix: str | None = ""  # None: not decoded yet
@@ -97,12 +101,12 @@ class DecodeStream:
     __copy__ = own_copy
 
     def step(self, token_id: int) -> str:
-        """The text that one more token completes; empty if there is none yet.
+        """The text that one more token completes; empty if it completes none.
 
-        An ID above the vocabulary's has no text, as in vLLM.
+        An ID above the vocabulary has no text, as in vLLM.
 
         Raises:
-            ValueError: an ID that no engine can give: below 0, or above 2**32 - 1.
+            ValueError: the ID is below 0 or above 2**32 - 1.
         """
         found = self._next[token_id]
         if isinstance(found, str):
@@ -121,10 +125,10 @@ class DecodeStream:
         return "".join(map(self.step, token_ids))
 
     def flush(self, errors: FlushErrors = "replace") -> str:
-        """The end of the text: what was held, with U+FFFD for what is no character.
+        """The end of the text: the held tokens, with U+FFFD for incomplete characters.
 
         Args:
-            errors: ``drop`` leaves out all that is held, as vLLM does.
+            errors: ``drop`` leaves all held tokens out, as vLLM does.
         """
         if self._read == len(self._window):
             return ""
@@ -141,7 +145,7 @@ class DecodeStream:
     def _decode_next(self, token_id: int) -> str:
         token_id = operator.index(token_id)
         if not 0 <= token_id <= _LARGEST_ID:
-            raise ValueError(f"{token_id} is no token ID: IDs are from 0 to 2**32 - 1")
+            raise ValueError(f"{token_id} is not a token ID: IDs are from 0 to 2**32 - 1")
         if token_id > self._tokenizer.max_token_id:
             return ""
         window = self._window
@@ -157,17 +161,17 @@ class DecodeStream:
     def _hold(self, text: str) -> str:
         window = self._window
         if not text.endswith(_REPLACEMENT) and not self._decode(window[-1:] * 2):
-            window.pop()  # nothing wherever it stands, like a special token that is skipped
-        if len(window) - self._read < _MOST_HELD:
+            window.pop()  # the token has no text at all, like a special token that is skipped
+        if len(window) - self._read < _MAX_HELD:
             return ""
-        for end in range(len(window) - 1, len(window) - _LONGEST_REST - 2, -1):
+        for end in range(len(window) - 1, len(window) - _MAX_REST - 2, -1):
             head = self._decode(window[:end])
-            if head + self._decode(window[end:]) == text:  # no character is cut in two
+            if head + self._decode(window[end:]) == text:  # the cut splits no character
                 return self._give(head, end)
         return self._give(text, len(window))
 
     def _give(self, text: str, end: int) -> str:
-        """What is new of a text: that of the window's tokens before `end`."""
+        """The new part of `text`, which is the text of the window's tokens before `end`."""
         prefix = self._prefix or ""
         if text.startswith(prefix):
             new = text[len(prefix) :]
@@ -182,23 +186,23 @@ class DecodeStream:
         if self._root is None:
             self._window, self._read, self._prefix = given + held, len(given), None
             return
-        # A letter is as good a neighbour as what was given, and what follows it is known.
+        # The letter takes the place of the returned text: the texts of tokens after it are known.
         letter, text = self._root.letter
         self._window, self._read, self._prefix = [letter, *held], 1, text
         self._next = _UNKNOWN if held else self._root
 
     def _shown_of_prompt(self, text: str, prompt_text: str) -> int:
-        """How much of a text is that of a prompt that ended inside a character, now complete."""
+        """The number of characters of `text` that belong to a prompt that ended in a character."""
         pairs = zip(text, prompt_text, strict=False)
         shown = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-        for rest in range(1, min(_LONGEST_REST, self._read) + 1):
+        for rest in range(1, min(_MAX_REST, self._read) + 1):
             whole = self._decode(self._window[: self._read - rest])
             if text.startswith(whole):
                 shown = max(shown, len(whole))
         return shown
 
     def _seed(self, prompt_token_ids: Sequence[int] | TokenIds) -> None:
-        """Begin behind the prompt: with as much of its end as has a text."""
+        """Begin after the prompt, with the shortest end of it that has a text."""
         last = int(prompt_token_ids[-1])
         if self._root is not None and isinstance(text := self._root[last], str) and text:
             self._go_on_behind([last], [])
@@ -217,7 +221,7 @@ class DecodeStream:
 
 class _Unknown(dict[int, None]):
     def __missing__(self, token_id: int) -> None:
-        """Nothing is known, and nothing is kept."""
+        """None for every token: each one must be decoded."""
 
 
 _UNKNOWN: Final = _Unknown()

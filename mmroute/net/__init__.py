@@ -1,1 +1,1 @@
-"""Connections as a client: deadlines, allowed addresses, fetching."""
+"""Connections that mmroute opens as a client, with deadlines and checks of addresses."""

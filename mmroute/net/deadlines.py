@@ -1,7 +1,7 @@
-"""Connections with a deadline for all operations together.
+"""Connections with one deadline for all operations together.
 
-httpcore's timeouts are for one operation each: a server that sends a byte now and then never
-meets one.
+Each of httpcore's timeouts is for one operation, so a server that sends a byte now and then never
+exceeds one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import httpcore
 
 
 def left_until(deadline: float) -> float:
-    """Seconds until a moment of `time.monotonic`.
+    """The seconds until a deadline, which is a time of `time.monotonic`.
 
     Raises:
-        TimeoutError: it has passed.
+        TimeoutError: the deadline has passed.
     """
     left = deadline - time.monotonic()
     if left <= 0:
@@ -31,7 +31,7 @@ class DeadlineStream(httpcore.NetworkStream):
 
     Args:
         stream: the connection itself.
-        left: the seconds that are left, or TimeoutError.
+        left: returns the seconds until the deadline, or raises TimeoutError.
     """
 
     def __init__(self, stream: httpcore.NetworkStream, left: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""Fetching a file from a link, within the limits of `ImageLinks`."""
+"""Fetches the files behind links, within the limits of `ImageLinks`."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _OK: Final = 200
 _PARTIAL: Final = 206
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CONTENT_RANGE: Final = re.compile(rb"bytes (\d+)-(\d+)/(\d+)")
-# All that is routed in public; and what in it leads to another address, told or not.
+# The addresses that are routed in public, and the networks among them that relay to others.
 _PUBLIC_V6: Final = ipaddress.ip_network("2000::/3")
 _RELAYS: Final = tuple(map(ipaddress.ip_network, ("2001::/32", "2002::/16", "192.88.99.0/24")))
 _MAX_PARTS: Final = 16
-_MAX_WAITING: Final = 32  # resolutions that nobody waits for any more
+_MAX_WAITING: Final = 32  # the most name resolutions that run on after their request gave up
 
 
-class _Answer(NamedTuple):
-    """What a server sent of a file.
+class _Part(NamedTuple):
+    """The part of a file that a server sent.
 
     Attributes:
-        data: the bytes.
-        size: of the whole file, in bytes.
-        tag: the server's own name for this state of it.
+        data: the bytes of the part.
+        size: the size of the complete file, in bytes.
+        tag: the entity tag, by which the server names this version of the file.
     """
 
     data: bytes
@@ -52,8 +52,8 @@ class _Answer(NamedTuple):
     tag: bytes | None
 
     @property
-    def whole(self) -> bool:
-        """Whether that is all of it."""
+    def is_complete(self) -> bool:
+        """Whether the part is the complete file."""
         return len(self.data) == self.size
 
 
@@ -69,62 +69,62 @@ class LinkFetcher:
         """Whether a link leads to an allowed host.
 
         Raises:
-            InexactError: `image_link_refused` if it is no link that could be followed at all.
+            InexactError: `image_link_refused` if the link is malformed or carries credentials.
         """
         return _allowed(_parts(url), self._links)
 
     def fetch(self, url: str) -> bytes:
-        """The file behind a link.
+        """Fetch the complete file behind a link.
 
         Args:
-            url: of scheme http or https.
+            url: an http or https URL.
 
         Raises:
-            InexactError: `image_link_refused` if it leads, or is led, where nothing may be
-                fetched from; `image_link_failed` if the server does not answer with a file in
-                time, or with too large a one.
+            InexactError: `image_link_refused` if the link or a redirect leads to a host or address
+                that is not allowed; `image_link_failed` if the server does not send the file in
+                time, or the file is too large.
         """
-        answer = self._fetch(url, "image/*")
-        if not answer.whole:
-            raise _failed(url, "the server sent a part of the file, or it is too large")
-        return answer.data
+        part = self._fetch(url, "image/*")
+        if not part.is_complete:
+            raise _failed(url, "the server sent only a part of the file, or the file is too large")
+        return part.data
 
-    def open(self, url: str, *, whole: bool, accept: str) -> BinaryIO:
-        """The file behind a link, to be read in parts where the server gives them.
+    def open(self, url: str, *, complete: bool, accept: str) -> BinaryIO:
+        """Open the file behind a link, to be read in parts if the server sends parts.
 
         Args:
-            url: of scheme http or https.
-            whole: fetch all of it if it is not too large.
-            accept: the type of file to ask for, such as ``video/*``.
+            url: an http or https URL.
+            complete: whether to fetch the complete file if it is not too large.
+            accept: the media type to request, such as ``video/*``.
 
         Returns:
-            `io.BytesIO` if all of it was fetched.
+            A file; it is an `io.BytesIO` if the complete file was fetched.
 
         Raises:
-            InexactError: what `fetch` raises; reading the file raises it, too.
+            InexactError: the errors of `fetch`. Reading the file raises them, too.
         """
         first = self._fetch(url, accept, 0, FIRST_PART)
-        if first.whole:
+        if first.is_complete:
             return io.BytesIO(first.data)
 
         parts = iter(range(_MAX_PARTS))
 
-        def part(start: int, end: int) -> bytes:
+        def fetch_part(start: int, end: int) -> bytes:
             if next(parts, None) is None:
-                raise _failed(url, f"its header takes more than {_MAX_PARTS} parts of the file")
-            answer = self._fetch(url, accept, start, end)
-            if (answer.size, answer.tag, len(answer.data)) != (first.size, first.tag, end - start):
-                raise _failed(url, "the server sent another file, or less of it than was asked for")
-            return answer.data
+                raise _failed(url, f"the header of the file is in more than {_MAX_PARTS} parts")
+            part = self._fetch(url, accept, start, end)
+            if (part.size, part.tag, len(part.data)) != (first.size, first.tag, end - start):
+                raise _failed(url, "the file changed meanwhile, or the server sent too few bytes")
+            return part.data
 
-        if whole and first.size - len(first.data) < self._left:
-            return io.BytesIO(first.data + part(len(first.data), first.size))
-        return cast("BinaryIO", RangeFile(first.data, first.size, part))
+        if complete and first.size - len(first.data) < self._left:
+            return io.BytesIO(first.data + fetch_part(len(first.data), first.size))
+        return cast("BinaryIO", RangeFile(first.data, first.size, fetch_part))
 
-    def _fetch(self, url: str, accept: str, start: int = 0, end: int | None = None) -> _Answer:
-        """What a server sends of a file when it is asked for the bytes from start up to end.
+    def _fetch(self, url: str, accept: str, start: int = 0, end: int | None = None) -> _Part:
+        """Request the bytes of a file from `start` up to `end`.
 
-        Without an end the whole is wanted, and nothing is read if that is too large.
+        Without an end the complete file is requested. If it is too large, none of it is read.
         """
         networks = tuple(map(ipaddress.ip_network, self._links.networks))
         backend = _CheckedBackend(networks, self._deadline)
@@ -132,13 +132,13 @@ class LinkFetcher:
             with httpcore.ConnectionPool(
                 ssl_context=_ssl_context(), network_backend=backend, max_connections=1
             ) as pool:
-                # With an answer to this the server says how large the file is before it sends it.
+                # The response to a range request has the file's size before its first byte.
                 last = (end or self._left) - 1
                 headers = [("Accept", accept), ("Range", f"bytes={start}-{last}")]
-                return self._follow(pool, url, headers, start, whole=end is None)
+                return self._follow(pool, url, headers, start, complete=end is None)
         except (httpcore.TimeoutException, TimeoutError) as error:
             raise _failed(
-                url, f"no whole answer within {self._links.timeout} seconds (`timeout`)"
+                url, f"no complete response within {self._links.timeout} seconds (`timeout`)"
             ) from error
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError, ValueError) as error:
             raise _failed(url, f"{type(error).__name__}: {error}") from error
@@ -147,36 +147,36 @@ class LinkFetcher:
         self,
         pool: httpcore.ConnectionPool,
         url: str,
-        asked: list[tuple[str, str]],
+        own: list[tuple[str, str]],
         start: int,
         *,
-        whole: bool,
-    ) -> _Answer:
+        complete: bool,
+    ) -> _Part:
         at = url
         for _ in range(_MAX_REDIRECTS + 1):
             target, headers = self._request(at)
-            with pool.stream("GET", target, headers=[*headers, *asked]) as response:
+            with pool.stream("GET", target, headers=[*headers, *own]) as response:
                 location = _header(response, b"location")
                 if response.status not in _REDIRECTS or location is None:
-                    return self._answer(url, response, start, whole=whole)
+                    return self._read(url, response, start, complete=complete)
                 at = urljoin(at, location.decode("latin-1"))
         raise _failed(url, f"more than {_MAX_REDIRECTS} redirects")
 
-    def _answer(self, url: str, response: httpcore.Response, start: int, *, whole: bool) -> _Answer:
+    def _read(self, url: str, response: httpcore.Response, start: int, *, complete: bool) -> _Part:
         if response.status not in (_OK, _PARTIAL) or (start and response.status == _OK):
-            raise _failed(url, f"the server answered with status {response.status}")
+            raise _failed(url, f"the server responded with status {response.status}")
         if _header(response, b"content-encoding") not in (None, b"identity"):
-            raise _failed(url, "the server compressed the file, which it was asked not to")
+            raise _failed(url, "the server compressed the file, although the request forbids it")
         tag, size = _header(response, b"etag"), None
         if response.status == _PARTIAL:
             sent = _CONTENT_RANGE.fullmatch(_header(response, b"content-range") or b"")
             if sent is None or int(sent[1]) != start:
-                raise _failed(url, "the server sent another part of the file than it was asked for")
+                raise _failed(url, "the server sent another part of the file than was requested")
             size = int(sent[3])
-            if whole and int(sent[2]) + 1 != size:
-                return _Answer(b"", size, tag)
+            if complete and int(sent[2]) + 1 != size:
+                return _Part(b"", size, tag)
         data = b"".join(self._limited(url, response))
-        return _Answer(data, len(data) if size is None else size, tag)
+        return _Part(data, len(data) if size is None else size, tag)
 
     def _request(self, url: str) -> tuple[httpcore.URL, list[tuple[str, str]]]:
         parts = _parts(url)
@@ -229,7 +229,7 @@ def _allowed(parts: SplitResult, links: ImageLinks) -> bool:
 
 
 class _CheckedBackend(httpcore.NetworkBackend):
-    """Connects to checked addresses, and to nothing else, until the deadline."""
+    """Connects only to addresses that it has checked, and only until the deadline."""
 
     def __init__(self, networks: tuple[_IpNetwork, ...], deadline: float) -> None:
         self._networks = networks

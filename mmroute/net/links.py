@@ -1,7 +1,7 @@
 """Permission to follow links to images.
 
-A link comes from a client. Following it must not reach what only this machine can reach, wait
-longer than was agreed, or read more than was agreed, whatever the server does.
+A link comes from a client. Whatever the server does, following the link must not reach hosts that
+only this machine can reach, and must not take more time or read more bytes than is allowed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|[0-9a-f:
 class ImageLinks:
     """Permission to follow links to images.
 
-    Proxies named in the environment are not used; nothing is sent but the request itself.
+    Proxies named in the environment are not used. No cookies or credentials are sent.
 
     Attributes:
-        hosts: host names links may lead to, redirects included, without port; ``*.example.com``
-            stands for all hosts below one, ``*`` for any.
-        networks: networks with private addresses that may be connected to all the same, such
-            as ``10.1.0.0/16``. Any other address must be a public one.
-        timeout: seconds for all images of one request, from the first name's resolution to the
-            last byte.
-        max_bytes: of all images of one request.
+        hosts: the host names to which links and redirects may lead, without port;
+            ``*.example.com`` stands for all hosts below one, ``*`` for any host.
+        networks: networks with private addresses to which connections are allowed, such as
+            ``10.1.0.0/16``. Any other address must be a public one.
+        timeout: the seconds for all images of one request, from the first name's resolution to
+            the last byte.
+        max_bytes: the limit for the bytes of all images of one request together.
     """
 
     hosts: tuple[str, ...]
@@ -39,10 +39,10 @@ class ImageLinks:
     max_bytes: int = 1 << 26
 
     def __post_init__(self) -> None:
-        """Check the values: this guards what the router's own machine can reach.
+        """Check the values, because a wrong one could open the router's own network to clients.
 
         Raises:
-            ValueError: one of them is not of the form described; the message names it.
+            ValueError: an attribute does not have the form described; the message names it.
         """
         for name in ("hosts", "networks"):
             value = getattr(self, name)

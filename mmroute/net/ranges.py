@@ -1,4 +1,4 @@
-"""A file behind a link, of which only the parts that are read are fetched."""
+"""A file behind a link, from which only the parts that are read are fetched."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Final
 
 FIRST_PART: Final = 1 << 18
-"""Bytes that are fetched at first."""
+"""The number of bytes that are fetched first."""
 
 
 class RangeFile(io.RawIOBase):
-    """A seekable file that holds one part of what is behind a link, and fetches others.
+    """A seekable file that holds one part of the file behind a link, and fetches others.
 
     Args:
-        first: its first bytes.
-        size: of the whole, in bytes.
-        fetch: gives the bytes from an offset up to another one.
+        first: the first bytes of the file.
+        size: the size of the complete file, in bytes.
+        fetch: returns the bytes from a first offset up to a second one.
     """
 
     def __init__(self, first: bytes, size: int, fetch: Callable[[int, int], bytes]) -> None:
@@ -41,7 +41,7 @@ class RangeFile(io.RawIOBase):
         """The next bytes, fewer only at the end of the file.
 
         Raises:
-            InexactError: what fetching raises.
+            InexactError: the errors of `LinkFetcher.fetch`.
         """
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
         if end <= self._at:
@@ -53,7 +53,7 @@ class RangeFile(io.RawIOBase):
         return data
 
     def _hold(self, end: int) -> None:
-        """Fetch what is missing up to an offset, and more if the file is read on from its part."""
+        """Fetch the missing bytes up to an offset, and more if reading continues the part."""
         behind = self._start + len(self._part)
         if self._start <= self._at <= behind:
             until = min(max(end, behind + len(self._part)), self._size)

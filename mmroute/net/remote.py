@@ -22,13 +22,13 @@ class Remote:
     Proxies named in the environment are not used, and redirects are not followed.
 
     Attributes:
-        url: ``http://HOST:PORT`` or ``https://HOST:PORT``, with or without ``/v1``; or
-            ``unix:///PATH`` for a Unix socket.
-        api_key: sent as a bearer token.
-        timeout: seconds for one request, from waiting for a free connection to the last byte.
-            How long a host's name may take to be resolved is up to the system.
-        connect_timeout: seconds of these for a new connection.
-        max_connections: at a time; a request for which there is none waits for one.
+        url: the server's URL: ``http://HOST:PORT`` or ``https://HOST:PORT``, with or without
+            ``/v1``; or ``unix:///PATH`` for a Unix socket.
+        api_key: the key that is sent as a bearer token; None for no key.
+        timeout: the seconds for one request, from waiting for a free connection to the last byte.
+            The time to resolve the host's name is limited by the system only.
+        connect_timeout: the part of these seconds that a new connection may take.
+        max_connections: the most connections at a time; further requests wait for a free one.
 
     >>> Remote("unix:///run/mmroute/http.sock").socket_path
     '/run/mmroute/http.sock'
@@ -44,7 +44,7 @@ class Remote:
         """Check the values.
 
         Raises:
-            ValueError: one of them is not of the form described; the message names it.
+            ValueError: an attribute does not have the form described; the message names it.
         """
         _split(self.url)
         key = self.api_key
@@ -61,7 +61,7 @@ class Remote:
 
     @property
     def base(self) -> str:
-        """What stands before the path of a route, without a slash at its end."""
+        """The URL before the path of a route, without a slash at its end."""
         return _split(self.url)[0]
 
     @property
@@ -71,10 +71,10 @@ class Remote:
 
 
 def _split(url: object) -> tuple[str, str | None]:
-    """The base of all routes, and the Unix socket.
+    """The base of all routes, and the path of the Unix socket.
 
     Raises:
-        ValueError: it is no URL of a server.
+        ValueError: the URL has none of the accepted forms.
     """
     if not isinstance(url, str):
         raise ValueError(f"the URL must be a text, found {quoted(url)}")

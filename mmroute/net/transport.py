@@ -1,4 +1,4 @@
-"""HTTP to one server, over kept connections, with a deadline for each request."""
+"""HTTP to one server, over persistent connections, with a deadline for each request."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from mmroute.errors import InexactError, Reason
 from mmroute.net.deadlines import DeadlineStream, left_until
 from mmroute.net.remote import Remote
 
-_MAX_ANSWER: Final = 1 << 26  # bytes; a million token IDs have 8 million
-_KEPT: Final = 60.0  # seconds; a server that closes its side sooner is noticed
+_MAX_RESPONSE: Final = 1 << 26  # bytes; a million token IDs take 8 million
+_MAX_IDLE: Final = 60.0  # seconds; a server that closes its side sooner is noticed
 _FAILURES: Final = (httpcore.NetworkError, httpcore.ProtocolError)
 
 
@@ -43,14 +43,14 @@ class Reply:
 
     @property
     def error(self) -> Mapping[str, Any]:
-        """The error in the body; empty if it has none of vLLM's shape."""
+        """The error object in the body; empty if the body has no error in vLLM's form."""
         body = self.body
         error = body.get("error") if isinstance(body, dict) else None
         return error if isinstance(error, dict) else {}
 
     @property
     def message(self) -> str:
-        """What an error says. vLLM, its middleware and Starlette spell it in three ways."""
+        """The message of an error, which vLLM, its middleware and Starlette put in three places."""
         body = self.body
         found = self.error.get("message")
         if found is None and isinstance(body, dict):
@@ -65,7 +65,7 @@ class Transport:
         remote: the server.
 
     Attributes:
-        name: of the server, for messages.
+        name: the server's name in messages.
     """
 
     def __init__(self, remote: Remote) -> None:
@@ -77,18 +77,19 @@ class Transport:
             self._headers.append(("Authorization", f"Bearer {remote.api_key}"))
         self._connections = _Connections(remote)
 
-    def ask(self, method: str, path: str, content: bytes | None = None) -> Reply:
-        """The server's answer, whatever its status.
+    def request(self, method: str, path: str, content: bytes | None = None) -> Reply:
+        """Send a request, and return the server's response, whatever its status.
 
-        A connection that was kept may be closed by the server in the moment it is used again.
-        Then, and only then, the request is sent once more, on a new one: whatever is asked here
-        can be asked twice.
+        A server may close a persistent connection in the moment it is used again. Only then the
+        request is sent once more, on a new connection. This is safe, because no request of
+        mmroute changes the server.
 
         Raises:
-            InexactError: `remote_unavailable`: it cannot be reached, is late, or sends too much.
+            InexactError: `remote_unavailable` if the server cannot be reached, does not respond in
+                time, or sends too much.
         """
         if self._connections.process != os.getpid():
-            # On a connection shared with its parent, one process would read the other's answers.
+            # On a connection shared with its parent, one process would read the other's responses.
             self._connections = _Connections(self._remote)
         connections = self._connections
         connections.clock.start(self._remote.timeout)
@@ -111,14 +112,14 @@ class Transport:
             raise self._failed(path, f"cannot be reached: {error.__cause__ or error!r}") from error
 
     def close(self) -> None:
-        """Close the connections that wait. A later request opens new ones."""
+        """Close the idle connections. A later request opens new ones."""
         self._connections.close()
 
     def _exchange(
         self, connection: httpcore.HTTPConnection, method: str, path: str, content: bytes | None
     ) -> Reply:
         begun = False
-        # Of httpcore's own timeouts; all others are the deadline's.
+        # The one timeout that httpcore watches itself; the deadline takes care of the others.
         connect = min(self._connections.clock.left(), self._remote.connect_timeout)
         try:
             with connection.stream(
@@ -146,8 +147,8 @@ class Transport:
         content = bytearray()
         for chunk in response.iter_stream():
             content += chunk
-            if len(content) > _MAX_ANSWER:
-                raise self._failed(path, f"answered with more than {_MAX_ANSWER} bytes")
+            if len(content) > _MAX_RESPONSE:
+                raise self._failed(path, f"answered with more than {_MAX_RESPONSE} bytes")
         return bytes(content)
 
     def _failed(self, path: str, what: str) -> InexactError:
@@ -155,14 +156,14 @@ class Transport:
 
 
 class _ClosedError(Exception):
-    """A connection failed before an answer began."""
+    """A connection failed before a response began."""
 
 
 class _Connections:
     """Connections of one process to one server, each used by one thread at a time.
 
-    httpcore's own pool looks at a connection in one thread while another begins to use it; an
-    answer that comes just then makes it close that connection (1.0.9, `has_expired`).
+    httpcore's own pool inspects a connection in one thread while another thread begins to use it.
+    If a response comes just then, the pool closes that connection (1.0.9, `has_expired`).
     """
 
     def __init__(self, remote: Remote) -> None:
@@ -170,23 +171,23 @@ class _Connections:
         self.clock: Final = _Clock()
         self._places = threading.BoundedSemaphore(remote.max_connections)
         self._waiting: deque[httpcore.HTTPConnection] = deque()
-        # Makes a connection, which is opened when it is used.
+        # Makes a connection, which opens at its first use.
         self.new: Final = functools.partial(
             httpcore.HTTPConnection,
             httpcore.URL(remote.base).origin,
             ssl_context=httpcore.default_ssl_context() if remote.base[:6] == "https:" else None,
-            keepalive_expiry=_KEPT,
+            keepalive_expiry=_MAX_IDLE,
             uds=remote.socket_path,
             network_backend=_Backend(self.clock),
         )
-        weakref.finalize(self, _close, self._waiting).atexit = False  # the system does it then
+        weakref.finalize(self, _close, self._waiting).atexit = False  # the system closes them
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Wait until there may be one connection more.
+        """Wait until another connection is allowed.
 
         Raises:
-            TimeoutError: the request's time is over.
+            TimeoutError: the request's deadline has passed.
         """
         if not self._places.acquire(timeout=self.clock.left()):
             raise TimeoutError
@@ -196,7 +197,7 @@ class _Connections:
             self._places.release()
 
     def kept(self) -> httpcore.HTTPConnection | None:
-        """The connection that was used last, if it is still open; None if there is none."""
+        """The open connection that was used last; None if there is none."""
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._waiting.pop()
@@ -206,12 +207,12 @@ class _Connections:
         return None
 
     def keep(self, connection: httpcore.HTTPConnection) -> None:
-        """Use it again, if the server leaves it open."""
+        """Return a connection for later requests, if the server leaves it open."""
         if connection.is_idle():
             self._waiting.append(connection)
 
     def close(self) -> None:
-        """Close those that wait."""
+        """Close the idle connections."""
         _close(self._waiting)
 
 
@@ -222,16 +223,16 @@ def _close(connections: deque[httpcore.HTTPConnection]) -> None:
 
 
 class _Clock(threading.local):
-    """The deadline of this thread's request. httpcore works in the caller's thread."""
+    """The deadline of this thread's request; httpcore works in the caller's thread."""
 
     deadline = 0.0
 
     def start(self, seconds: float) -> None:
-        """Begin a request."""
+        """Begin a request that may take so many seconds."""
         self.deadline = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds until then.
+        """The seconds until the deadline.
 
         Raises:
             TimeoutError: the deadline has passed.
@@ -240,7 +241,7 @@ class _Clock(threading.local):
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Opens connections whose requests end by their deadline."""
+    """Opens connections on which every request ends by its deadline."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock

@@ -106,7 +106,7 @@ class RemoteNormalizer:
                 render = chat_request(self.model, request)
             else:
                 render = prompt_request(self.model, request)
-            reply = self._transport.ask("POST", render.path, render.body)
+            reply = self._transport.request("POST", render.path, render.body)
             rendered = read_response(reply, render, self._transport.name)
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))

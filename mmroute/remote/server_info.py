@@ -101,7 +101,7 @@ def served_models(transport: Transport) -> Mapping[str, ServedModel]:
     Raises:
         InexactError: `remote_unavailable`: it does not say.
     """
-    reply = transport.ask("GET", _MODELS)
+    reply = transport.request("GET", _MODELS)
     if reply.status == HTTPStatus.UNAUTHORIZED:
         raise InexactError(
             Reason.REMOTE_UNAVAILABLE, f"{transport.name} wants an API key, or another one"
@@ -131,7 +131,7 @@ def ask_engine(transport: Transport) -> RunningEngine:
         InexactError: `remote_unavailable`: it cannot be reached.
     """
     for route, usual in ((_VLLM_VERSION, "vllm"), (_SGLANG_VERSION, "sglang")):
-        body = transport.ask("GET", route).body
+        body = transport.request("GET", route).body
         if isinstance(body, dict) and isinstance(body.get("version"), str):
             running = running_engine(str(body.get("engine", usual)), body["version"])
             if body.get("mmroute"):
@@ -146,7 +146,7 @@ def ask_options(transport: Transport) -> ToldOptions:
     Raises:
         InexactError: `remote_unavailable`: it cannot be reached.
     """
-    info = transport.ask("GET", _INFO).body
+    info = transport.request("GET", _INFO).body
     info = info if isinstance(info, dict) else {}
     environment = info.get("vllm_env") or {}
     variables = {name: environment[name] for name in _ENVIRONMENT if name in environment}
@@ -159,10 +159,10 @@ def ask_options(transport: Transport) -> ToldOptions:
     configuration = info.get("vllm_config")
     if isinstance(configuration, dict):
         left_out: tuple[str, ...] = ()
-        if transport.ask("GET", _GENERATES).status == HTTPStatus.NOT_FOUND:
+        if transport.request("GET", _GENERATES).status == HTTPStatus.NOT_FOUND:
             left_out = _OF_CACHES
         options |= _of_configuration(configuration, left_out)
-    options |= _of_metrics(transport.ask("GET", _METRICS).raw.decode(errors="replace"))
+    options |= _of_metrics(transport.request("GET", _METRICS).raw.decode(errors="replace"))
     for option, values in options.items():
         if values is not None:
             words += [option, *values]

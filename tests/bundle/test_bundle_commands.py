@@ -65,7 +65,7 @@ def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path, pri
         again = run("bundle", "fetch", told["address"], "--out", str(out))
         assert (again.returncode, "is there already" in again.stderr) == (2, True)
         taken = run("bundle", "serve", str(directory), "--port", told["address"].split(":")[1])
-        assert (taken.returncode, "cannot be listened on" in taken.stderr) == (1, True)
+        assert (taken.returncode, "cannot listen on" in taken.stderr) == (1, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert list(private.iterdir()) == []

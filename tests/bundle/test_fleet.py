@@ -123,7 +123,7 @@ def test_all_failures_are_told(private: Path) -> None:
 
 
 def test_workers_of_no_form() -> None:
-    with pytest.raises(ValueError, match="at least one worker"):
+    with pytest.raises(ValueError, match="no worker is given"):
         fetch_fleet("m", [])
     for wrong in ("10.0.0.7", "http://10.0.0.7:50051"):
         with pytest.raises(ValueError, match="HOST:PORT"):

@@ -241,7 +241,7 @@ def test_conditions_of_a_request() -> None:
 def test_what_vllm_refuses() -> None:
     with pytest.raises(ValueError, match="at least one character"):
         StopConditions.of(stop=["a", ""])
-    with pytest.raises(ValueError, match="min_tokens must not be negative"):
+    with pytest.raises(ValueError, match="min_tokens must be at least 0"):
         StopConditions.of(min_tokens=-1)
 
 
@@ -253,7 +253,7 @@ def test_the_ids_kept_are_plain_numbers() -> None:
 
 def test_a_number_that_is_no_id_does_not_count() -> None:
     decoder = StopSequenceDecoder(tokenizer_of("tiktoken"), StopConditions())
-    with pytest.raises(ValueError, match="no token ID"):
+    with pytest.raises(ValueError, match="not a token ID"):
         decoder.process_tokens([97, -1])
     assert (decoder.token_ids, decoder.text) == ([97], "a")
 

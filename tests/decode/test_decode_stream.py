@@ -232,7 +232,7 @@ def test_ids_of_no_token_have_no_text() -> None:
 @pytest.mark.parametrize("token_id", [-1, 2**32, 2**63])
 def test_numbers_that_are_no_ids_are_refused(token_id: int) -> None:
     stream = DecodeStream(tokenizer_of("byte-level"))
-    with pytest.raises(ValueError, match=f"{token_id} is no token ID"):
+    with pytest.raises(ValueError, match=f"{token_id} is not a token ID"):
         stream.step(token_id)
     assert stream.step(32) == "A"
 
@@ -323,7 +323,7 @@ def test_a_sequence() -> None:
     assert sequence.append_token(run[0]) == ""
     assert sequence.flush() == REPLACEMENT
     assert sequence.text == f"AA🎉{REPLACEMENT}"
-    with pytest.raises(ValueError, match="no token ID"):
+    with pytest.raises(ValueError, match="not a token ID"):
         sequence.append_token(-1)
     assert len(sequence) == 7
     sequence.clear()

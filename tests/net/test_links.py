@@ -426,7 +426,7 @@ def linked(site: str, path: str, uuid: str | None = None, **options: Any) -> Any
     """The video behind a link, and how many bytes the server sent of it."""
     links = ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK, **options)
     before = _Site.sent
-    file = LinkFetcher(links).open(f"http://{site}/{path}", whole=uuid is None, accept="video/*")
+    file = LinkFetcher(links).open(f"http://{site}/{path}", complete=uuid is None, accept="video/*")
     return video_in(file, uuid), _Site.sent - before
 
 

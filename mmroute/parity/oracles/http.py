@@ -207,7 +207,7 @@ class HttpOracle:
         except (TypeError, ValueError, RecursionError) as error:
             raise UndecidedError(f"the request cannot be written as JSON: {error}") from error
         try:
-            return self._transport.ask("POST", path, content)
+            return self._transport.request("POST", path, content)
         except InexactError as error:
             raise UndecidedError(str(error)) from error
 
