@@ -72,6 +72,7 @@ class Subscriber:
         self._closing = False
         self._events = self._socket(zmq.SUB)
         self._events.setsockopt(zmq.SUBSCRIBE, topic.encode())
+        self._connections = self._events.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         try:
             self._events.bind(endpoint) if bind else self._events.connect(endpoint)
             self._ask()
@@ -83,10 +84,16 @@ class Subscriber:
         """What has arrived, after waiting so many seconds for the first of it; may be empty."""
         messages: list[Message] = []
         poller = zmq.Poller()
+        poller.register(self._connections, zmq.POLLIN)
         poller.register(self._events, zmq.POLLIN)
         if self._replays is not None:
             poller.register(self._replays, zmq.POLLIN)
         for socket, _ in poller.poll(int(timeout * 1000)):
+            if socket is self._connections:
+                # Who is connected to again may be another process, whatever number it goes on with.
+                list(_frames(socket))
+                self._streams.check()
+                continue
             self._heard = time.monotonic()
             for frames in _frames(socket):
                 if socket is self._events:

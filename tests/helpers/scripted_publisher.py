@@ -10,14 +10,24 @@ END = (-1).to_bytes(8, "big", signed=True)
 
 
 class Worker:
-    """The sockets of a publisher, and its thread that answers replays."""
+    """The sockets of a publisher, and its thread that answers replays.
 
-    def __init__(self) -> None:
+    Args:
+        before: a worker that was closed, whose place this one takes.
+    """
+
+    endpoint: str
+    replay_endpoint: str
+
+    def __init__(self, before: Worker | None = None) -> None:
         self.context = zmq.Context()
         self.events = self.context.socket(zmq.XPUB)  # as PUB, and tells of subscribers
         self.replays = self.context.socket(zmq.ROUTER)
-        ports = [s.bind_to_random_port("tcp://127.0.0.1") for s in (self.events, self.replays)]
-        self.endpoint, self.replay_endpoint = (f"tcp://127.0.0.1:{port}" for port in ports)
+        ends = (before.endpoint, before.replay_endpoint) if before else ("tcp://127.0.0.1:*",) * 2
+        for socket, end in zip((self.events, self.replays), ends, strict=True):
+            socket.bind(end)
+        self.endpoint = self.events.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.replay_endpoint = self.replays.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent: list[list[bytes]] = []
         self.ending = threading.Event()
         self.thread = threading.Thread(target=self.answer)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 from comparison import read_vectors
@@ -40,6 +41,15 @@ def told(messages: Iterable[Message]) -> list[int]:
     return [m.sequence for m in found if isinstance(m, Received)]
 
 
+def taken(subscriber: Subscriber, count: int) -> list[Message]:
+    """So many messages, or those of ten seconds."""
+    found: list[Message] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count and time.monotonic() < deadline:
+        found += subscriber.receive(0.1)
+    return found
+
+
 def test_what_was_missed_is_replayed_and_enters_the_index(worker: Worker) -> None:
     worker.publish(*PAYLOADS[:2], heard=False)
     index = BlockIndex()
@@ -55,6 +65,27 @@ def test_what_was_missed_is_replayed_and_enters_the_index(worker: Worker) -> Non
             assert isinstance(message, Received)
             index.apply("w", message)
     assert index.longest_prefixes([]) == {("w", 0): 0}
+
+
+def test_a_new_process_is_seen_that_goes_on_with_the_next_number(worker: Worker) -> None:
+    payloads = [msgspec.msgpack.encode([float(ts), [], 0]) for ts in range(5)]
+    worker.publish(*payloads[:2], heard=False)
+    with Subscriber(
+        worker.endpoint, topic="kv@", replay_endpoint=worker.replay_endpoint
+    ) as subscriber:
+        assert told(taken(subscriber, 2)) == [0, 1]
+        worker.events.recv()  # it has subscribed
+        worker.close()
+        another = Worker(before=worker)
+        try:
+            another.publish(*payloads[2:4], heard=False)
+            restarted, *others = taken(subscriber, 3)
+            assert isinstance(restarted, Restarted)
+            assert another.events.poll(5000)  # it has subscribed again
+            another.publish(payloads[4])
+            assert told([*others, *taken(subscriber, 1)]) == [0, 1, 2]
+        finally:
+            another.close()
 
 
 def test_asyncio_receives_the_same(worker: Worker) -> None:
