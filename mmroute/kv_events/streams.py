@@ -139,6 +139,7 @@ class Streams:
     _waiting: list[_Arrived] = field(default_factory=list)
     _waiting_bytes: int = 0
     _asking: bool = False
+    _asked: int = 0
     _request: int | None = None
     _has_given: bool = False
     _gives: bool = False
@@ -192,6 +193,7 @@ class Streams:
         if frames[1:2] == [_END]:
             known = [stream for stream in self._streams.values() if stream.next]
             if known and self._has_given and not self._gives:
+                self._drop_waiting(float("inf"))
                 yield known[0].restarted()  # its own process would have the last batch
                 self._ask(0)
             else:
@@ -205,10 +207,12 @@ class Streams:
             return
         stream = self._stream(new.source)
         if is_first and new.sequence == stream.next and stream.next:
+            self._drop_waiting(new.changes.ts)
             yield stream.restarted()  # without the last known batch nothing says whose this is
         if new.sequence >= stream.next:
             yield from stream.put(new)
         elif new.sequence == stream.next - 1 and new.changes.ts != stream.last_time:
+            self._drop_waiting(new.changes.ts)
             yield stream.restarted()  # another process has other batches by the same numbers
             self._ask(0)
 
@@ -216,8 +220,14 @@ class Streams:
         """What follows where a replay has ended, or does not come."""
         self._asking = False
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        for new in waiting:
-            yield from self._stream(new.source).put(new)
+        for at, new in enumerate(waiting):
+            stream = self._stream(new.source)
+            if new.sequence > stream.next > self._asked:  # missed while the replay ran
+                for later in waiting[at:]:
+                    self._wait(later)
+                self._ask(stream.next)
+                return
+            yield from stream.put(new)
 
     def _stream(self, source: Source) -> _Stream:
         return self._streams.setdefault(source, _Stream(source))
@@ -227,9 +237,15 @@ class Streams:
             self._waiting.append(new)
             self._waiting_bytes += len(new.payload)
 
+    def _drop_waiting(self, ts: float) -> None:
+        """Let go what may be of the process before, made until `ts`; what is not is replayed."""
+        self._waiting = [new for new in self._waiting if new.changes.ts > ts]
+        self._waiting_bytes = sum(len(new.payload) for new in self._waiting)
+
     def _ask(self, number: int) -> None:
         # The last batch that is known comes along: by it a new process is told from the old one.
-        self._asking, self._request, self._gives = True, max(0, number - 1), False
+        self._asking, self._asked, self._gives = True, number, False
+        self._request = max(0, number - 1)
 
     def _arrived(self, frames: Sequence[bytes]) -> _Arrived | Lost:
         if len(frames) != _FRAMES or len(frames[1]) != _NUMBER_BYTES:

@@ -91,6 +91,34 @@ def test_a_gap_is_filled_by_a_replay_while_messages_go_on_coming() -> None:
     assert told(streams.received(publisher.publish())) == [4]
 
 
+def test_what_is_missed_while_a_replay_runs_is_asked_for_as_well() -> None:
+    publisher = Publisher()
+    streams = listening(publisher)
+    assert told(streams.received(publisher.publish())) == [0]
+    publisher.publish()
+    assert told(streams.received(publisher.publish())) == []
+    request = streams.take_request()
+    assert request is not None
+    replay = list(publisher.replay(request))
+    publisher.publish()
+    assert told(streams.received(publisher.publish())) == []
+    assert told([m for frames in replay for m in streams.replayed(frames)]) == [1, 2]
+    assert told(answered(streams, publisher)) == [3, 4]
+
+
+def test_what_waits_of_the_process_before_is_not_taken_for_the_new_ones() -> None:
+    publisher = Publisher()
+    streams = listening(publisher)
+    assert told(streams.received(publisher.publish())) == [0]
+    publisher.publish()  # not heard
+    assert told(streams.received(publisher.publish())) == []
+    publisher.start()
+    for _ in range(2):
+        publisher.publish()  # not heard
+    assert told(answered(streams, publisher)) == ["new", 0, 1]
+    assert told(streams.received(publisher.publish())) == [2]
+
+
 def test_what_no_replay_has_is_lost() -> None:
     publisher = Publisher(buffer_steps=2)
     streams = listening(publisher)
