@@ -24,7 +24,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "mmroute" / "engines" / "port.toml"
 UPSTREAMS: Final = ("vLLM", "transformers", "mistral-common", "SGLang", "tokenizers", "llama.cpp",
-                    "FFmpeg", "Pillow")  # fmt: skip
+                    "FFmpeg", "Pillow", "minijinja", "minijinja-contrib", "serde_json")  # fmt: skip
 PACKAGES: Final = {
     "vLLM": "vllm",
     "transformers": "transformers",

@@ -248,7 +248,8 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
     if rules is None:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
-            f"the engine takes no {modality}s for the family {model.family.family}",
+            model.engine.without_media
+            or f"the engine takes no {modality}s for the family {model.family.family}",
         )
     if count > rules.max_items:
         raise InexactError(

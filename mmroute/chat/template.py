@@ -25,13 +25,14 @@ from jinja2.utils import Namespace
 from mmroute.chat.content_format import detect_content_format
 from mmroute.errors import InexactError, Reason, malformed
 
-_CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
+CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
+"""Marks where the content of the final message ends, as transformers does it."""
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _READABLE: Final = frozenset({Namespace, LoopContext})
 _PLAIN: Final = frozenset({bool, int, float, str, list, dict})
 
 
-class _GenerationTag(jinja2.ext.Extension):
+class GenerationTag(jinja2.ext.Extension):
     """``{% generation %}`` marks what a model wrote; rendering passes it through."""
 
     tags = {"generation"}  # noqa: RUF012 - the attribute jinja2 reads
@@ -46,7 +47,8 @@ class _GenerationTag(jinja2.ext.Extension):
         return caller()
 
 
-def _raise_exception(message: str) -> str:
+def raise_exception(message: str) -> str:
+    """The function of that name, by which templates refuse messages."""
     raise jinja2.TemplateError(message)
 
 
@@ -63,7 +65,7 @@ def _tojson(
     )
 
 
-class _NotReproducibleError(BaseException):
+class NotReproducibleError(BaseException):
     """The template looked at what is different at the next call.
 
     Not an `Exception`, because tests of jinja2 catch those and answer false.
@@ -80,14 +82,15 @@ class _Unreadable:
         self._name = name
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise _NotReproducibleError(self._name)
+        raise NotReproducibleError(self._name)
 
     __add__ = __bool__ = __contains__ = __eq__ = __ge__ = __getattr__ = __getitem__ = _refuse
     __gt__ = __hash__ = __iter__ = __le__ = __len__ = __lt__ = __mod__ = __mul__ = _refuse
     __ne__ = __radd__ = __repr__ = __rmod__ = __rmul__ = __str__ = _refuse
 
 
-def _not_reproducible(name: str) -> Callable[..., _Unreadable]:
+def not_reproducible(name: str) -> Callable[..., _Unreadable]:
+    """A function of templates whose value must not be looked at."""
     return lambda *_, **__: _Unreadable(name)
 
 
@@ -127,15 +130,15 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 def environment() -> jinja2.Environment:
     """Where chat templates are compiled. Shared, and never changed."""
     made = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, jinja2.ext.loopcontrols]
     )
     made.filters["tojson"] = _tojson
-    made.globals["raise_exception"] = _raise_exception
+    made.globals["raise_exception"] = raise_exception
     for name in ("strftime_now", "lipsum"):
-        made.globals[name] = _not_reproducible(name)
+        made.globals[name] = not_reproducible(name)
     made.tests["string"] = _is_string
     # jinja2 computes other filters of constants when it compiles.
-    made.filters["random"] = jinja2.pass_context(_not_reproducible("random"))
+    made.filters["random"] = jinja2.pass_context(not_reproducible("random"))
     return made
 
 
@@ -148,13 +151,26 @@ def pieces_of(compiled: jinja2.Template, variables: Mapping[str, Any]) -> list[s
     """What a template of `environment` writes, in pieces.
 
     Raises:
+        InexactError: as `written`.
+    """
+    return written(compiled, {**_globals(), **variables})
+
+
+def written(compiled: jinja2.Template, variables: dict[str, Any]) -> list[str]:
+    """What a template writes, in pieces.
+
+    Args:
+        compiled: the template.
+        variables: all that it may read, the globals of its environment among them.
+
+    Raises:
         InexactError: `chat_template_failed`; `chat_template_not_reproducible` if it asks for the
             date (the engine's, at another moment) or for chance.
     """
     try:
-        context = compiled.new_context({**_globals(), **variables}, shared=True)
+        context = compiled.new_context(variables, shared=True)
         return list(compiled.root_render_func(context))
-    except _NotReproducibleError as error:
+    except NotReproducibleError as error:
         raise InexactError(
             Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
             f"the chat template uses {error}, whose value the engine gets at another moment; "
@@ -248,22 +264,22 @@ class ChatTemplate:
         if "content" not in self.source:
             raise _cannot_continue("the chat template does not use message contents")
         if isinstance(content, str):
-            last["content"] = content + _CONTINUE_TAG
+            last["content"] = content + CONTINUE_TAG
             return tagged, content
         for part in reversed(content):
             if "text" in part:
                 final: str = part["text"]
-                part["text"] = final + _CONTINUE_TAG
+                part["text"] = final + CONTINUE_TAG
                 return tagged, final
         raise _cannot_continue("the final message has no text")
 
 
 def _cut_at_tag(text: str, final: str) -> str:
-    tag = _CONTINUE_TAG.strip()
+    tag = CONTINUE_TAG.strip()
     if final.strip() not in text or tag not in text:
         raise _cannot_continue("the final message does not appear in the rendered chat")
     at = text.rindex(tag)
-    if text.startswith(_CONTINUE_TAG, at):
+    if text.startswith(CONTINUE_TAG, at):
         return text[:at]
     # The template trimmed the message, and the space of the tag with it.
     return text[:at].rstrip()

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.settings import Frontend
 from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.engines.vllm.versions import find_version
 from mmroute.errors import ModelError, Reason, nearest
 
@@ -42,4 +44,22 @@ def find_engine(name: str) -> EngineProfile:
     raise ModelError(
         Reason.UNKNOWN_BACKEND,
         f"There is no backend profile {name!r}; there are: {', '.join(engine_names())}.{hint}",
+    )
+
+
+def behind_frontend(engine: EngineProfile, frontend: Frontend) -> EngineProfile:
+    """The profile of an engine behind one of its frontends.
+
+    Raises:
+        ModelError: `unsupported_engine_setting`: the engine has no such frontend, or it is not
+            covered.
+    """
+    if frontend == engine.frontend:
+        return engine
+    if engine.backend == VLLM_RUST.backend:
+        return VLLM_RUST
+    raise ModelError(
+        Reason.UNSUPPORTED_ENGINE_SETTING,
+        f"VLLM_USE_RUST_FRONTEND: the Rust frontend of {engine.backend} is not covered, only that "
+        f"of {VLLM_RUST.backend}; requests to this engine cannot be answered exactly",
     )

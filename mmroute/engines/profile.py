@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mmroute.engines.hashes import Hashes
+from mmroute.engines.settings import Frontend
 from mmroute.requests.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ class EngineProfile:
         media_domains: hosts of links that it follows; empty for all.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
         processor_cache_off: whether no processed items are kept.
+        frontend: the API server in front of the engine.
+        tokenizer_as_written: whether tokenizer.json is taken as it is, and no class rebuilds it.
+        without_media: why no images, videos and audio are covered; empty where they are.
     """
 
     name: str
@@ -131,6 +135,9 @@ class EngineProfile:
     media_domains: frozenset[str] = frozenset()
     lora_in_identities: bool = False
     processor_cache_off: bool = False
+    frontend: Frontend = Frontend.PYTHON
+    tokenizer_as_written: bool = False
+    without_media: str = ""
 
     @property
     def backend(self) -> str:

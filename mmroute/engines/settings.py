@@ -17,6 +17,7 @@ _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "ma
 _OF_HASHES: Final = ("model", "served_names", "block_size", "hash_block_size", "hash_algorithm",
               "hash_seed", "identity_algorithm", "lora_in_identities", "loras", "hashes_refused",
               "without_effect")  # fmt: skip
+_OF_ANSWERS: Final = ("tool_parser", "reasoning_parser")
 
 
 class Frontend(StrEnum):
@@ -64,6 +65,8 @@ class EngineSettings:
         start_date: what chats of gpt-oss have for today (VLLM_SYSTEM_START_DATE); None: its clock.
         whole: whether this is the whole command line of a server, which has no other options.
         frontend: the API server in front of the engine.
+        tool_parser: reads calls of tools out of answers. The Rust frontend refuses tools without.
+        reasoning_parser: reads reasoning out of answers; the Rust frontend wants its marks.
         without_effect: other options that were given.
 
     Raises:
@@ -101,6 +104,8 @@ class EngineSettings:
     start_date: str | None = None
     whole: bool = False
     frontend: Frontend = Frontend.PYTHON
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
     without_effect: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -154,7 +159,8 @@ class EngineSettings:
     def of_prompts(self) -> EngineSettings:
         """Without what changes identities and block hashes alone."""
         plain = EngineSettings()
-        same = {name: getattr(plain, name) for name in _OF_HASHES}
+        without = _OF_HASHES if self.frontend is Frontend.RUST else (*_OF_HASHES, *_OF_ANSWERS)
+        same = {name: getattr(plain, name) for name in without}
         return replace(self, **same)
 
 

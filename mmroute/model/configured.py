@@ -36,11 +36,10 @@ def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSet
     Raises:
         ModelError: `unknown_family`, `unsupported_engine_setting`.
     """
-    if settings.frontend != Frontend.PYTHON:
+    if engine.frontend is Frontend.RUST and settings.tokenizer_mode != "auto":
         raise _unsupported(
-            "VLLM_USE_RUST_FRONTEND",
-            "vLLM's Rust frontend has other token IDs and image identities than its Python one, "
-            "and is not covered; requests to this engine cannot be answered exactly",
+            f"--tokenizer-mode {settings.tokenizer_mode}",
+            "it names a renderer of vLLM's Rust frontend, which is not covered",
         )
     if not engine.only_checked_families:
         return

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmroute.engines.known import find_engine
+from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, needs_extra, quoted
@@ -39,6 +39,7 @@ from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
+from mmroute.tokenizers.formats.as_written import load_as_written
 from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model
 
 _DO_RESIZE: Final = FieldRef.parse("preprocessor_config.json:do_resize")
@@ -70,7 +71,7 @@ def resolve_model(
         SpecError: the family spec is not usable.
     """
     settings = engine_settings or EngineSettings()
-    engine = find_engine(backend)
+    engine = behind_frontend(find_engine(backend), settings.frontend)
     files = find_model(model, revision=revision or settings.revision, token=token)
     family = match_family(files, engine.why_refused)
     given = model_id or settings.model_string
@@ -91,7 +92,7 @@ def with_same_prompts(
     Raises:
         ModelError: `unknown_backend`.
     """
-    engine = find_engine(backend)
+    engine = behind_frontend(find_engine(backend), settings.frontend)
     same = engine.prompts == model.engine.prompts
     if not same or settings.of_prompts() != model.settings.of_prompts():
         return None
@@ -129,6 +130,8 @@ def resolve_files(
     settings = settings or EngineSettings()
     check_covered(family, engine, settings)
     engine = engine.under(settings)
+    if engine.without_media:
+        family = family.model_copy(update={"media": {}})
     values = Values(files, family.family)
     resolver = _Resolver(files, family, engine, fast_paths or FastPaths(), settings, values)
     return resolver.resolve(model_id)
@@ -157,7 +160,8 @@ class _Resolver:
         if self.family.media:
             self.values.note("placement", self.family.placement, "family spec")
         placement = placement_rules()[self.family.placement].build(tokenizer, tokens)
-        chat = engine.load_chat(self.files, self.family, tokenizer, media, self.settings)
+        named = dataclasses.replace(self.settings, model=model_id or self.files.name)
+        chat = engine.load_chat(self.files, self.family, tokenizer, media, named)
         chat = configured_chat(chat, self.settings, self.files.name)
         for name, origin in chat.origins.items():
             value = chat.content_format if name == "content_format" else None
@@ -225,6 +229,9 @@ class _Resolver:
 
     def _tokenizer(self) -> Tokenizer:
         spec, files = self.family.tokenizer, self.files
+        if self.engine.tokenizer_as_written:
+            self.values.note("tokenizer", "tokenizer.json as it is written", "the frontend")
+            return load_as_written(files, self.fast_paths)
         if not spec.has_chat_encoder:
             tokenizer = load_hf_model(files, spec.pipelines, self.fast_paths)
             built = built_class(files, spec.pipelines)
@@ -248,7 +255,8 @@ class _Resolver:
         self, tokenizer: Tokenizer, tokens: Mapping[str, int], max_model_len: int
     ) -> Mapping[Modality, MediaRules]:
         if not self.family.media:
-            self.values.note("images", "refused", "the engine takes only text for this family")
+            why = self.engine.without_media or "the engine takes only text for this family"
+            self.values.note("images", "refused", why)
         media: dict[Modality, MediaRules] = {}
         for modality, spec in self.family.media.items():
             if spec.needs is None or self.files.lookup(spec.needs)[0]:

@@ -111,27 +111,36 @@ def test_the_server_s_own_template_arguments_are_no_request_s() -> None:
 
 # Source: vLLM 0.33.0 envs.py: bool(int(os.getenv("VLLM_USE_RUST_FRONTEND", "0")))
 @pytest.mark.parametrize("value", ["1", "2", "-1", " 1 ", "01"])
-def test_the_rust_frontend_is_refused_by_name(
+def test_the_rust_frontend_is_another_profile(
     value: str, small_model: Callable[[str], Path]
 ) -> None:
     line, model = f"VLLM_USE_RUST_FRONTEND='{value}' vllm serve org/m", str(small_model(QWEN))
     settings = EngineSettings.from_args(line)
     assert settings.frontend is Frontend.RUST
-    rust = EngineSettings(frontend=Frontend.RUST)
+    rust = Normalizer.from_pretrained(model, engine_settings=settings)
+    assert rust.model.engine.frontend is Frontend.RUST
     plain = Normalizer.from_pretrained(model)
-    loads: list[Callable[[], Normalizer]] = [
-        lambda: Normalizer.from_pretrained(model, engine_settings=settings),
-        lambda: Normalizer.from_pretrained(model, engine_settings=rust),
-        lambda: plain.matching("vllm", engine_settings=settings),
-    ]
-    for load in loads:
-        with pytest.raises(ModelError, match="VLLM_USE_RUST_FRONTEND") as refused:
-            load()
-        assert refused.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
-    for command in ("tokens", "blocks", "resolve", "doctor", "bench"):
-        result = run(command, model, "--engine-args", line)
-        assert result.status == 1
-        assert "unsupported_engine_setting: VLLM_USE_RUST_FRONTEND" in result.stdout + result.stderr
+    matching = plain.matching("vllm", engine_settings=settings)
+    assert matching.model.engine.frontend is Frontend.RUST
+    # The texts of several parts are joined by nothing there, and by a line break here.
+    parts = [{"type": "text", "text": text} for text in ("one", "two")]
+    joined = [{"role": "system", "content": "onetwo"}]
+    asked = [{"role": "system", "content": parts}]
+    assert rust.normalize(messages=asked).exact
+    texts = [each.normalize(messages=asked).token_ids.tolist() for each in (rust, matching, plain)]
+    assert texts[0] == texts[1] == rust.normalize(messages=joined).token_ids.tolist()
+
+
+@pytest.mark.parametrize("backend", ["vllm==0.32.0", "sglang"])
+def test_the_rust_frontend_of_other_engines_is_refused_by_name(
+    backend: str, small_model: Callable[[str], Path]
+) -> None:
+    settings = EngineSettings(frontend=Frontend.RUST)
+    with pytest.raises(ModelError, match="VLLM_USE_RUST_FRONTEND") as refused:
+        Normalizer.from_pretrained(
+            str(small_model(QWEN)), backend=backend, engine_settings=settings
+        )
+    assert refused.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
 
 
 @pytest.mark.parametrize("value", ["0", "00", "-0"])

@@ -98,6 +98,15 @@ def _by_template(
 
 
 def _harmony(settings: EngineSettings) -> Chat:
+    if refusal := harmony_refusal(settings):
+        return refusal
+    from mmroute.engines.vllm.harmony_chat import HarmonyChat  # an extra
+
+    return HarmonyChat(str(settings.start_date))
+
+
+def harmony_refusal(settings: EngineSettings) -> RefusedChat | None:
+    """Refuses chats of gpt-oss where they cannot be rendered; None where they can."""
     if not settings.start_date:
         return RefusedChat(
             "the engine writes its date into chats of this model. Start it with "
@@ -112,10 +121,11 @@ def _harmony(settings: EngineSettings) -> Chat:
         )
     try:
         with needs_extra("gpt-oss", "openai_harmony", "Harmony, which renders these chats,"):
-            from mmroute.engines.vllm.harmony_chat import HarmonyChat
-        return HarmonyChat.load(settings.start_date)
+            from mmroute.engines.vllm import harmony
+        harmony.encoding()
     except ModelError as error:
         return RefusedChat(str(error))
+    return None
 
 
 def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer) -> Chat:

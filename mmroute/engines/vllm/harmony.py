@@ -115,10 +115,10 @@ def of_assistant(text: str, channel: str) -> Message:
     return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
 
 
-def call(name: str, arguments: str) -> Message:
+def call(name: str, arguments: str, content_type: str = "json") -> Message:
     """The model's call of a function."""
     message = of_assistant(arguments, "commentary").with_recipient(f"functions.{name}")
-    return message.with_content_type("json")
+    return message.with_content_type(content_type)
 
 
 def result(author: str, text: str) -> Message:
@@ -136,19 +136,28 @@ def joined(content: str | Sequence[Any] | None) -> str | None:
     return "".join(texts) if texts else None
 
 
-def token_ids(messages: Sequence[Message]) -> TokenIds:
-    """The prompt, up to the beginning of the model's answer. Special tokens in a text are text.
+def token_ids(
+    messages: Sequence[Message], *, answered: bool = True, legacy_headers: bool = True
+) -> TokenIds:
+    """The prompt. Special tokens in a text are text.
+
+    Args:
+        messages: the conversation.
+        answered: whether the beginning of the model's answer follows.
+        legacy_headers: whether tool calls have the headers that the model was trained with.
 
     Raises:
         InexactError: `chat_template_failed`.
     """
+    conversation = Conversation.from_messages(_without_earlier_analysis(messages))
     try:
-        ids = encoding().render_conversation_for_completion(
-            Conversation.from_messages(_without_earlier_analysis(messages)),
-            Role.ASSISTANT,
-            config=_KEPT,
-        )
-        return np.array(_with_legacy_headers(ids), np.uint32)
+        if answered:
+            ids = encoding().render_conversation_for_completion(
+                conversation, Role.ASSISTANT, config=_KEPT
+            )
+        else:
+            ids = encoding().render_conversation(conversation, config=_KEPT)
+        return np.array(_with_legacy_headers(ids) if legacy_headers else ids, np.uint32)
     except Exception as error:  # of what it cannot render it raises whatever comes
         raise refused(error) from error
 

@@ -37,16 +37,6 @@ class HarmonyChat(Chat):
 
     start_date: str
 
-    @classmethod
-    def load(cls, start_date: str) -> HarmonyChat:
-        """The renderer, once Harmony's vocabulary is there.
-
-        Raises:
-            ModelError: as `harmony.encoding`.
-        """
-        harmony.encoding()
-        return cls(start_date)
-
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}

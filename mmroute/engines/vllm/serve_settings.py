@@ -248,9 +248,11 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
         "hash_algorithm", _one_of("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
     ),
     "prefix-match-unit": ("hash_block_size", _integer),
+    "reasoning-parser": ("reasoning_parser", _string),
     "revision": ("revision", _string),
     "served-model-name": ("served_names", _words),
     "tokenizer-mode": ("tokenizer_mode", _string),
+    "tool-call-parser": ("tool_parser", _string),
     "trust-request-mm-kwargs": ("trust_request_mm_kwargs", _flag),
 }  # fmt: skip
 _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {

@@ -1,0 +1,166 @@
+"""Chats of gpt-oss, which vLLM's Rust frontend renders by Harmony, as the Python one does.
+
+What it makes Harmony's messages of differs.
+
+Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/harmony/mod.rs``,
+``rust/src/chat/src/reasoning.rs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from openai_harmony import Message as HarmonyMessage
+
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import Chat
+from mmroute.engines.vllm import harmony
+from mmroute.engines.vllm.rust.messages import Message, read_messages
+from mmroute.engines.vllm.rust.options import check_options, tools_of_request
+from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.geometry import TokenIds
+from mmroute.requests.items import Items
+from mmroute.requests.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.chat.cache import ChatCache
+
+_TOGGLES: Final = ("thinking", "enable_thinking")
+_DEFAULT_EFFORT: Final = "medium"
+
+
+@dataclass(frozen=True, slots=True)
+class RustHarmonyChat(Chat):
+    """Renders chats by Harmony, which has a vocabulary of its own and gives token IDs at once.
+
+    Attributes:
+        start_date: what the engine writes for today.
+        default_kwargs: variables where a request does not set them.
+    """
+
+    start_date: str
+    default_kwargs: Mapping[str, Any]
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}
+
+    @property
+    def request_fields(self) -> frozenset[str]:
+        return frozenset({"tool_choice"})
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        messages = read_messages(request.messages)
+        check_options(request, messages)
+        return ParsedChat([{"message": message} for message in messages], [()] * len(messages), {})
+
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
+        if request.continue_final_message:
+            raise InexactError(
+                Reason.CHAT_TEMPLATE_FAILED,
+                "vLLM's Rust frontend refuses continue_final_message for this model",
+            )
+        effort = self._effort(request)
+        messages: list[Message] = [each["message"] for each in chat.messages]
+        tools = tools_of_request(request)
+        try:
+            conversation = list(_conversation(self.start_date, effort, messages, tools))
+        except InexactError:
+            raise
+        except Exception as error:  # Harmony's classes refuse by errors of many kinds
+            raise harmony.refused(error) from error
+        return harmony.token_ids(
+            conversation, answered=request.add_generation_prompt, legacy_headers=False
+        )
+
+    def _effort(self, request: Request) -> str:
+        """The effort that a request or the server asks for.
+
+        Raises:
+            InexactError: `invalid_request`: Harmony has none of that name.
+        """
+        of_request = request.chat_template_kwargs
+        enabled, effort = _control(of_request, request.reasoning_effort)
+        if enabled is None or (enabled and effort is None):
+            default_enabled, default_effort = _control(self.default_kwargs, None)
+            if enabled is None:
+                enabled, effort = default_enabled, default_effort
+            elif default_enabled:
+                effort = default_effort
+        if enabled is not False and effort is None:
+            effort = _DEFAULT_EFFORT
+        if enabled is False or effort not in harmony.EFFORTS:
+            raise invalid(
+                f"reasoning_effort must be one of {', '.join(harmony.EFFORTS)} for this model, "
+                f"found {quoted(effort if enabled else 'none')}"
+            )
+        return str(effort)
+
+
+def _control(kwargs: Mapping[str, Any], own: str | None) -> tuple[bool | None, Any]:
+    """Whether one source asks for thinking, and the effort: None where it does not say."""
+    toggle = next((kwargs[name] for name in _TOGGLES if name in kwargs), None)
+    named = any(name in kwargs for name in _TOGGLES)
+    if named and not isinstance(toggle, bool):
+        raise invalid(f"thinking must be true or false, found {quoted(toggle)}")
+    if toggle is False:
+        return False, None
+    effort = own if own is not None else kwargs.get("reasoning_effort")
+    if effort is not None and (
+        isinstance(effort, bool) or not isinstance(effort, str | int | float)
+    ):
+        raise invalid(f"reasoning_effort must be a text, found {quoted(effort)}")
+    if effort == "none":
+        return (True, None) if toggle else (False, None)
+    return (True if toggle or effort is not None else None), effort
+
+
+def _conversation(
+    start_date: str,
+    effort: str,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+) -> Iterator[HarmonyMessage]:
+    """The conversation. Instructions in its first message go into the developer message."""
+    first, instructions, functions = messages[0], "", list(tools)
+    if first.role in harmony.INSTRUCTING:
+        instructions, messages = first.text, messages[1:]
+        functions += first.tools
+    told = [tool["function"] for tool in functions]
+    yield from harmony.preamble(start_date, effort, instructions or None, told)
+    names = {call.id: call.name for message in messages for call in message.calls}
+    for message in messages:
+        yield from _of_message(message, names)
+
+
+def _of_message(message: Message, names: Mapping[str, str]) -> Iterator[HarmonyMessage]:
+    match message.role:
+        case "system" | "developer":
+            own = [tool["function"] for tool in message.tools]
+            yield harmony.developer(message.text or None, own)
+        case "user":
+            yield harmony.of_role("user", message.text)
+        case "assistant":
+            yield from _assistant(message)
+        case "tool":
+            if message.call_id not in names:
+                raise InexactError(
+                    Reason.CHAT_TEMPLATE_FAILED,
+                    f"a tool answers the call {quoted(message.call_id)}, which no message makes",
+                )
+            yield harmony.result(f"functions.{names[message.call_id]}", message.text)
+        case role:
+            raise invalid(f"the engine takes no message of the role {quoted(role)} for this model")
+
+
+def _assistant(message: Message) -> Iterator[HarmonyMessage]:
+    if message.calls and message.text:
+        yield harmony.of_assistant(message.text, "commentary")
+    if message.reasoning:
+        yield harmony.of_assistant(message.reasoning, "analysis")
+    for call in message.calls:
+        yield harmony.call(call.name, call.arguments, "<|constrain|>json")
+    if message.text and not message.calls:
+        yield harmony.of_assistant(message.text, "final")

@@ -1,0 +1,75 @@
+"""Values of a request as serde_json reads them.
+
+Source: serde_json 1.0.149 (recursion limit, numbers), which vLLM 0.33.0's Rust frontend uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mmroute.errors import invalid, quoted
+
+_DEEPEST: Final = 127
+_SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**64 - 1
+
+
+def read_json(value: object, where: str, depth: int) -> Any:
+    """A copy of a value, its numbers as serde_json has them.
+
+    Args:
+        value: what a client sent, as plain JSON.
+        where: the name of its field.
+        depth: how many objects and arrays it stands in.
+
+    Raises:
+        InexactError: `invalid_request`: serde_json refuses it.
+    """
+    if isinstance(value, str):
+        if not value.isascii():
+            _check_unicode(value, where)
+        return value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if _SMALLEST <= value <= _LARGEST else _finite(_float(value), where)
+    if isinstance(value, float):
+        return _finite(value, where)
+    if depth >= _DEEPEST:
+        raise invalid(f"{where} is nested too deeply")
+    if isinstance(value, Mapping):
+        return {
+            read_json(_key(key, where), where, depth): read_json(each, where, depth + 1)
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [read_json(each, where, depth + 1) for each in value]
+    raise invalid(f"{where} holds what is no JSON: {quoted(value)}")
+
+
+def _key(key: object, where: str) -> str:
+    if isinstance(key, str):
+        return key
+    raise invalid(f"{where} has a key that is no text: {quoted(key)}")
+
+
+def _check_unicode(value: str, where: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid(f"{where} holds half of a surrogate pair, which is no Unicode") from None
+
+
+def _float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _finite(value: float, where: str) -> float:
+    if math.isfinite(value):
+        return value
+    raise invalid(f"{where} holds a number that is out of range")

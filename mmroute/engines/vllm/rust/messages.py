@@ -1,0 +1,245 @@
+"""Chat messages and tools as vLLM's Rust frontend takes them, and as templates get them.
+
+Source: vLLM 0.33.0 ``rust/src/server/src/routes/openai/utils/types.rs`` (`ChatMessage`, `Tool`,
+`validate_messages`), ``rust/src/server/src/routes/openai/chat_completions/convert.rs``,
+``rust/src/chat/src/renderer/hf/mod.rs``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias
+
+from mmroute.engines.vllm.rust.json_values import read_json
+from mmroute.errors import InexactError, Reason, invalid, quoted
+
+_MEDIA: Final = frozenset({"image_url", "video_url", "audio_url", "input_audio"})
+_REASONING: Final = ("reasoning", "reasoning_content", "thinking")
+# Of a message in the body of a request: the body itself, and the list of messages.
+_MESSAGE_DEPTH: Final = 2
+
+Texts: TypeAlias = "str | list[str]"
+"""The content of a message: a text, or the texts of its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool.
+
+    Attributes:
+        id: by which the answer names it.
+        name: of the tool.
+        arguments: JSON, as it was sent.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message, checked.
+
+    Attributes:
+        role: any text.
+        content: what it says.
+        reasoning: of the assistant; empty for none.
+        calls: of the assistant.
+        call_id: the call that a tool answers.
+        tools: of a developer, as templates get them.
+    """
+
+    role: str
+    content: Texts
+    reasoning: str = ""
+    calls: Sequence[Call] = ()
+    call_id: str = ""
+    tools: Sequence[dict[str, Any]] = ()
+
+    @property
+    def text(self) -> str:
+        """The texts of the content, without anything between them."""
+        return self.content if isinstance(self.content, str) else "".join(self.content)
+
+    def for_template(self, content_format: str) -> dict[str, Any]:
+        """The message as a template gets it.
+
+        Raises:
+            InexactError: `chat_template_failed`: arguments of a call are no JSON.
+        """
+        told: dict[str, Any] = {"role": self.role, "content": self.text}
+        if content_format == "openai":
+            joined = self.role == "assistant" or isinstance(self.content, str)
+            texts = [self.text] if joined else self.content
+            told["content"] = [{"type": "text", "text": text} for text in texts]
+        if self.tools:
+            told["tools"] = self.tools
+        if self.reasoning:
+            told["reasoning"] = told["reasoning_content"] = self.reasoning
+        if self.calls:
+            told["tool_calls"] = [_call_for_template(call) for call in self.calls]
+        if self.role == "tool":
+            told["tool_call_id"] = self.call_id
+        return told
+
+
+def read_messages(given: object) -> list[Message]:
+    """Check the messages of a request.
+
+    Raises:
+        InexactError: `invalid_request`; `unsupported_modality` for media, which are not covered.
+    """
+    if not isinstance(given, list | tuple) or not given:
+        raise invalid(f"messages must be a list of at least one message, found {quoted(given)}")
+    return [_message(each, f"messages[{i}]") for i, each in enumerate(given)]
+
+
+def read_tools(given: object, where: str, depth: int = 1) -> list[dict[str, Any]]:
+    """Tool definitions as templates get them.
+
+    Args:
+        given: what the client sent.
+        where: the name of the field.
+        depth: how many objects and arrays it stands in.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    if not isinstance(given, list | tuple):
+        raise invalid(f"{where} must be a list of tool definitions, found {quoted(given)}")
+    return [_tool(each, f"{where}[{i}]", depth + 1) for i, each in enumerate(given)]
+
+
+def _message(given: object, where: str) -> Message:
+    if not isinstance(given, Mapping):
+        raise invalid(f"{where} must be an object, found {type(given).__name__}")
+    message = read_json(given, where, _MESSAGE_DEPTH)
+    match role := message.get("role"):
+        case "assistant":
+            return _assistant(message, where)
+        case "tool":
+            call_id = _text(message, "tool_call_id", where)
+            return Message(role, _content(message.get("content"), where), call_id=call_id)
+        case "function":
+            raise invalid(f"{where}: the engine takes no messages of the role function")
+        case "developer":
+            _optional_text(message, "name", where)
+            tools = message.get("tools")
+            listed = [] if tools is None else read_tools(tools, f"{where}.tools")
+            return Message(role, _content(message.get("content"), where), tools=listed)
+        case "system" | "user":
+            _optional_text(message, "name", where)
+            content = _content(message.get("content"), where)
+            if role == "user" and not content:
+                raise invalid(f"{where}: the content of a user's message cannot be empty")
+            return Message(role, content)
+        case str():
+            return Message(role, _content(message.get("content"), where))
+    raise invalid(f"{where}.role must be a text, found {quoted(role)}")
+
+
+def _assistant(message: Mapping[str, Any], where: str) -> Message:
+    _optional_text(message, "name", where)
+    named = [name for name in _REASONING if name in message]
+    if len(named) > 1:
+        raise invalid(f"{where} has its reasoning twice: {', '.join(named)}")
+    reasoning = _optional_text(message, named[0], where) if named else ""
+    content, listed = message.get("content"), message.get("tool_calls")
+    if listed is not None and not isinstance(listed, list):
+        raise invalid(f"{where}.tool_calls must be a list, found {quoted(listed)}")
+    calls = [_call(each, f"{where}.tool_calls[{i}]") for i, each in enumerate(listed or ())]
+    texts: Texts = [] if content is None else _content(content, where, only_text=True)
+    if not (reasoning or calls or isinstance(texts, str) or texts):
+        raise invalid(f"{where} has neither content, nor reasoning, nor tool calls")
+    return Message("assistant", texts, reasoning=reasoning, calls=calls)
+
+
+def _content(content: object, where: str, *, only_text: bool = False) -> Texts:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise invalid(f"{where}.content must be a text or a list of parts, found {quoted(content)}")
+    return [_part(part, f"{where}.content[{i}]", only_text) for i, part in enumerate(content)]
+
+
+def _part(part: object, where: str, only_text: bool) -> str:
+    if not isinstance(part, Mapping):
+        raise invalid(f"{where} must be an object, found {quoted(part)}")
+    kind = part.get("type")
+    if kind == "text":
+        return _text(part, "text", where)
+    if isinstance(kind, str) and kind in _MEDIA and not only_text:
+        raise InexactError(
+            Reason.UNSUPPORTED_MODALITY,
+            f"{where} is of type {kind}: images, videos and audio are not covered for vLLM's Rust "
+            "frontend, which resizes and names them otherwise than the Python one",
+        )
+    raise invalid(f"{where} is of type {quoted(kind)}; the engine takes text there")
+
+
+def _call(given: object, where: str) -> Call:
+    if not isinstance(given, Mapping) or not isinstance(given.get("function"), Mapping):
+        raise invalid(f"{where} must be an object with a function, found {quoted(given)}")
+    if given.get("type") != "function":
+        raise invalid(f"{where}.type must be function, found {quoted(given.get('type'))}")
+    function = given["function"]
+    arguments = _optional_text(function, "arguments", f"{where}.function") or "{}"
+    return Call(_text(given, "id", where), _text(function, "name", f"{where}.function"), arguments)
+
+
+def _call_for_template(call: Call) -> dict[str, Any]:
+    try:
+        parsed = json.loads(call.arguments, parse_constant=_no_constant)
+        arguments = read_json(parsed, "the arguments of a tool call", 0)
+    except (ValueError, RecursionError) as error:
+        raise InexactError(
+            Reason.CHAT_TEMPLATE_FAILED,
+            f"the arguments of tool call {call.id} are no JSON: {error}",
+        ) from None
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _tool(given: object, where: str, depth: int) -> dict[str, Any]:
+    tool = read_json(given, where, depth)
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or tool.get("type", "function") != "function":
+        raise invalid(f"{where} must be the definition of a function, found {quoted(given)}")
+    told = {
+        "name": _text(function, "name", where),
+        "description": _optional(function, "description", str, where),
+        "parameters": function.get("parameters"),
+    }
+    deferred = _optional(function, "defer_loading", bool, where)
+    outer = _optional(tool, "defer_loading", bool, where)
+    more = {
+        "strict": _optional(function, "strict", bool, where),
+        "defer_loading": outer if deferred is None else deferred,
+    }
+    told |= {name: value for name, value in more.items() if value is not None}
+    return {"type": "function", "function": told}
+
+
+def _text(given: Mapping[str, Any], name: str, where: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str):
+        raise invalid(f"{where}.{name} must be a text, found {quoted(value)}")
+    return value
+
+
+def _optional(given: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
+    value = given.get(name)
+    if value is None or isinstance(value, kind):
+        return value
+    raise invalid(f"{where}.{name} must be of type {kind.__name__}, found {quoted(value)}")
+
+
+def _optional_text(given: Mapping[str, Any], name: str, where: str) -> str:
+    return _optional(given, name, str, where) or ""

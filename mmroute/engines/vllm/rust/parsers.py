@@ -1,0 +1,127 @@
+"""Which parsers of its answers the frontend chooses for a model: without one it refuses chats.
+
+Source: vLLM 0.33.0 ``rust/src/chat/src/parser/tool/mod.rs``,
+``rust/src/chat/src/parser/reasoning/mod.rs``, ``rust/src/chat/src/parser/unified.rs``,
+``rust/src/chat/src/output/default/mod.rs``, ``rust/src/parser/src/reasoning/delimited.rs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import InexactError, Reason, quoted
+from mmroute.tokenizers import Tokenizer
+
+# Part of a model's name -> its parser: the first that it contains counts, whatever the case.
+_UNIFIED: Final[Mapping[str, str]] = {
+    "gemma-4": "gemma4", "gemma4": "gemma4", "hy3": "hy_v3", "hy4": "hy_v4", "inkling": "inkling",
+    "kimi-k3": "kimi_k3", "kimi_k3": "kimi_k3", "muse-spark": "muse",
+}  # fmt: skip
+_TOOLS: Final = (
+    "mistral-", "mixtral-", "mimo-v2", "qwen3-coder", "qwen3.5", "qwq", "qwen2.5", "qwen3",
+    "hermes", "internlm2", "llama-4", "llama-3.2", "llama-3.1", "deepseek-r1", "deepseek-v4.1",
+    "deepseek-v4", "deepseek_v4", "deepseek-v3.2", "deepseek-v3.1", "deepseek-v3", "glm-5",
+    "glm-4.7", "glm-4.6", "glm-4.5", "granite-4", "kimi-k2", "minimax-m3", "mm-m3", "minimax",
+    "mm-m2", "step-5", "step5", "seed-oss", "seedoss",
+)  # fmt: skip
+_REASONING: Final[Mapping[str, str]] = {
+    "deepseek-r1": "deepseek_r1", "deepseek-v4.1": "deepseek_v41", "deepseek-v4": "deepseek_v4",
+    "deepseek_v4": "deepseek_v4", "deepseek-v3": "deepseek_v3", "qwq": "deepseek_r1",
+    "mimo-v2": "mimo", "qwen3": "qwen3", "glm-5": "glm47", "glm-4.7": "glm47", "glm-4.6": "glm45",
+    "glm-4.5": "glm45", "kimi-k2": "kimi_k2", "kimi": "kimi", "step-3p5": "step3p5",
+    "step3p5": "step3p5", "step-3.5": "step3p5", "step3": "step3", "step-5": "step5",
+    "step5": "step5", "seed-oss": "seed_oss", "seedoss": "seed_oss", "minimax-m3": "minimax_m3",
+    "mm-m3": "minimax_m3", "minimax": "minimax_m2", "mm-m2": "minimax_m2", "cohere": "cohere_cmd",
+    "command": "cohere_cmd", "nano": "nemotron_v3", "nemotron": "nemotron_v3",
+}  # fmt: skip
+_TOOL_PARSERS: Final = frozenset({
+    "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "deepseek_v41", "glm45", "glm47",
+    "granite4", "hermes", "internlm", "kimi_k2", "llama3_json", "llama4_json", "mimo", "minimax_m2",
+    "minimax_m3", "mistral", "phi4_mini_json", "qwen3_coder", "qwen3_json", "qwen3_xml", "seed_oss",
+    "step5",
+})  # fmt: skip
+_THINK: Final = ("<think>", "</think>")
+_MARKS: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys((
+        "deepseek_r1", "deepseek_v3", "deepseek_v4", "deepseek_v41", "glm45", "glm47", "kimi_k2",
+        "mimo", "minimax_m2", "nemotron_v3", "qwen3", "step3", "step3p5", "step5",
+    ), _THINK),
+    "cohere_cmd": ("<|START_THINKING|>", "<|END_THINKING|>"),
+    "kimi": ("◁think▷", "◁/think▷"),
+    "minimax_m3": ("<mm:think>", "</mm:think>"),
+    "seed_oss": ("<seed:think>", "</seed:think>"),
+}  # fmt: skip
+_AUTO: Final = "auto"
+_NONE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsers:
+    """What the frontend can make of a model's answers.
+
+    Attributes:
+        refusal: why it refuses every chat; empty if it does not.
+        tool_refusal: why it refuses chats with tools; empty if it does not.
+    """
+
+    refusal: str = ""
+    tool_refusal: str = ""
+
+    def check(self, *, with_tools: bool) -> None:
+        """Refuse a chat that the frontend refuses for want of a parser.
+
+        Raises:
+            InexactError: `chat_renderer_unsupported`.
+        """
+        why = self.refusal or (self.tool_refusal if with_tools else "")
+        if why:
+            raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, why)
+
+
+def choose_parsers(settings: EngineSettings, tokenizer: Tokenizer) -> Parsers:
+    """The parsers of a model.
+
+    Args:
+        settings: what the engine was started with; its model string decides where they name none.
+        tokenizer: the model's, which must have the marks of its reasoning.
+    """
+    name = str(settings.model).lower()
+    unified = _first(name, _UNIFIED)
+    tools = settings.tool_parser or _AUTO
+    reasoning = settings.reasoning_parser or _AUTO
+    if unified and _AUTO in (tools.lower(), reasoning.lower()):
+        return Parsers(
+            f"vLLM's Rust frontend reads answers of {settings.model!r} by its parser {unified}, "
+            "with which chats were not checked"
+        )
+    chosen = _first(name, _REASONING) if reasoning.lower() == _AUTO else reasoning
+    if chosen is None or chosen.lower() == _NONE:
+        marks: tuple[str, ...] = ()
+    elif chosen in _MARKS:
+        marks = _MARKS[chosen]
+    else:
+        return Parsers(f"answers read by the reasoning parser {quoted(chosen)} were not checked")
+    missing = [mark for mark in marks if tokenizer.token_id(mark) is None]
+    if missing:
+        return Parsers(
+            f"vLLM's Rust frontend refuses chats of {settings.model!r}: its reasoning parser "
+            f"{chosen} needs the token {missing[0]}, which the tokenizer has not"
+        )
+    if tools.lower() == _AUTO:
+        known = any(pattern in name for pattern in _TOOLS)
+    else:
+        known = tools in _TOOL_PARSERS
+    if known:
+        return Parsers()
+    return Parsers(
+        tool_refusal=f"vLLM's Rust frontend refuses tools: it knows no tool parser "
+        f"{quoted(tools)} for {settings.model!r}. Start it with --tool-call-parser, and give that "
+        "here too"
+    )
+
+
+def _first(name: str, patterns: Mapping[str, str]) -> str | None:
+    return next((found for pattern, found in patterns.items() if pattern in name), None)

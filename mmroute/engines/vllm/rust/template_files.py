@@ -1,0 +1,65 @@
+"""Which file a model's chat template is in, for vLLM's Rust frontend.
+
+Source: vLLM 0.33.0 ``rust/src/text/src/backend/hf/model_files.rs``
+(`discover_chat_template_in_dir`), ``rust/src/chat/src/renderer/hf/template.rs``
+(`load_chat_template`) and ``mod.rs`` (`load`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mmroute.chat.minijinja.strings import WHITESPACE
+from mmroute.errors import ModelError, Reason
+from mmroute.model_directory import JsonValue, ModelFiles
+
+_FIELD: Final = "chat_template"
+_CONFIG: Final = "tokenizer_config.json"
+
+
+def template_source(files: ModelFiles) -> tuple[str, str] | None:
+    """The text of the template, and where it stands; None if the model has none.
+
+    Raises:
+        ModelError: `invalid_config_field`: the frontend does not load the model, or which of
+            several templates it takes is left to chance.
+    """
+    configured = files.object(_CONFIG).get(_FIELD)
+    if not isinstance(configured, str | None):
+        raise _not_one(files, f"{_CONFIG}:{_FIELD}", configured)
+    own = _of_a_file(files)
+    if own is not None and own[0].strip(WHITESPACE):
+        return own
+    return None if configured is None else (configured, f"{_CONFIG}:{_FIELD}")
+
+
+def as_read(text: str) -> str:
+    """The text of a template's file as the frontend takes it."""
+    return text.strip(WHITESPACE).replace("\\n", "\n")
+
+
+def _of_a_file(files: ModelFiles) -> tuple[str, str] | None:
+    if files.has("chat_template.json"):
+        value = files.json("chat_template.json")
+        found = value.get(_FIELD) if isinstance(value, dict) else value
+        if not isinstance(found, str):
+            raise _not_one(files, "chat_template.json", found)
+        return found, "chat_template.json"
+    named = [name for name in files.names() if name.endswith(".jinja") and "/" not in name]
+    if "chat_template.jinja" in named:
+        named = ["chat_template.jinja"]
+    if len(named) > 1:
+        raise ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{files.name} has several templates, of which the frontend takes any: "
+            f"{', '.join(named)}. Keep one.",
+        )
+    return (as_read(files.text(named[0])), named[0]) if named else None
+
+
+def _not_one(files: ModelFiles, where: str, value: JsonValue) -> ModelError:
+    return ModelError(
+        Reason.INVALID_CONFIG_FIELD,
+        f"{files.path(where.partition(':')[0])}: vLLM's Rust frontend does not load a model whose "
+        f"{_FIELD} is no text, found {type(value).__name__}. Give it one template.",
+    )

@@ -1,0 +1,156 @@
+"""``tokenizer.json`` as it is written: no class of transformers rebuilds it.
+
+vLLM's Rust frontend loads tokenizers so.
+
+Source: vLLM 0.33.0 ``rust/src/tokenizer/src/hf.rs``,
+``rust/src/tokenizer/src/hf/added_tokens.rs``, ``rust/src/text/src/backend/hf/config.rs``,
+``model_files.rs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import tokenizers
+
+from mmroute.errors import ModelError, Reason, malformed, quoted
+from mmroute.geometry import TokenIds
+from mmroute.model_directory import ModelFiles
+from mmroute.reuse.fast_paths import EncoderStats, FastPaths
+from mmroute.tokenizers.choice import choose_encoder
+from mmroute.tokenizers.encoders import Encoder
+from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.pieces import joins_pieces
+
+_FORMAT: Final = "tokenizer.json"
+_CONFIG: Final = "tokenizer_config.json"
+_NAMED: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
+_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
+# Preferred to tokenizer.json, or read in place of it.
+_OTHER_FORMATS: Final = ("tekken.json", "tiktoken.model", "*.tiktoken")
+# Of these the versions of Unicode differ that the frontend's encoder and `tokenizers` know: whether
+# the first is whitespace, and what the others are composed of.
+_UNSURE: Final = frozenset("\u180e\U000113c2\U0001611e\U00016d67")
+
+
+def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
+    """Load the tokenizer of a model as its file says.
+
+    Args:
+        files: the model.
+        fast_paths: who is to encode, and what is kept.
+
+    Raises:
+        ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
+            `special_token_split`, `fast_encoder_unavailable`.
+    """
+    others = files.names(_OTHER_FORMATS)
+    if others:
+        raise _unverified(files, f"the frontend may read {', '.join(others)}, which is not covered")
+    declared: dict[str, Any] = dict(files.object(_FORMAT))
+    if not isinstance(declared.get("model"), dict):
+        files.json(_FORMAT)  # which says what is wrong with the file, if it is none of JSON
+        raise malformed(f"{files.path(_FORMAT)} must hold a JSON object with a model.")
+    for name in ("truncation", "padding"):
+        if declared.get(name) is not None:
+            raise _unverified(files, f"{_FORMAT}:{name} is set, which was not checked")
+    added = _added_tokens(files, declared)
+    declared["added_tokens"] = added
+    try:
+        backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise malformed(
+            f"{files.path(_FORMAT)} is not a tokenizer that `tokenizers` "
+            f"{tokenizers.__version__} can load: {error}"
+        ) from error
+    _check_ids(files, backend, added)
+    names = _named_tokens(files)
+    bos = names.get("bos_token")
+    vocabulary = declared["model"].get("vocab")  # a list of unigrams has scores, too
+    return HfTokenizer(
+        backend=backend,
+        encoder=_SureEncoder(choose_encoder(backend, declared, fast_paths)),
+        bos_token_id=backend.token_to_id(bos) if bos is not None else None,
+        named_tokens=tuple(dict.fromkeys(names.values())),
+        template_tokens=names,
+        joins_pieces=joins_pieces(declared.get("decoder")),
+        vocabulary=vocabulary if isinstance(vocabulary, dict) else None,
+    )
+
+
+class _SureEncoder:
+    """An encoder that declines what the frontend's own encoder reads otherwise."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        _check_sure(text)
+        return self._encoder.encode(text, add_special_tokens=add_special_tokens)
+
+    def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
+        _check_sure(text)
+        return self._encoder.encode_cut(text)
+
+    def stats(self) -> EncoderStats:
+        return self._encoder.stats()
+
+
+def _check_sure(text: str) -> None:
+    if not text.isascii() and not _UNSURE.isdisjoint(text):
+        found = ", ".join(sorted(f"U+{ord(char):04X}" for char in _UNSURE.intersection(text)))
+        raise ValueError(f"the engine's encoder knows another version of Unicode for {found}")
+
+
+def _added_tokens(files: ModelFiles, declared: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tokens of the file, and behind them those whose IDs the configuration alone has."""
+    listed = declared.get("added_tokens") or []
+    config = files.object(_CONFIG).get("added_tokens_decoder") or {}
+    if not isinstance(listed, list) or not isinstance(config, dict):
+        raise malformed(f"{files.name}: added tokens must be listed, or stand under their IDs.")
+    known = {entry.get("id") for entry in listed if isinstance(entry, dict)}
+    extra = {int(key): entry for key, entry in config.items() if key.isdecimal()}
+    more = [(token_id, entry) for token_id, entry in sorted(extra.items()) if token_id not in known]
+    tokens = [_added_token(files, entry.get("id"), entry) for entry in listed]
+    return tokens + [_added_token(files, token_id, entry) for token_id, entry in more]
+
+
+def _added_token(files: ModelFiles, token_id: object, entry: object) -> dict[str, Any]:
+    content = entry.get("content") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(content, str) or not content:
+        raise malformed(f"{files.name} has an added token without a text: {quoted(entry)}")
+    flags = {name: bool(entry.get(name, False)) for name in _FLAGS}
+    return {"id": token_id, "content": content, **flags}
+
+
+def _check_ids(
+    files: ModelFiles, backend: tokenizers.Tokenizer, added: list[dict[str, Any]]
+) -> None:
+    for token in added:
+        found = backend.token_to_id(token["content"])
+        if found != token["id"]:
+            raise ModelError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{files.name}: {token['content']!r} is to have the ID {token['id']}, but added to "
+                f"this vocabulary it gets {found}.",
+            )
+
+
+def _named_tokens(files: ModelFiles) -> dict[str, str]:
+    """Name -> text, as chat templates see them. Other files than the configuration are not read."""
+    config = files.object(_CONFIG)
+    names: dict[str, str] = {}
+    for name in _NAMED:
+        value = config.get(name)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str):
+            names[name] = text
+        elif value is not None:
+            raise malformed(f"{files.path(_CONFIG)}: {name} is no token, found {quoted(value)}.")
+    return names
+
+
+def _unverified(files: ModelFiles, why: str) -> ModelError:
+    return ModelError(Reason.TOKENIZER_UNVERIFIED, f"{files.name}: {why}.")
