@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -15,6 +15,7 @@ from mmroute.hashing.reuse import HashReuse
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
     from mmroute.geometry import TokenIds
+    from mmroute.model_directory import ModelFiles
     from mmroute.requests.request import Lora
 
 
@@ -121,8 +122,19 @@ class Hashes(Protocol):
     def settings(self) -> HashSettings:
         """What the hashes depend on beside the request."""
 
-    def under(self, known: HashSettings, engine: EngineSettings) -> Hashes:
-        """The hashes of the same version under the settings it was started with."""
+    def under(
+        self, known: HashSettings, engine: EngineSettings, target: Callable[[], ModelFiles]
+    ) -> Hashes:
+        """The hashes of the same version under the settings it was started with.
+
+        Args:
+            known: what the hashes depend on beside the request.
+            engine: what the engine was started with.
+            target: finds the files of the served model.
+
+        Raises:
+            ModelError: `invalid_engine_setting`.
+        """
 
     def block_hashes(
         self,
@@ -176,7 +188,7 @@ class RefusedHashes:
     why: str
     item_hash = staticmethod(image_hash)
 
-    def under(self, known: HashSettings, _engine: EngineSettings) -> Hashes:
+    def under(self, known: HashSettings, *_engine: object) -> Hashes:
         """See `Hashes`."""
         return replace(self, settings=known)
 

@@ -14,9 +14,11 @@ from mmroute.requests.items import Modality
 _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
              "max_decoded_bytes")  # fmt: skip
 
-_OF_HASHES: Final = ("model", "served_names", "block_size", "hash_block_size", "hash_algorithm",
-              "hash_seed", "identity_algorithm", "lora_in_identities", "loras", "hashes_refused",
-              "without_effect")  # fmt: skip
+_OF_HASHES: Final = (
+    "model", "served_names", "block_size", "hash_block_size", "hash_algorithm", "hash_seed",
+    "speculative", "prefix_caching", "has_connector", "identity_algorithm", "lora_in_identities",
+    "loras", "hashes_refused", "without_effect",
+)  # fmt: skip
 _OF_ANSWERS: Final = ("tool_parser", "reasoning_parser")
 
 
@@ -51,6 +53,10 @@ class EngineSettings:
         hash_block_size: tokens under one hash, where it is another number (hybrid models).
         hash_algorithm: of block hashes.
         hash_seed: PYTHONHASHSEED.
+        speculative: the configuration of speculative decoding, by which hashes may cover tokens
+            behind their block.
+        prefix_caching: whether the engine keeps blocks for later requests.
+        has_connector: whether blocks are handed on by a KV connector or offloaded.
         identity_algorithm: of image identities: ``blake3``, ``sha256`` or ``sha512``.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
         loras: path of each adapter, by its name.
@@ -91,6 +97,9 @@ class EngineSettings:
     hash_block_size: int | None = None
     hash_algorithm: str | None = None
     hash_seed: str | None = None
+    speculative: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    prefix_caching: bool = True
+    has_connector: bool = False
     identity_algorithm: str = "blake3"
     lora_in_identities: bool = False
     loras: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -20,11 +20,11 @@ from mmroute.hashing.pad_values import (
     wide_pad_values,
 )
 from mmroute.hashing.sglang import PageHashes, hash_pages
-from mmroute.hashing.vllm import BlockHashes, hash_blocks, none_hash
+from mmroute.hashing.vllm import BlockHashes, hash_blocks, none_hash, num_hashed
 
 __all__ = [
     "Algorithm", "BlockHashes", "BlockKeys", "DynamoHashes", "EventKeys", "ExtraKey", "ExtraKeys",
-    "HashedItem", "ImageHash", "PageHashes", "event_extra_keys", "extra_keys",
-    "hash_blocks", "hash_pages", "image_hash", "local_block_hashes", "none_hash", "pad_value",
+    "HashedItem", "ImageHash", "PageHashes", "event_extra_keys", "extra_keys", "hash_blocks",
+    "hash_pages", "image_hash", "local_block_hashes", "none_hash", "num_hashed", "pad_value",
     "pad_value_ids", "sequence_hashes", "wide_pad_value_ids", "wide_pad_values",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ Source: vLLM 0.33.0 ``utils/hashing.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -36,9 +36,19 @@ class Algorithm(StrEnum):
 class _Encoding(Protocol):
     def encode_text(self, text: str) -> bytes: ...
 
-    def encode_block(self, parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> bytes: ...
+    def encode_block(
+        self,
+        parent: bytes,
+        token_ids: tuple[int, ...],
+        keys: BlockKeys,
+        ahead: tuple[int, ...] = (),
+    ) -> bytes: ...
 
     def layout(self, keys: ExtraKeys, *, parent_size: int) -> BlockLayout: ...
+
+    def endings(
+        self, keys: ExtraKeys, ahead: Sequence[Sequence[int]]
+    ) -> dict[int, bytes] | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ They are ``cbor2.dumps((parent, token_ids, extra_keys), canonical=True)``: sourc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -28,8 +29,16 @@ def encode_text(text: str) -> bytes:
     return _head(_TEXT, len(encoded)) + encoded
 
 
-def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> bytes:
+def encode_block(
+    parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys, ahead: tuple[int, ...] = ()
+) -> bytes:
     """What is hashed for one block, behind the hash of its parent.
+
+    Args:
+        parent: the hash of the parent.
+        token_ids: the IDs of the block.
+        keys: its extra keys.
+        ahead: the lookahead tokens behind the block.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
@@ -44,7 +53,7 @@ def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> 
         else _head(_UNSIGNED, i)
         for i in token_ids
     ]
-    return before + b"".join(written) + _ending(keys)
+    return before + b"".join(written) + _ending(keys, ahead)
 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
@@ -72,8 +81,15 @@ def _before_parent(parent_size: int) -> bytes:
     return _head(_ARRAY, 3) + _head(_BYTES, parent_size)
 
 
-def _ending(keys: BlockKeys) -> bytes:
-    """The extra keys of one block."""
+def endings(keys: ExtraKeys, ahead: Sequence[Sequence[int]]) -> dict[int, bytes]:
+    """The endings of blocks with lookahead tokens, by number; see `pickle_encoding.endings`."""
+    return dict(enumerate(map(_ending, keys, ahead)))
+
+
+def _ending(keys: BlockKeys, ahead: Sequence[int] = ()) -> bytes:
+    """The extra keys of one block, and its lookahead tokens."""
+    if ahead:
+        return _head(_ARRAY, 1 + len(ahead)) + _ending(keys) + b"".join(map(_integer, ahead))
     if keys is None:
         return b"\xf6"
     written = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Final, TypeVar
 
 import numpy as np
@@ -33,25 +33,29 @@ _SHA256_SIZE: Final = 32
 _PROBE_BLOCKS: Final = 24
 _PROBE_BLOCK_SIZES: Final = (1, 2, 4, 16)
 _PROBE_WORD_SIZES: Final = (4, 64, 300)  # XXH3 has another way for each of these
+_PROBE_LOOKAHEADS: Final = (0, 1, 3, 30)
 _WORD: Final = 8  # bytes
 
 
 def hash_chain(
-    algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes
+    algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes, lookahead: int = 0
 ) -> tuple[bytes, ...]:
     """The hashes of one or more consecutive full blocks, each over that of the block before it.
 
     Args:
         algorithm: how.
-        token_ids: of the blocks, shape (keys.num_blocks * keys.block_size,).
+        token_ids: the IDs of the blocks and the lookahead tokens behind them, shape
+            (keys.num_blocks * keys.block_size + lookahead,).
         keys: the extra keys of the blocks.
         parent: the hash before the first of them.
+        lookahead: how many tokens behind a block its hash covers as well.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
     """
-    found = _by_extension(algorithm, token_ids, keys, parent) if compiled(algorithm) else None
-    return _by_python(algorithm, token_ids, keys, parent) if found is None else found
+    asked = algorithm, token_ids, keys, parent, lookahead
+    found = _by_extension(*asked) if compiled(algorithm) else None
+    return _by_python(*asked) if found is None else found
 
 
 def has_extension() -> bool:
@@ -154,11 +158,17 @@ def _agrees_at(algorithm: Algorithm, block_size: int) -> bool:
     ids[middle:] = ids[middle]
     items = [HashedItem("cat", 3, 5), HashedItem("f" * 300, middle + 1, 9 * block_size)]
     parent = METHODS[algorithm].digest(pickle_encoding.encode_text("probe"))
-    for lora in (None, Lora("sql", "/adapters/sql")):
+    for lora, lookahead in product((None, Lora("sql", "/adapters/sql")), _PROBE_LOOKAHEADS):
         keys = extra_keys(
-            items, num_blocks=_PROBE_BLOCKS, block_size=block_size, lora=lora, cache_salt="salt"
+            items,
+            num_blocks=_PROBE_BLOCKS,
+            block_size=block_size,
+            lora=lora,
+            cache_salt="salt",
+            lookahead=lookahead,
         )
-        probe = algorithm, ids, keys, parent
+        ahead = _probe_ids(lookahead)
+        probe = algorithm, np.concatenate([ids, ahead]), keys, parent, lookahead
         if _by_extension(*probe) != _by_python(*probe):
             return False
     return True
@@ -169,13 +179,18 @@ def _probe_ids(count: int) -> TokenIds:
 
 
 def _by_extension(
-    algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes
+    algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes, lookahead: int = 0
 ) -> tuple[bytes, ...] | None:
     """None where it declines: token IDs or extra keys that are too large for it."""
     method = METHODS[algorithm]
     layout = method.encoding.layout(keys, parent_size=len(parent))
+    if lookahead:
+        others = method.encoding.endings(keys, _ahead(token_ids, keys, lookahead))
+        if others is None:
+            return None
+        layout = layout._replace(runs=(), others=others)
     return _chain.hash_chain(
-        token_ids,
+        token_ids[: keys.num_blocks * keys.block_size],
         keys.block_size,
         parent,
         _chain.PICKLE if method.encoding is pickle_encoding else _chain.CBOR,
@@ -184,10 +199,27 @@ def _by_extension(
     )
 
 
+def _ahead(token_ids: TokenIds, keys: ExtraKeys, lookahead: int) -> list[list[int]]:
+    """The lookahead tokens of each block."""
+    windows = np.lib.stride_tricks.sliding_window_view(token_ids, lookahead)
+    ahead: list[list[int]] = windows[keys.block_size :: keys.block_size].tolist()
+    return ahead
+
+
 def _by_python(
-    algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes
+    algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes, lookahead: int = 0
 ) -> tuple[bytes, ...]:
     method = METHODS[algorithm]
+    if lookahead:
+        both = zip(keys, map(tuple, _ahead(token_ids, keys, lookahead)), strict=True)
+        return link_blocks(
+            token_ids,
+            list(both),
+            parent,
+            block_size=keys.block_size,
+            encode=lambda parent, ids, each: method.encoding.encode_block(parent, ids, *each),
+            digest=method.digest,
+        )
     return link_blocks(
         token_ids,
         keys,

@@ -155,6 +155,7 @@ def extra_keys(
     block_size: int,
     lora: Lora | None = None,
     cache_salt: str | None = None,
+    lookahead: int = 0,
 ) -> ExtraKeys:
     """The extra keys of the first blocks of a request.
 
@@ -164,10 +165,12 @@ def extra_keys(
         block_size: tokens in a block.
         lora: the adapter; its key is on every block.
         cache_salt: its key is on the first block; an empty one is none, as in vLLM.
+        lookahead: how many tokens behind a block its hash covers as well. An item that begins
+            there has a key on the block, too.
 
     Raises:
-        ValueError: a negative `num_blocks`, a `block_size` below 1, or an item with a negative
-            offset or without a token.
+        ValueError: a negative `num_blocks` or `lookahead`, a `block_size` below 1, or an item
+            with a negative offset or without a token.
 
     >>> extra_keys([HashedItem("cat", 3, 2)], num_blocks=3, block_size=4, cache_salt="s")
     ((('mm', 'cat', 3), ('cache_salt', 's')), (('mm', 'cat', -1),), None)
@@ -175,11 +178,13 @@ def extra_keys(
     check_block_size(block_size)
     if num_blocks < 0:
         raise ValueError(f"num_blocks must not be negative, found {num_blocks}")
+    check_lookahead(lookahead)
     shared: dict[int, tuple[ExtraKey, ...]] = {}
     if lora is not None:
         shared = dict.fromkeys(range(num_blocks), (("lora", lora.name, lora.path),))
     runs: list[Run] = []
-    spans = list(_spans(sorted(items, key=lambda item: item.offset), num_blocks, block_size))
+    ordered = sorted(items, key=lambda item: item.offset)
+    spans = list(_spans(ordered, num_blocks, block_size, lookahead))
     reach = 0
     firsts_of_next = [first for _, first, _ in spans[1:]] + [num_blocks]
     for (item, first, stop), first_of_next in zip(spans, firsts_of_next, strict=False):
@@ -198,7 +203,7 @@ def extra_keys(
 
 
 def _spans(
-    items: Sequence[HashedItem], num_blocks: int, block_size: int
+    items: Sequence[HashedItem], num_blocks: int, block_size: int, lookahead: int
 ) -> Iterator[tuple[HashedItem, int, int]]:
     """Each item with the first block that has its key, and the block after the last."""
     reach = 0
@@ -207,7 +212,7 @@ def _spans(
             raise ValueError(f"an item starts at 0 or later and has a token, found {item}")
         # vLLM leaves a block at the first item that goes on beyond it, and leaves the request
         # behind its last item. It matters only for ranges that overlap by more than one token.
-        first = max(item.offset, reach - 1) // block_size
+        first = max(0, max(item.offset, reach - 1) - lookahead) // block_size
         last = (min(item.stop, items[-1].stop) - 1) // block_size
         reach = max(reach, item.stop)
         if first < min(last + 1, num_blocks):
@@ -236,6 +241,16 @@ def check_block_size(block_size: object) -> None:
     """
     if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
         raise ValueError(f"block_size must be an integer of at least 1, found {quoted(block_size)}")
+
+
+def check_lookahead(lookahead: object) -> None:
+    """Refuse what is not a number of tokens, or none.
+
+    Raises:
+        ValueError: not an integer, or negative.
+    """
+    if isinstance(lookahead, bool) or not isinstance(lookahead, int) or lookahead < 0:
+        raise ValueError(f"lookahead must be an integer of at least 0, found {quoted(lookahead)}")
 
 
 def check_token_ids(token_ids: object) -> None:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -44,6 +45,8 @@ _PROTOCOL: Final = 5
 _HEAD: Final = 13  # bytes
 _SHORT_TUPLES: Final = {1: b"\x85\x94", 2: b"\x86\x94", 3: b"\x87\x94"}
 _OFFSET: Final = -1
+_END: Final = b"\x87\x94."
+_LARGEST: Final = (1 << 31) - 1
 _PICKLED_OFFSET: Final = b"J\xff\xff\xff\xff"  # no UTF-8 has such bytes
 
 
@@ -52,19 +55,29 @@ def encode_text(text: str) -> bytes:
     return pickle.dumps(text, protocol=_PROTOCOL)
 
 
-def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys) -> bytes:
+def encode_block(
+    parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys, ahead: tuple[int, ...] = ()
+) -> bytes:
     """What is hashed for one block, behind the hash of its parent.
+
+    Args:
+        parent: the hash of the parent.
+        token_ids: the IDs of the block.
+        keys: its extra keys.
+        ahead: the lookahead tokens behind the block.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
     """
-    received: object = keys
+    received: tuple[object, ...] | None = keys
     # Most blocks with keys have one item's, whose identity is an object of its own already.
     if keys and (len(keys) > 1 or keys[0][0] != "mm" or keys[0][1] is keys[0][0]):
         received = tuple([
             (sys.intern(tag), *[v.encode().decode() if isinstance(v, str) else v for v in values])
             for tag, *values in keys
         ])  # fmt: skip
+    if ahead:
+        received = (received, *ahead)
     return pickle.dumps((parent, token_ids, received), protocol=_PROTOCOL)
 
 
@@ -84,6 +97,41 @@ def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
         tuple(runs),
         {block: _ending(extra) for block, extra in keys.others.items()},
     )
+
+
+def endings(keys: ExtraKeys, ahead: Sequence[Sequence[int]]) -> dict[int, bytes] | None:
+    """The endings of blocks with lookahead tokens, for the compiled hasher.
+
+    Args:
+        keys: the extra keys of the blocks.
+        ahead: the lookahead tokens of each block.
+
+    Returns:
+        Each block's ending by its number; None if a token ID is larger than those written here.
+    """
+    found: dict[int, bytes] = {}
+    for block, (extra, tokens) in enumerate(zip(keys, ahead, strict=True)):
+        if max(tokens) > _LARGEST:
+            return None
+        if extra is not None and len(extra) == 1 and extra[0][0] == "mm":
+            before, behind = _around_offset(extra[0][1])
+            own = before + _integer(extra[0][2]) + behind[: -len(_END)]
+        else:
+            own = _ending(extra)[: -len(_END)]
+        number = len(tokens) + 1
+        mark, close = b"", _SHORT_TUPLES.get(number)
+        if close is None:
+            mark, close = b"(", b"t\x94"
+        found[block] = b"".join([mark, own, *map(_integer, tokens), close, _END])
+    return found
+
+
+def _integer(value: int) -> bytes:
+    """The pickle of an integer of 32 bits."""
+    for code, width in ((b"K", 1), (b"M", 2)):
+        if 0 <= value < 1 << 8 * width:
+            return code + value.to_bytes(width, "little")
+    return b"J" + value.to_bytes(4, "little", signed=True)
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, NotRequired, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,6 +21,7 @@ class _Settings(TypedDict):
     algorithm: str
     block_size: int
     seed: str | None
+    lookahead: NotRequired[int]
 
 
 class HashReuse(PrefixCache[BlockHashes]):

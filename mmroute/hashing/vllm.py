@@ -1,7 +1,7 @@
 """The hashes vLLM gives to the full blocks of a request, and publishes in KV events.
 
 Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`init_none_hash`, `hash_block_tokens`,
-`get_request_block_hasher` without look-ahead, `maybe_convert_block_hash`) and
+`get_request_block_hasher`, `maybe_convert_block_hash`) and
 ``utils/hashing.py``. It holds for an engine core in a process of its own, vLLM's default: only
 there has a request passed through msgpack.
 """
@@ -25,6 +25,7 @@ from mmroute.hashing.extra_keys import (
     EventKeys,
     ExtraKeys,
     check_block_size,
+    check_lookahead,
     check_token_ids,
 )
 from mmroute.hashing.older_vllm import encode_block
@@ -47,12 +48,14 @@ class BlockHashes(Digests):
         algorithm: how they were computed.
         block_size: tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
+        lookahead: how many tokens behind a block its hash covers as well.
         reused: how many of them were taken over from those of an earlier prompt.
     """
 
     algorithm: Algorithm
     block_size: int
     seed: str | None
+    lookahead: int
     reused: int = field(compare=False)
     _token_ids: TokenIds = field(compare=False)
     _extra_keys: ExtraKeys | Sequence[EventKeys] = field(compare=False)
@@ -68,7 +71,8 @@ class BlockHashes(Digests):
             return 0
         length = min(len(self._token_ids), len(token_ids))
         differ = np.flatnonzero(self._token_ids[:length] != token_ids[:length])
-        count = (int(differ[0]) if len(differ) else length) // self.block_size
+        same = int(differ[0]) if len(differ) else length
+        count = max(0, same - self.lookahead) // self.block_size
         if isinstance(mine, ExtraKeys) and isinstance(keys, ExtraKeys):
             return min(count, mine.in_common(keys))
         return next((block for block in range(count) if mine[block] != keys[block]), count)
@@ -81,17 +85,22 @@ def hash_blocks(
     algorithm: str = Algorithm.SHA256,
     block_size: int = 16,
     seed: str | None = None,
+    lookahead: int = 0,
     previous: BlockHashes | None = None,
 ) -> BlockHashes:
     """The hashes of a request's full blocks; tokens after the last full block have none.
 
+    With lookahead tokens, blocks have none either that wait for tokens behind the prompt.
+
     Args:
         token_ids: the expanded prompt, shape (n,); copied.
-        extra_keys: what `extra_keys` gave for the n // block_size full blocks; None if there are
-            none at all.
+        extra_keys: what `extra_keys` gave for the `num_hashed` blocks; None if there are none at
+            all.
         algorithm: a value of `Algorithm`.
         block_size: tokens in a block, as the engine hashes them.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
+        lookahead: how many tokens behind a block its hash covers as well, under speculative
+            decoding (`num_hash_lookahead_tokens` of vLLM 0.33).
         previous: an answer to an earlier request, such as the chat's last turn. Its hashes are
             taken over up to the first block that has other tokens or extra keys.
 
@@ -110,22 +119,32 @@ def hash_blocks(
     parent = none_hash(chosen, seed)
     check_block_size(block_size)
     check_token_ids(token_ids)
-    num_blocks = len(token_ids) // block_size
+    check_lookahead(lookahead)
+    num_blocks = num_hashed(len(token_ids), block_size, lookahead)
     keys = ExtraKeys(block_size, num_blocks)
     if extra_keys is not None:
         if len(extra_keys) != num_blocks:
             raise ValueError(f"{num_blocks} full blocks, but extra keys for {len(extra_keys)}")
         keys = ExtraKeys.of_blocks(extra_keys, block_size)
     # A copy: what `previous` holds must be what was hashed, whatever the caller does to it later.
-    ids = token_ids[: num_blocks * block_size].copy()
+    ids = token_ids[: num_blocks * block_size + lookahead].copy()
     ids.setflags(write=False)
-    hashes = _known_hashes(previous, ids, keys, (chosen, block_size, seed))
+    hashes = _known_hashes(previous, ids, keys, (chosen, block_size, seed, lookahead))
     parent = hashes[-1] if hashes else parent
     reused = len(hashes)
     if reused < num_blocks:
         rest = ids[reused * block_size :]
-        hashes += hash_chain(chosen, rest, keys.behind(reused), parent)
-    return BlockHashes(hashes, chosen, block_size, seed, reused, ids, keys)
+        hashes += hash_chain(chosen, rest, keys.behind(reused), parent, lookahead)
+    return BlockHashes(hashes, chosen, block_size, seed, lookahead, reused, ids, keys)
+
+
+def num_hashed(num_tokens: int, block_size: int, lookahead: int = 0) -> int:
+    """The number of blocks that have a hash.
+
+    >>> num_hashed(32, 16), num_hashed(32, 16, lookahead=1)
+    (2, 1)
+    """
+    return max(0, num_tokens - lookahead) // block_size
 
 
 def hash_older_blocks(
@@ -167,7 +186,7 @@ def hash_older_blocks(
             Reason.UNSUPPORTED_ENGINE_SETTING,
             f"--prefix-caching-hash-algo {chosen} is not covered for this version of vLLM",
         )
-    known = _known_hashes(previous, token_ids, keys, (chosen, block_size, seed))
+    known = _known_hashes(previous, token_ids, keys, (chosen, block_size, seed, 0))
     reused = len(known)
     hashes = known + link_blocks(
         token_ids[reused * block_size :],
@@ -177,21 +196,21 @@ def hash_older_blocks(
         encode=encode_block,
         digest=METHODS[chosen].digest,
     )
-    return BlockHashes(hashes, chosen, block_size, seed, reused, token_ids, keys)
+    return BlockHashes(hashes, chosen, block_size, seed, 0, reused, token_ids, keys)
 
 
 def _known_hashes(
     previous: BlockHashes | None,
     token_ids: TokenIds,
     keys: ExtraKeys | Sequence[EventKeys],
-    asked: tuple[Algorithm, int, str | None],
+    asked: tuple[Algorithm, int, str | None, int],
 ) -> tuple[bytes, ...]:
     """The hashes of an earlier prompt's first blocks, as far as they are those of this one."""
     if previous is None:
         return ()
     if not isinstance(previous, BlockHashes):
         raise ValueError(f"previous must be BlockHashes or None, found {quoted(previous)}")
-    if (previous.algorithm, previous.block_size, previous.seed) != asked:
+    if (previous.algorithm, previous.block_size, previous.seed, previous.lookahead) != asked:
         return ()
     return previous.hashes[: previous.num_shared(token_ids, keys)]
 

@@ -17,6 +17,7 @@ from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.arguments import with_pixel_limits
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.model.spec import FamilySpec
+from mmroute.model_directory import ModelFiles
 from mmroute.requests.items import Modality
 
 # What a template's defaults must not set: the engine has its own of these, or fails.
@@ -180,7 +181,13 @@ def configured_geometry(
 
 
 def configured_hashing(
-    default: Hashes, settings: EngineSettings, family: FamilySpec, model_id: str, *, guessed: bool
+    default: Hashes,
+    settings: EngineSettings,
+    family: FamilySpec,
+    target: Callable[[], ModelFiles],
+    model_id: str,
+    *,
+    guessed: bool,
 ) -> Hashes:
     """How an engine that was started with these settings hashes the prompts of a model.
 
@@ -188,8 +195,12 @@ def configured_hashing(
         default: how it hashes by its defaults.
         settings: what it was started with.
         family: the model's.
+        target: finds the model's files.
         model_id: the engine's model string.
         guessed: whether that is only the path from which the model was loaded here.
+
+    Raises:
+        ModelError: `invalid_engine_setting`.
     """
     known, told = default.settings, settings.hash_block_size
     if told is None and not family.hybrid:
@@ -205,7 +216,7 @@ def configured_hashing(
         model_id_guessed=guessed,
         unnamed_in=family.unnamed_in,
     )
-    return default.under(known, settings)
+    return default.under(known, settings, target)
 
 
 def _unsupported(setting: str, why: str) -> ModelError:

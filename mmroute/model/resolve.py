@@ -106,6 +106,7 @@ def with_same_prompts(
             engine.hashing,
             settings,
             model.family,
+            lambda: find_model(model.name, revision=model.commit),
             given or model.model_id,
             guessed=given is None and model.hashing.settings.model_id_guessed,
         ),
@@ -183,6 +184,7 @@ class _Resolver:
                 engine.hashing,
                 self.settings,
                 self.family,
+                lambda: self.files,
                 model_id or self.files.name,
                 # A name of the hub may be the engine's, too.
                 guessed=model_id is None and self.files.commit is None,

@@ -57,6 +57,7 @@ class Cause(Word):
     ALGORITHM = "algorithm", "The hashes are those of another algorithm."
     SEED = "seed", "The hashes begin with another PYTHONHASHSEED."
     LAYOUT = "layout", "The hashes are laid out as in another version of the engine."
+    LOOKAHEAD = "lookahead", "The hashes cover other numbers of tokens behind their block."
     HASHES_ONLY = "hashes_only", "The same IDs, and hashes that nothing tried gives."
     LORA = "lora", "The engine answered with another adapter, or at another path."
     CACHE_SALT = "cache_salt", "The engine has another cache salt."

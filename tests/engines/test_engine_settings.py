@@ -54,7 +54,7 @@ def test_a_whole_command_line_is_read() -> None:
         max_image_pixels=1_000_000,
         whole=True,
         without_effect=(
-            "--dtype", "--enable-log-requests", "--enable-prefix-caching", "--enforce-eager",
+            "--dtype", "--enable-log-requests", "--enforce-eager",
             "--gpu-memory-utilization", "--host", "--kv-events-config", "--optimization-level",
             "--port", "--tensor-parallel-size", "--trust-remote-code", "HF_TOKEN",
         ),
@@ -173,11 +173,10 @@ def test_hashes_are_those_of_the_settings(loaded: Callable[..., Normalizer]) -> 
     )
     hashes = set_up.normalize(prompt_token_ids=prompt).block_hashes()
     assert hashes.hex() == plain.block_hashes("xxhash", block_size=32, seed="7").hex()
-    eagle = loaded('--speculative-config \'{"method": "eagle3", "model": "m"}\'')
-    routing = eagle.normalize(prompt_token_ids=prompt)
-    assert routing.exact
-    with pytest.raises(Exception, match="speculative-config"):
-        routing.block_hashes()
+    refused = loaded("--decode-context-parallel-size 2").normalize(prompt_token_ids=prompt)
+    assert refused.exact
+    with pytest.raises(Exception, match="decode-context-parallel-size"):
+        refused.block_hashes()
 
 
 def test_the_commands_take_the_settings(small_model: Callable[[str], Path]) -> None:

@@ -187,9 +187,9 @@ def test_previous_hashes_are_taken_over_up_to_the_first_difference(
     hashed: list[int] = []
     hash_chain = chain.hash_chain
 
-    def counting(algorithm: Algorithm, ids: TokenIds, keys: ExtraKeys, parent: bytes) -> Any:
+    def counting(algorithm: Algorithm, ids: TokenIds, keys: ExtraKeys, *rest: Any) -> Any:
         hashed.append(len(keys))
-        return hash_chain(algorithm, ids, keys, parent)
+        return hash_chain(algorithm, ids, keys, *rest)
 
     monkeypatch.setattr("mmroute.hashing.vllm.hash_chain", counting)
     ids = np.arange(160, dtype=np.uint32)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from mmroute.engines.hashes import HashedPrompt, HashSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import ImageHash, PageHashes
-
-if TYPE_CHECKING:
-    from mmroute.engines.settings import EngineSettings
 
 _DEFAULTS: Final = HashSettings()
 
@@ -25,7 +22,7 @@ class SglangHashes:
 
     settings: HashSettings = _DEFAULTS
 
-    def under(self, known: HashSettings, _engine: EngineSettings) -> SglangHashes:
+    def under(self, known: HashSettings, *_engine: object) -> SglangHashes:
         """See `Hashes`. Its identities cover no model string."""
         return replace(self, settings=replace(known, model_id="", model_id_guessed=False))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.engines.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
-from mmroute.hashing import BlockHashes, extra_keys, hash_blocks, image_hash
+from mmroute.engines.vllm.speculation import Target, hash_lookahead
+from mmroute.errors import ModelError, Reason
+from mmroute.hashing import BlockHashes, extra_keys, hash_blocks, image_hash, num_hashed
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
 
@@ -25,19 +27,30 @@ class VllmHashes:
         settings: what the hashes depend on beside the request.
         keys: makes the extra keys of blocks; has the arguments of `mmroute.hashing.extra_keys`.
         hash: hashes blocks with these keys; has the arguments of `mmroute.hashing.hash_blocks`.
+        covers_lookahead: whether hashes cover tokens behind their block under speculative decoding;
+            versions that differ in this alone are equal, as they are without it.
+        lookahead: how many tokens, under the engine's settings.
     """
 
     settings: HashSettings = _DEFAULTS
     keys: Callable[..., Sequence[Any]] = extra_keys
     hash: Callable[..., BlockHashes] = hash_blocks
+    covers_lookahead: bool = field(default=False, compare=False)
+    lookahead: int = 0
     item_hash = staticmethod(image_hash)
 
-    def under(self, known: HashSettings, engine: EngineSettings) -> Hashes:
+    def under(self, known: HashSettings, engine: EngineSettings, target: Target) -> Hashes:
         """See `Hashes`."""
         if engine.hashes_refused:
             why = f"{engine.hashes_refused}: block hashes of such an engine are not covered"
             return RefusedHashes(known, why)
-        return replace(self, settings=known)
+        try:
+            lookahead = hash_lookahead(engine, target) if self.covers_lookahead else 0
+        except ModelError as error:
+            if error.reason is Reason.INVALID_ENGINE_SETTING:
+                raise
+            return RefusedHashes(known, str(error))
+        return replace(self, settings=known, lookahead=lookahead)
 
     def block_hashes(
         self,
@@ -64,6 +77,7 @@ class VllmHashes:
                 algorithm=algorithm,
                 block_size=size,
                 seed=seed,
+                **self._ahead(),
             )
         return self.hash(
             prompt.token_ids,
@@ -72,6 +86,7 @@ class VllmHashes:
             block_size=size,
             seed=seed,
             previous=previous,
+            **self._ahead(),
         )
 
     def announced(
@@ -90,8 +105,13 @@ class VllmHashes:
         check_block_size(size)
         return self.keys(
             prompt.hashed_items(),
-            num_blocks=len(prompt.token_ids) // size,
+            num_blocks=num_hashed(len(prompt.token_ids), size, self.lookahead),
             block_size=size,
             lora=prompt.lora,
             cache_salt=prompt.cache_salt,
+            **self._ahead(),
         )
+
+    def _ahead(self) -> dict[str, int]:
+        """The argument that functions of older versions have not."""
+        return {"lookahead": self.lookahead} if self.lookahead else {}

@@ -51,7 +51,7 @@ VLLM: Final = EngineProfile(
     load_chat=_load_chat,
     identify=item_identity,
     longest_context=longest_context,
-    hashing=VllmHashes(),
+    hashing=VllmHashes(covers_lookahead=True),
     adds_special_tokens=lambda _tokenizer, request, _with_items: request.add_special_tokens,
     check_names=check_same_sizes,
     check_cache_salt=check_cache_salt,

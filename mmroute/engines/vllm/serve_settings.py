@@ -46,9 +46,6 @@ _HASHES_REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
     "default-mm-loras": _NOTHING,
     "diffusion-config": _NOTHING,
     "prefill-context-parallel-size": ("1",),
-    "spec-method": ("ngram",),
-    "spec-model": (),
-    "speculative-config": _NOTHING,
 }
 _REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": ("0",),
@@ -58,7 +55,11 @@ _REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "VLLM_VIDEO_LOADER_BACKEND": ("opencv",),
 }
 _TRUE: Final = ("1", "true", "yes", "on")
-_OF_TEXT: Final = ("ngram", "suffix")  # methods of speculative decoding
+_NONE: Final = ("", "null", "None")
+_CONNECTORS: Final = ("kv-offloading-size", "kv-transfer-config")
+_SPECULATIVE: Final = {
+    "spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens",
+}  # fmt: skip
 
 
 def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
@@ -88,10 +89,7 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     hashes_refused = [
         name
         for name, harmless in _HASHES_REFUSED.items()
-        if (value := given.get(name)) is not None
-        and value not in harmless
-        # Drafts come from the text alone: then a hash covers its own block only.
-        and not (name == "speculative-config" and _mapping(name, value).get("method") in _OF_TEXT)
+        if (value := given.get(name)) is not None and value not in harmless
     ]
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
     if (limits := given.get("limit-mm-per-prompt")) is not None:
@@ -99,6 +97,9 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     for option, (name, read) in _READ.items():
         if option in given:
             found[name] = read(option, given.pop(option))
+    found["speculative"] = _speculative(given)
+    connectors = [given.pop(name, None) for name in _CONNECTORS]
+    found["has_connector"] = any(value not in (None, *_NONE) for value in connectors)
     if given.pop("language-model-only", False):
         found["limits"] = dict.fromkeys(Modality, 0)
     environment = dict(command.environment)
@@ -172,6 +173,23 @@ def _mapping(name: str, value: Value) -> Mapping[str, Any]:
     return found or {}
 
 
+def _speculative(given: dict[str, Value]) -> Mapping[str, Any]:
+    """The configuration of speculative decoding, taken out of the options."""
+    option = "speculative-config"
+    found = _mapping(option, given.pop(option)) if option in given else {}
+    config = {key.replace("-", "_"): value for key, value in found.items()}
+    for name, key in _SPECULATIVE.items():
+        if name in given:
+            if key in config:
+                raise wrong(f"--{name} and --{option}.{key} are given both")
+            read = _integer if key == "num_speculative_tokens" else _string
+            config[key] = read(name, given.pop(name))
+    tokens = config.get("num_speculative_tokens")
+    if tokens is not None and (type(tokens) is not int or tokens < 1):
+        raise wrong(f"--{option}: num_speculative_tokens must be above 0, found {quoted(tokens)}")
+    return config
+
+
 def _limits(name: str, value: Value) -> Mapping[str, int]:
     limits = {}
     for modality, limit in _mapping(name, value).items():
@@ -234,6 +252,7 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "block-size": ("block_size", _integer),
     "chat-template": ("chat_template", _string),
     "chat-template-content-format": ("content_format", _content_format),
+    "enable-prefix-caching": ("prefix_caching", _flag),
     "default-chat-template-kwargs": ("chat_template_kwargs", _mapping),
     "enable-tower-connector-lora": ("lora_in_identities", _flag),
     "limit-mm-per-prompt": ("limits", _limits),
@@ -266,6 +285,7 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
 }
 DECIDING: Final = frozenset({
     *(f"--{name}" for name in (*_READ, *_REFUSED, *_HASHES_REFUSED)),
+    *(f"--{name}" for name in (*_SPECULATIVE, *_CONNECTORS)), "--speculative-config",
     "--language-model-only", "--tokenizer", *_READ_ENVIRONMENT, *_REFUSED_ENVIRONMENT,
 })  # fmt: skip
 """The options and variables on which token IDs, identities or hashes depend."""

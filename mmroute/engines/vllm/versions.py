@@ -27,6 +27,7 @@ _V0_32: Final = replace(
     era="0.31 to 0.32",
     proved=frozenset({"0.31.0", "0.32.0"}),
     identify=framed_identity,
+    hashing=VllmHashes(),
 )
 _V0_30: Final = replace(
     _V0_32,

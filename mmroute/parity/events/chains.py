@@ -24,6 +24,8 @@ class Chain:
         hashes: of each block, its low 64 bits.
         keys: of each block what was hashed beside its tokens; None where the engine does not tell.
         lora_name: the adapter.
+        ahead: the tokens behind the last block that its hash covers, too; as many are covered
+            behind each.
     """
 
     block_size: int
@@ -31,6 +33,7 @@ class Chain:
     hashes: tuple[int, ...]
     keys: tuple[EventKeys, ...] | None
     lora_name: str | None
+    ahead: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class _Block:
     keys: EventKeys
     keys_told: bool
     lora_name: str | None
+    ahead: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -78,7 +82,7 @@ class Chains:
 
     def _blocks_of(self, event: BlockStored) -> Iterator[int]:
         parent = None if event.parent_block_hash is None else low_bits(event.parent_block_hash)
-        size, keys = event.block_size, event.extra_keys
+        size, keys, ahead = event.block_size, event.extra_keys, event.lookahead_token_ids
         for at, block_hash in enumerate(map(low_bits, event.block_hashes)):
             self._blocks[block_hash] = _Block(
                 parent,
@@ -86,6 +90,7 @@ class Chains:
                 _key(keys[at]) if keys else None,
                 keys is not None,
                 event.lora_name,
+                ahead[at] if ahead else (),
             )
             yield block_hash
             parent = block_hash
@@ -108,6 +113,7 @@ class Chains:
             tuple(reversed(hashes)),
             tuple(block.keys for block in blocks) if told else None,
             blocks[0].lora_name,
+            blocks[-1].ahead,
         )
 
 

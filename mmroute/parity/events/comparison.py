@@ -17,9 +17,10 @@ from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes, HashSettings
+from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
-from mmroute.hashing import event_extra_keys
+from mmroute.hashing import event_extra_keys, num_hashed
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
@@ -141,7 +142,7 @@ class _Comparison:
 
     def _compared(self, case: Case, request: Request, routing: Routing, chain: Chain) -> Finding:
         size = chain.block_size
-        full = len(routing.token_ids) // size * size
+        full = num_hashed(len(routing.token_ids), size, len(chain.ahead)) * size
         length = min(full, len(chain.token_ids))
         ids = routing.token_ids[:length]
         ours, theirs = Outcome(ids), Outcome(chain.token_ids)
@@ -182,6 +183,9 @@ class _Comparison:
             tagged(hashing),
             None if lora is None else lora.path,
         )
+        covered = hashing.lookahead if isinstance(hashing, VllmHashes) else 0
+        if len(chain.ahead) != covered:
+            yield _lookahead(len(chain.ahead), covered)
         paths = [path for path in (expected.lora_path, chain.lora_name) if path]
         found = hashed_with(chain, self._found or expected, paths)
         if found is None:
@@ -255,7 +259,8 @@ def _announced(chain: Chain, routing: Routing) -> bool:
     """Whether all full blocks of a prompt are the announced ones; behind them may be an answer."""
     if not routing.exact:
         return False
-    length = len(routing.token_ids) // chain.block_size * chain.block_size
+    size = chain.block_size
+    length = num_hashed(len(routing.token_ids), size, len(chain.ahead)) * size
     ours: TokenIds = routing.token_ids[:length]
     return length > 0 and np.array_equal(ours, chain.token_ids[:length])
 
@@ -265,6 +270,14 @@ def _block_size(size: int, known: HashSettings) -> Remedy:
         Cause.BLOCK_SIZE,
         f"The engine's blocks have {size} tokens, and were taken to have {known.block_size}.",
         f"--block-size {size}",
+    )
+
+
+def _lookahead(found: int, expected: int) -> Remedy:
+    return Remedy(
+        Cause.LOOKAHEAD,
+        f"The engine's hashes cover {found} tokens behind their block (speculative decoding), and "
+        f"were taken to cover {expected}: --engine-args with its --speculative-config tells.",
     )
 
 

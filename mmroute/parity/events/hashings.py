@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+import numpy as np
+
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.hashing import (
@@ -85,7 +87,9 @@ def _makes(how: HashedWith, chain: Chain) -> bool:
 
 
 def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
-    ids = chain.token_ids[: count * chain.block_size]
+    lookahead = len(chain.ahead)
+    ids = np.append(chain.token_ids, np.array(chain.ahead, np.uint32))
+    ids = ids[: count * chain.block_size + lookahead]
     keys: Sequence[EventKeys] = (chain.keys or (None,) * len(chain.hashes))[:count]
     try:
         root = none_hash(how.algorithm, how.seed)
@@ -96,6 +100,7 @@ def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
                 algorithm=how.algorithm,
                 block_size=chain.block_size,
                 seed=how.seed,
+                lookahead=lookahead,
             )
             return found.event_ints()
     except ValueError:  # the algorithm draws its seed at random

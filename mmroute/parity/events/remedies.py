@@ -49,7 +49,8 @@ def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
     for at, keys in enumerate(chain.keys or ()):
         for key in keys or ():
             if isinstance(key, tuple):
-                if key[1] >= 0:  # else it began in a block before
+                # Else it began in a block before, or begins in the next one.
+                if 0 <= key[1] < chain.block_size:
                     names.append(key[0])
             elif at == 0 and key != chain.lora_name:
                 salts.append(key)
