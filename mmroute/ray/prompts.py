@@ -8,14 +8,14 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from mmroute.answering.routing import Routing
+from mmroute.engines.vllm.api.errors import ApiError
+from mmroute.engines.vllm.api.protocol import ChatCompletionRequest, CompletionRequest
+from mmroute.engines.vllm.api.render import route_chat_request
+from mmroute.engines.vllm.api.routings import route_prompt
 from mmroute.errors import Reason
-from mmroute.server.errors import ApiError
 from mmroute.server.handling import HandlerContext
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
-from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest
-from mmroute.server.render import route_chat_request
-from mmroute.server.routings import route_prompt
 from mmroute.server.settings import ServerSettings
 
 _CHAT: Final = TypeAdapter(ChatCompletionRequest)

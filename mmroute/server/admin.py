@@ -13,16 +13,16 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mmroute.engines.vllm.api.errors import ApiError, invalid_body
+from mmroute.engines.vllm.api.validation import Schema
 from mmroute.errors import quoted
 from mmroute.server.changes import Change
 from mmroute.server.endpoints import Endpoints
-from mmroute.server.errors import ApiError, invalid_body
 from mmroute.server.exchange import Exchange, Route, readable
 from mmroute.server.front.http import Response, error_response, json_response
 from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
-from mmroute.server.validation import Schema
 
 _MODELS: Final = "/admin/models"
 _ONE_MODEL: Final = f"{_MODELS}/"

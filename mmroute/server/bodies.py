@@ -11,11 +11,11 @@ import msgspec
 import pybase64
 
 from mmroute.chat.cache import ChatCache
+from mmroute.engines.vllm.api.errors import invalid_body
+from mmroute.engines.vllm.api.validation import invalid_fields
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.requests.items import ImageFile
-from mmroute.server.errors import invalid_body
-from mmroute.server.validation import invalid_fields
 
 _BASE64: Final = b";base64,"
 _DATA_URL: Final = b'"data:'

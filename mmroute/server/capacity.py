@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, Final
 
-from mmroute.server.errors import ApiError, too_large
+from mmroute.engines.vllm.api.errors import ApiError, too_large
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 

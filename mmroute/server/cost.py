@@ -13,19 +13,19 @@ from typing import Any, Final, NamedTuple
 import pybase64
 from pydantic import BaseModel
 
-from mmroute.images.data_url import DecodedUrl, is_data_url
-from mmroute.images.plain_headers import is_quick
-from mmroute.server.bodies import Body
-from mmroute.server.errors import too_large
-from mmroute.server.messages_protocol import AnthropicMessagesRequest
-from mmroute.server.protocol import (
+from mmroute.engines.vllm.api.errors import too_large
+from mmroute.engines.vllm.api.messages_protocol import AnthropicMessagesRequest
+from mmroute.engines.vllm.api.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
     DetokenizeRequest,
     TokenizeChatRequest,
     TokenizeCompletionRequest,
 )
-from mmroute.server.responses_protocol import ResponsesRequest
+from mmroute.engines.vllm.api.responses_protocol import ResponsesRequest
+from mmroute.images.data_url import DecodedUrl, is_data_url
+from mmroute.images.plain_headers import is_quick
+from mmroute.server.bodies import Body
 from mmroute.server.settings import ServerSettings
 
 # Of a picture only the header is read: a byte costs a 64th of text, the header as much as 512,

@@ -16,12 +16,7 @@ from pydantic import BaseModel
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
-from mmroute.errors import Reason, quoted
-from mmroute.hashing import Algorithm, none_hash
-from mmroute.server.bodies import Body, parse_body
-from mmroute.server.capacity import Capacity
-from mmroute.server.cost import LONG_STRUCTURE, Cost, check_body, cost_of
-from mmroute.server.errors import (
+from mmroute.engines.vllm.api.errors import (
     USUALLY_REFUSED,
     ApiError,
     bad_request,
@@ -29,6 +24,12 @@ from mmroute.server.errors import (
     query_parameters,
     require,
 )
+from mmroute.engines.vllm.api.validation import Schema
+from mmroute.errors import Reason, quoted
+from mmroute.hashing import Algorithm, none_hash
+from mmroute.server.bodies import Body, parse_body
+from mmroute.server.capacity import Capacity
+from mmroute.server.cost import LONG_STRUCTURE, Cost, check_body, cost_of
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
 from mmroute.server.front.http import Head, Response, error_response, json_response
@@ -36,7 +37,6 @@ from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
-from mmroute.server.validation import Schema
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)

@@ -11,9 +11,9 @@ from typing import Final
 
 import httpcore
 
+from mmroute.engines.vllm.api.errors import ApiError
 from mmroute.errors import Reason
 from mmroute.net.remote import Remote
-from mmroute.server.errors import ApiError
 
 _MAX_REQUESTS: Final = 64
 _MAX_ANSWER: Final = 1 << 26  # without tensors, which are not asked for

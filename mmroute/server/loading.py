@@ -12,6 +12,9 @@ from typing import Any, Final
 from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.api.messages_rules import MessagesRules, messages_rules
+from mmroute.engines.vllm.api.sampling import SamplingDefaults, sampling_defaults
+from mmroute.engines.vllm.api.tokenizer_info import tokenizer_info
 from mmroute.errors import ModelError, Reason
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
@@ -21,9 +24,6 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.requests.request import Lora
 from mmroute.reuse.fast_paths import FastPaths
-from mmroute.server.messages_rules import MessagesRules, messages_rules
-from mmroute.server.sampling import SamplingDefaults, sampling_defaults
-from mmroute.server.tokenizer_info import tokenizer_info
 
 _LOG: Final = logging.getLogger(__name__)
 _WORKERS: Final = "grpc://"

@@ -19,12 +19,12 @@ from typing import Final
 from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.vllm.api.errors import ApiError
 from mmroute.errors import MmrouteError
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
-from mmroute.server.errors import ApiError
 from mmroute.server.loading import LoadedModel, ModelSource, load
 
 _LOG: Final = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from mmroute.answering.hash_forms import HashForm
+from mmroute.engines.vllm.api.answers import ErrorResponse
 from mmroute.hashing import Algorithm
 from mmroute.server.admin import AddModelRequest
-from mmroute.server.answers import ErrorResponse
 from mmroute.server.routes import POSTED
 from mmroute.server.settings import ServerSettings
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from mmroute.server.answers import DetokenizeResponse, GenerateRequest, TokenizeResponse
-from mmroute.server.derender import DerenderRequest, derender
-from mmroute.server.endpoints import Handler
-from mmroute.server.messages_protocol import AnthropicMessagesRequest
-from mmroute.server.protocol import (
+from mmroute.engines.vllm.api.answers import DetokenizeResponse, GenerateRequest, TokenizeResponse
+from mmroute.engines.vllm.api.derender import DerenderRequest, derender
+from mmroute.engines.vllm.api.messages_protocol import AnthropicMessagesRequest
+from mmroute.engines.vllm.api.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
     DetokenizeRequest,
     TokenizeRequest,
 )
-from mmroute.server.render import render_chat, render_completion, render_messages, render_responses
-from mmroute.server.responses_protocol import ResponsesRequest
-from mmroute.server.tokenization import detokenize, tokenize
+from mmroute.engines.vllm.api.render import (
+    render_chat,
+    render_completion,
+    render_messages,
+    render_responses,
+)
+from mmroute.engines.vllm.api.responses_protocol import ResponsesRequest
+from mmroute.engines.vllm.api.tokenization import detokenize, tokenize
+from mmroute.server.endpoints import Handler
 
 
 class Posted(NamedTuple):

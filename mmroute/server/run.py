@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from mmroute.engines.vllm.api.errors import ApiError
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
-from mmroute.server.errors import ApiError
 from mmroute.server.front.connections import Front
 from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.front.supervisor import RETIRE, Member, heard, supervise

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from mmroute.engines.vllm.api.errors import ApiError, bad_request
+from mmroute.engines.vllm.api.validation import Schema
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.endpoints import Endpoints
-from mmroute.server.errors import ApiError, bad_request
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
 from mmroute.server.fallback import Fallback
 from mmroute.server.fallback_version import watch_fallback
@@ -26,7 +27,6 @@ from mmroute.server.models import Models
 from mmroute.server.pages import Pages
 from mmroute.server.routes import POSTED
 from mmroute.server.settings import AccessLog, ServerSettings
-from mmroute.server.validation import Schema
 
 _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500

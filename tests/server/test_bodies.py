@@ -15,10 +15,10 @@ from PIL import Image
 from server_helpers import CHAT, TOKENIZE, serving
 
 from mmroute import Normalizer
+from mmroute.engines.vllm.api.errors import ApiError
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.server.bodies import Body, parse_body
-from mmroute.server.errors import ApiError
 from mmroute.server.loading import ModelSource
 
 _BYTES: Final = random.Random(5).randbytes(9001)

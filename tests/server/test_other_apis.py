@@ -19,14 +19,14 @@ from starlette.testclient import TestClient
 
 from mmroute import EngineSettings
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.vllm.api.errors import ApiError
+from mmroute.engines.vllm.api.messages_chat import chat_of_messages
+from mmroute.engines.vllm.api.messages_protocol import AnthropicMessagesRequest
+from mmroute.engines.vllm.api.messages_rules import messages_rules
 from mmroute.normalizer import Normalizer
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.bodies import Body
 from mmroute.server.cost import LONG_STRUCTURE, Cost, check_body, cost_of
-from mmroute.server.errors import ApiError
-from mmroute.server.messages_chat import chat_of_messages
-from mmroute.server.messages_protocol import AnthropicMessagesRequest
-from mmroute.server.messages_rules import messages_rules
 from mmroute.server.routes import POSTED
 
 URL: Final = png_url(100, 60)

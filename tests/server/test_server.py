@@ -29,8 +29,8 @@ from starlette.testclient import TestClient
 
 from mmroute import ImageSize, Lora, Normalizer, Reason
 from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.api.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.server import ModelSource, ServerSettings
-from mmroute.server.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.server.models import Models
 
 

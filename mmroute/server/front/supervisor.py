@@ -26,8 +26,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from mmroute.engines.vllm.api.errors import ApiError
 from mmroute.server.changes import Change
-from mmroute.server.errors import ApiError
 from mmroute.server.front.listening import Listen, Share
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim

@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mmroute.errors import quoted
-from mmroute.server.errors import bad_request, require
-from mmroute.server.protocol import (
+from mmroute.engines.vllm.api.errors import bad_request, require
+from mmroute.engines.vllm.api.protocol import (
     ChatCompletionRequest,
     RenderRequest,
     ResponseFormat,
     StructuredOutputsParams,
 )
-from mmroute.server.responses_protocol import ResponsesRequest
+from mmroute.engines.vllm.api.responses_protocol import ResponsesRequest
+from mmroute.errors import quoted
 
 _MOST_ANSWERS: Final = 16384
 _LOWEST_TEMPERATURE: Final = 0.01

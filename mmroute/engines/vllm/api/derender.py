@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict
 
+from mmroute.engines.vllm.api.errors import of_reason
 from mmroute.errors import Reason
-from mmroute.server.errors import of_reason
 from mmroute.server.handling import HandlerContext
 
 

@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import model_validator
 
+from mmroute.engines.vllm.api.errors import bad_request, require
 from mmroute.errors import InexactError, quoted
 from mmroute.requests.request import check_cache_salt
-from mmroute.server.errors import bad_request, require
 
 _Body: TypeAlias = dict[str, Any]
 

@@ -9,11 +9,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
-from mmroute.engines.vllm.messages import BILLING_HEADER
-from mmroute.errors import Reason, quoted
-from mmroute.server.chat_parts import function_tool, image_part
-from mmroute.server.errors import of_reason, require
-from mmroute.server.messages_protocol import (
+from mmroute.engines.vllm.api.chat_parts import function_tool, image_part
+from mmroute.engines.vllm.api.errors import of_reason, require
+from mmroute.engines.vllm.api.messages_protocol import (
     AnthropicContentBlock,
     AnthropicMessage,
     AnthropicMessagesRequest,
@@ -21,8 +19,8 @@ from mmroute.server.messages_protocol import (
     AnthropicToolChangeDefinition,
     AnthropicToolChangeReference,
 )
-from mmroute.server.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
-from mmroute.server.protocol import (
+from mmroute.engines.vllm.api.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
+from mmroute.engines.vllm.api.protocol import (
     ChatCompletionNamedFunction,
     ChatCompletionNamedToolChoiceParam,
     ChatCompletionRequest,
@@ -30,6 +28,8 @@ from mmroute.server.protocol import (
     ResponseFormat,
     StreamOptions,
 )
+from mmroute.engines.vllm.messages import BILLING_HEADER
+from mmroute.errors import Reason, quoted
 
 _CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
     "auto": "auto", "any": "required", "none": "none",

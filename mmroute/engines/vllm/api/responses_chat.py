@@ -11,21 +11,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.engines.vllm.messages import BILLING_HEADER
-from mmroute.engines.vllm.tools import OrderedFunction
-from mmroute.errors import Reason
-from mmroute.server.chat_parts import function_tool, image_part
-from mmroute.server.errors import bad_request, invalid_request, of_reason, require
-from mmroute.server.protocol import (
+from mmroute.engines.vllm.api.chat_parts import function_tool, image_part
+from mmroute.engines.vllm.api.errors import bad_request, invalid_request, of_reason, require
+from mmroute.engines.vllm.api.protocol import (
     ChatCompletionRequest,
     ChatCompletionToolsParam,
     StructuredOutputsParams,
 )
-from mmroute.server.responses_protocol import (
+from mmroute.engines.vllm.api.responses_protocol import (
     ResponseFormatJSONObject,
     ResponseFormatTextJSONSchemaConfig,
     ResponsesRequest,
 )
+from mmroute.engines.vllm.messages import BILLING_HEADER
+from mmroute.engines.vllm.tools import OrderedFunction
+from mmroute.errors import Reason
 
 _SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()
 _UNFINISHED: Final = ("in_progress", "incomplete")

@@ -15,9 +15,9 @@ import jinja2.ext
 import jinja2.sandbox
 
 from mmroute.chat.renderer import Chat
+from mmroute.engines.vllm.api.messages_protocol import AnthropicEffort
 from mmroute.normalizer import Normalizer
 from mmroute.requests.request import Request
-from mmroute.server.messages_protocol import AnthropicEffort
 
 DISABLED_EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
 

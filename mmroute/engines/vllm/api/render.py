@@ -12,21 +12,20 @@ from typing import Any, Final
 from mmroute.answering.hash_forms import HashFields
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage
-from mmroute.engines.vllm.defaults import own_template_kwargs
-from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import InexactError, Reason, quoted
-from mmroute.server.answers import GenerateRequest, features_of
-from mmroute.server.chats import check_template, check_trust, exact, exact_chat
-from mmroute.server.errors import ApiError, bad_request, of_reason, require
-from mmroute.server.handling import HandlerContext, HandlerResult, result_of
-from mmroute.server.harmony_output import tagged
-from mmroute.server.loading import LoadedModel
-from mmroute.server.messages_chat import chat_of_messages
-from mmroute.server.messages_protocol import AnthropicMessagesRequest
-from mmroute.server.protocol import ChatCompletionRequest, CompletionRequest, RenderRequest
-from mmroute.server.responses_chat import chat_of_responses, options_of_responses
-from mmroute.server.responses_protocol import ResponsesRequest
-from mmroute.server.routings import (
+from mmroute.engines.vllm.api.answers import GenerateRequest, features_of
+from mmroute.engines.vllm.api.chats import check_template, check_trust, exact, exact_chat
+from mmroute.engines.vllm.api.errors import ApiError, bad_request, of_reason, require
+from mmroute.engines.vllm.api.harmony_output import tagged
+from mmroute.engines.vllm.api.messages_chat import chat_of_messages
+from mmroute.engines.vllm.api.messages_protocol import AnthropicMessagesRequest
+from mmroute.engines.vllm.api.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    RenderRequest,
+)
+from mmroute.engines.vllm.api.responses_chat import chat_of_responses, options_of_responses
+from mmroute.engines.vllm.api.responses_protocol import ResponsesRequest
+from mmroute.engines.vllm.api.routings import (
     Prompt,
     chat_offsets,
     has_template,
@@ -35,9 +34,14 @@ from mmroute.server.routings import (
     route_ids,
     route_prompt,
 )
-from mmroute.server.sampling import check_output_budget, sampling_params
+from mmroute.engines.vllm.api.sampling import check_output_budget, sampling_params
+from mmroute.engines.vllm.api.truncation import truncated_text
+from mmroute.engines.vllm.defaults import own_template_kwargs
+from mmroute.engines.vllm.tools import normalize_tools
+from mmroute.errors import InexactError, Reason, quoted
+from mmroute.server.handling import HandlerContext, HandlerResult, result_of
+from mmroute.server.loading import LoadedModel
 from mmroute.server.settings import InexactPolicy
-from mmroute.server.truncation import truncated_text
 
 _UNSET: Final = (None, "auto")
 # Reasons of inexact chats whose tokens before the first item are known nevertheless.

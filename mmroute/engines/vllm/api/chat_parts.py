@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmroute.server.errors import require
-from mmroute.server.protocol import ChatCompletionToolsParam
+from mmroute.engines.vllm.api.errors import require
+from mmroute.engines.vllm.api.protocol import ChatCompletionToolsParam
 
 
 def image_part(url: str | None, **more: Any) -> dict[str, Any]:

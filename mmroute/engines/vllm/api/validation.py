@@ -11,8 +11,8 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
-from mmroute.server.errors import ApiError, invalid_body
-from mmroute.server.protocol import UNION_BRANCHES
+from mmroute.engines.vllm.api.errors import ApiError, invalid_body
+from mmroute.engines.vllm.api.protocol import UNION_BRANCHES
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mmroute.engines.vllm.api.errors import bad_request, of_reason
+from mmroute.engines.vllm.api.protocol import CONSTRAINTS
 from mmroute.errors import Reason
-from mmroute.server.errors import bad_request, of_reason
-from mmroute.server.protocol import CONSTRAINTS
 
 _JSON: Final = ("final json", "final <|constrain|>json")
 _END: Final = ["<|end|>", ""]

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.chats import RefusedChat
-from mmroute.errors import Reason, quoted
-from mmroute.geometry import TokenIds
-from mmroute.requests.items import Modality
-from mmroute.requests.request import NO_KWARGS, Request
-from mmroute.server.errors import of_reason
-from mmroute.server.loading import LoadedModel
-from mmroute.server.protocol import (
+from mmroute.engines.vllm.api.errors import of_reason
+from mmroute.engines.vllm.api.protocol import (
     ChatCompletionRequest,
     CompletionRequest,
     RenderRequest,
     TokenizeChatRequest,
 )
-from mmroute.server.responses_protocol import ResponsesRequest
-from mmroute.server.sampling import check_output_budget
-from mmroute.server.text_prefix import rendered_chat, text_prefix
-from mmroute.server.truncation import truncated_ids
+from mmroute.engines.vllm.api.responses_protocol import ResponsesRequest
+from mmroute.engines.vllm.api.sampling import check_output_budget
+from mmroute.engines.vllm.api.text_prefix import rendered_chat, text_prefix
+from mmroute.engines.vllm.api.truncation import truncated_ids
+from mmroute.engines.vllm.chats import RefusedChat
+from mmroute.errors import Reason, quoted
+from mmroute.geometry import TokenIds
+from mmroute.requests.items import Modality
+from mmroute.requests.request import NO_KWARGS, Request
+from mmroute.server.loading import LoadedModel
 
 if TYPE_CHECKING:
     from mmroute.engines.vllm.harmony_chat import HarmonyChat
@@ -75,7 +75,7 @@ def route_conversation(
     if isinstance(chat, RefusedChat):
         raise of_reason(Reason.CHAT_RENDERER_UNSUPPORTED, chat.why, model=loaded.name)
     # Harmony is an extra, and slow to import.
-    from mmroute.server.responses_harmony import conversation_ids
+    from mmroute.engines.vllm.api.responses_harmony import conversation_ids
 
     chat = cast("HarmonyChat", chat)
     ids = conversation_ids(request, chat, tool_server=loaded.tool_server).tolist()

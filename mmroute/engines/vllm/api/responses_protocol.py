@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from mmroute.server.protocol import (
+from mmroute.engines.vllm.api.protocol import (
     Effort,
     ExtraArgs,
     Int64,
@@ -20,8 +20,8 @@ from mmroute.server.protocol import (
     StructuredOutputsParams,
     TopLogprobs,
 )
-from mmroute.server.request_checks import before_fields, check_responses
-from mmroute.server.responses_items import Item, Tool
+from mmroute.engines.vllm.api.request_checks import before_fields, check_responses
+from mmroute.engines.vllm.api.responses_items import Item, Tool
 
 
 class ToolChoice(Open):

@@ -16,11 +16,11 @@ from typing import Any, Final
 from openai_harmony import Author, Message, Role, TextContent
 
 from mmroute.engines.vllm import harmony
+from mmroute.engines.vllm.api.errors import bad_request, invalid_request, of_reason, require
+from mmroute.engines.vllm.api.responses_protocol import ResponsesRequest
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.geometry import TokenIds
-from mmroute.server.errors import bad_request, invalid_request, of_reason, require
-from mmroute.server.responses_protocol import ResponsesRequest
 
 _DESCRIBED: Final = frozenset({"code_interpreter", "container", "web_search_preview"})
 """Tools that a tool server describes, by their type or as the label of an MCP server."""

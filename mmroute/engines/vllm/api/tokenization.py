@@ -6,12 +6,16 @@ Source: vLLM 0.33.0 ``entrypoints/serve/tokenize``, and its answers as observed.
 from __future__ import annotations
 
 from mmroute.answering.routing import Routing
-from mmroute.server.answers import DetokenizeResponse, TokenizeResponse
-from mmroute.server.chats import exact_chat
-from mmroute.server.errors import bad_request, require
+from mmroute.engines.vllm.api.answers import DetokenizeResponse, TokenizeResponse
+from mmroute.engines.vllm.api.chats import exact_chat
+from mmroute.engines.vllm.api.errors import bad_request, require
+from mmroute.engines.vllm.api.protocol import (
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeRequest,
+)
+from mmroute.engines.vllm.api.routings import MAX_TOKEN_ID
 from mmroute.server.handling import HandlerContext, HandlerResult, result_of
-from mmroute.server.protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
-from mmroute.server.routings import MAX_TOKEN_ID
 
 
 def tokenize(request: TokenizeRequest, context: HandlerContext) -> HandlerResult:

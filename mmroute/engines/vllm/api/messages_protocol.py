@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from mmroute.server.protocol import ExtraArgs, MmPayload
-from mmroute.server.request_checks import before_fields, use_mm_kwargs_alias
+from mmroute.engines.vllm.api.protocol import ExtraArgs, MmPayload
+from mmroute.engines.vllm.api.request_checks import before_fields, use_mm_kwargs_alias
 
 AnthropicEffort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 _Display: TypeAlias = Literal["summarized", "omitted", "updates"]

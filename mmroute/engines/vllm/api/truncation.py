@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from mmroute.answering.routing import Routing
+from mmroute.engines.vllm.api.errors import bad_request, of_reason
+from mmroute.engines.vllm.api.protocol import RenderRequest
 from mmroute.errors import Reason
-from mmroute.server.errors import bad_request, of_reason
 from mmroute.server.loading import LoadedModel
-from mmroute.server.protocol import RenderRequest
 from mmroute.tokenizers import Tokenizer
 
 _ALL_THAT_FITS: Final = -1

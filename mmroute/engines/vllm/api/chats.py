@@ -10,11 +10,11 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from mmroute.answering.routing import Routing
+from mmroute.engines.vllm.api.errors import ApiError, bad_request, of_reason
+from mmroute.engines.vllm.api.routings import ChatRequest, route_chat
 from mmroute.errors import Reason
 from mmroute.requests.items import Modality
-from mmroute.server.errors import ApiError, bad_request, of_reason
 from mmroute.server.loading import LoadedModel
-from mmroute.server.routings import ChatRequest, route_chat
 from mmroute.server.settings import ServerSettings
 
 _WARM_UP: Final = "warmup"

@@ -27,14 +27,14 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
 from typing_extensions import TypedDict
 
-from mmroute.forwarding import OutputMode
-from mmroute.server.errors import bad_request
-from mmroute.server.request_checks import (
+from mmroute.engines.vllm.api.errors import bad_request
+from mmroute.engines.vllm.api.request_checks import (
     before_fields,
     check_chat,
     check_completion,
     check_generation_prompt,
 )
+from mmroute.forwarding import OutputMode
 
 CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _FEWEST_REPETITIONS: Final = 2
