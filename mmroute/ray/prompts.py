@@ -8,15 +8,12 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.api.errors import ApiError
-from mmroute.engines.vllm.api.protocol import ChatCompletionRequest, CompletionRequest
-from mmroute.engines.vllm.api.render import route_chat_request
-from mmroute.engines.vllm.api.routings import route_prompt
+from mmroute.engines.vllm.api import ApiError, ApiOptions, Call
+from mmroute.engines.vllm.api.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.api.completion import CompletionRequest
 from mmroute.errors import Reason
-from mmroute.server.handling import HandlerContext
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
-from mmroute.server.settings import ServerSettings
 
 _CHAT: Final = TypeAdapter(ChatCompletionRequest)
 _COMPLETION: Final = TypeAdapter(CompletionRequest)
@@ -62,8 +59,7 @@ class PromptReader:
     def __init__(self, source: ModelSource) -> None:
         self._models = Models([source])
         trusted = source.engine_settings.trust_request_mm_kwargs
-        settings = ServerSettings(trust_request_mm_kwargs=trusted)
-        self._context = HandlerContext(self._models, settings)
+        self._options = ApiOptions(trusts_mm_kwargs=trusted)
         (self._entry,) = self._models.load()
 
     def wait(self) -> None:
@@ -85,13 +81,17 @@ class PromptReader:
             loaded = self._models.find(body.get("model"))
             if "messages" in body:
                 chat = _CHAT.validate_python(dict(body))
-                return route_chat_request(chat, self._context, loaded)
+                call = Call(loaded, self._options)
+                loaded.chats.check_chat(chat, call)
+                return chat.routing(call)
             completion = _COMPLETION.validate_python(dict(body))
             given = completion.model_fields_set & _NOT_READ
             if given or not isinstance(completion.prompt, str):
                 what = ", ".join(sorted(given)) or "a prompt that is not one text"
                 raise NoRoutingError(Reason.UNSUPPORTED_FIELD, f"{what}: not covered")
-            routing = route_prompt(loaded, completion, completion.prompt, in_vocabulary=True)
+            routing = loaded.normalizer.answer(
+                completion.to_request(completion.prompt, loaded.loras)
+            )
         except ApiError as error:
             raise NoRoutingError(str(error.reason or error.kind), error.message) from None
         except ValidationError as error:

@@ -13,19 +13,32 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mmroute.engines.vllm.api.errors import ApiError, invalid_body
-from mmroute.engines.vllm.api.validation import Schema
+from mmroute.engines.vllm.api import ApiError, Cost, Schema, invalid_body
 from mmroute.errors import quoted
 from mmroute.server.changes import Change
-from mmroute.server.endpoints import Endpoints
+from mmroute.server.endpoints import Endpoints, Job
 from mmroute.server.exchange import Exchange, Route, readable
 from mmroute.server.front.http import Response, error_response, json_response
-from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Entry, Models, ModelStatus, NameTakenError
 
 _MODELS: Final = "/admin/models"
 _ONE_MODEL: Final = f"{_MODELS}/"
+
+
+class AddModelRequest(BaseModel):
+    """Body of ``POST /admin/models``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(min_length=1)
+    names: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
+    model_id: str | None = None
+    revision: str | None = None
+    backend: str | None = None
+
+
+_SCHEMA: Final[Schema[AddModelRequest]] = Schema(AddModelRequest)
 
 
 class AdminRoutes:
@@ -37,8 +50,8 @@ class AdminRoutes:
         def remove(name: str) -> Entry:
             return models.change(Change("remove", name))
 
-        add = endpoints.of(Schema(AddModelRequest), _add)
-        replace = endpoints.of(Schema(AddModelRequest), _replace)
+        add = endpoints.of(functools.partial(self._read, self._add))
+        replace = endpoints.of(functools.partial(self._read, self._replace))
         self._all = {
             **readable(Route(_MODELS, self._show_all)),
             "POST": Route(_MODELS, add, takes_body=True),
@@ -55,6 +68,17 @@ class AdminRoutes:
             return self._all
         return self._one if path.startswith(_ONE_MODEL) else None
 
+    def _read(
+        self,
+        act: Callable[[AddModelRequest, str], Response],
+        value: Any,
+        exchange: Exchange,
+        _: object,
+        long: bool,
+    ) -> Job:
+        request = _SCHEMA.request(value, long=long)
+        return Cost(), functools.partial(act, request, exchange.head.path)
+
     def _show_all(self, _: Exchange) -> Response:
         return json_response({"data": [_shown(entry) for entry in self._models.entries()]})
 
@@ -64,65 +88,49 @@ class AdminRoutes:
         except ApiError as error:
             return error_response(error)
 
+    def _add(self, request: AddModelRequest, _path: str) -> Response:
+        """Begin to load a model; 202 while that goes on. Asked again, it only says how far it is.
 
-class AddModelRequest(BaseModel):
-    """Body of ``POST /admin/models``."""
+        Raises:
+            ApiError: 400; 409: another model has one of the names.
+        """
+        source = self._source(request, tuple(request.names or [request.model]))
+        entry = self._changed(Change("add", source=source))
+        loading = entry.status is ModelStatus.LOADING
+        return json_response(_shown(entry), HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
 
-    model_config = ConfigDict(extra="forbid")
+    def _replace(self, request: AddModelRequest, path: str) -> Response:
+        """Begin to load what takes the place of a model, all at once when it is loaded.
 
-    model: str = Field(min_length=1)
-    names: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
-    model_id: str | None = None
-    revision: str | None = None
-    backend: str | None = None
+        Raises:
+            ApiError: 400, 404; 409: a third model has one of the names.
+        """
+        name = path.removeprefix(_ONE_MODEL)
+        names = tuple(request.names or self._models.entry(name).source.names)
+        if name not in names:
+            raise invalid_body(f"names must hold {quoted(name)}", "body.names")
+        entry = self._changed(Change("replace", name, self._source(request, names)))
+        return json_response(_shown(entry), HTTPStatus.ACCEPTED)
 
+    def _source(self, request: AddModelRequest, names: tuple[str, ...]) -> ModelSource:
+        if len(set(names)) < len(names):
+            raise invalid_body(
+                f"a model needs different names; found {quoted(names)}", "body.names"
+            )
+        return ModelSource(
+            request.model,
+            names,
+            model_id=request.model_id,
+            revision=request.revision,
+            backend=request.backend or self._models.backend_name,
+        )
 
-def _add(request: AddModelRequest, context: HandlerContext) -> HandlerResult:
-    """Begin to load a model; 202 while that goes on. Asked again, it only says how far it is.
-
-    Raises:
-        ApiError: 400; 409: another model has one of the names.
-    """
-    source = _source(request, tuple(request.names or [request.model]), context)
-    entry = _changed(Change("add", source=source), context)
-    loading = entry.status is ModelStatus.LOADING
-    return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
-
-
-def _replace(request: AddModelRequest, context: HandlerContext) -> HandlerResult:
-    """Begin to load what takes the place of a model, all at once when it is loaded.
-
-    Raises:
-        ApiError: 400, 404; 409: a third model has one of the names.
-    """
-    name = context.path.removeprefix(_ONE_MODEL)
-    names = tuple(request.names or context.models.entry(name).source.names)
-    if name not in names:
-        raise invalid_body(f"names must hold {quoted(name)}", "body.names")
-    entry = _changed(Change("replace", name, _source(request, names, context)), context)
-    return HandlerResult(_shown(entry), status=HTTPStatus.ACCEPTED)
-
-
-def _source(
-    request: AddModelRequest, names: tuple[str, ...], context: HandlerContext
-) -> ModelSource:
-    if len(set(names)) < len(names):
-        raise invalid_body(f"a model needs different names; found {quoted(names)}", "body.names")
-    return ModelSource(
-        request.model,
-        names,
-        model_id=request.model_id,
-        revision=request.revision,
-        backend=request.backend or context.models.backend_name,
-    )
-
-
-def _changed(change: Change, context: HandlerContext) -> Entry:
-    try:
-        return context.models.change(change)
-    except NameTakenError as error:
-        taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
-        raise taken from None
+    def _changed(self, change: Change) -> Entry:
+        try:
+            return self._models.change(change)
+        except NameTakenError as error:
+            taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
+            raise taken from None
 
 
 def _shown(entry: Entry) -> dict[str, Any]:

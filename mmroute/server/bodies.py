@@ -1,21 +1,26 @@
-"""From the bytes of a body to its JSON value."""
+"""From the bytes of a body to its JSON value, and how much may be in it.
+
+Before a body is parsed its structure and its text are counted, because objects take many times the
+memory of their bytes.
+"""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 import pybase64
 
 from mmroute.chat.cache import ChatCache
-from mmroute.engines.vllm.api.errors import invalid_body
-from mmroute.engines.vllm.api.validation import invalid_fields
+from mmroute.engines.vllm.api import invalid_body, invalid_fields
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.requests.items import ImageFile
+from mmroute.server.errors import too_large
+from mmroute.server.settings import ServerSettings
 
 _BASE64: Final = b";base64,"
 _DATA_URL: Final = b'"data:'
@@ -23,6 +28,12 @@ _LONGEST_TYPE: Final = 128
 _MOST_PICTURES: Final = 1 << 13
 _WORTH_DECODING: Final = 1 << 12  # bytes of a picture; smaller ones are parsed as they are
 _LARGE: Final = 1 << 20
+_PER_BRACKET: Final = 4  # a list takes the memory and the time of so many numbers
+_SLICE: Final = 1 << 20
+_SOURCE: Final = b'"data":'
+_MOST_SOURCES: Final = 1 << 13
+LONG_STRUCTURE: Final = 1 << 14
+"""A body with more commas, colons and brackets is parsed in a thread."""
 
 
 class Body:
@@ -80,6 +91,47 @@ def parse_body(body: Body, files: KnownFiles) -> Any:
         return msgspec.json.decode(body.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _parse_leniently(body.raw)
+
+
+def check_body(body: Body, settings: ServerSettings) -> int:
+    """Refuse too much text or structure before it becomes objects.
+
+    Returns:
+        Its commas, colons and brackets beside the contents of data URLs; 0 where they cannot be
+        many.
+
+    Raises:
+        ApiError: 413.
+    """
+    few = min(LONG_STRUCTURE, settings.max_structure, settings.max_text_bytes)
+    if body.text_size <= few:  # and so is its structure
+        return 0
+    rest, size = body.rest, body.text_size
+    if size > settings.max_text_bytes:
+        rest = [piece for part in rest for piece in _without_sources(part)]
+        size = sum(map(len, rest))
+    check_text(size, settings)
+    structure = _structure(rest, settings.max_structure)
+    if structure > settings.max_structure:
+        raise too_large(
+            f"{settings.max_structure} commas, colons and brackets, which count as four each",
+            "structure",
+        )
+    return structure
+
+
+def check_text(size: int, settings: ServerSettings) -> None:
+    """Refuse too much text.
+
+    Args:
+        size: bytes of a body beside its files and token IDs.
+        settings: the limits.
+
+    Raises:
+        ApiError: 413.
+    """
+    if size > settings.max_text_bytes:
+        raise too_large(f"{settings.max_text_bytes} bytes beside its pictures", "text")
 
 
 def _contents(raw: bytes) -> Iterator[slice]:
@@ -155,3 +207,35 @@ def _parse_leniently(raw: bytes) -> object:
         raise invalid_fields([{**wrong, "input": {}, "ctx": {"error": error.msg}}]) from None
     except (ValueError, RecursionError):  # not UTF-8; nested too deeply
         raise invalid_body("There was an error parsing the body", "body") from None
+
+
+def _structure(parts: Iterable[bytes], limit: int) -> int:
+    """Commas, colons and brackets, those within texts included; counted until it is too many."""
+    total = 0
+    for part in parts:
+        for start in range(0, len(part), _SLICE):
+            piece = part[start : start + _SLICE]
+            total += sum(map(piece.count, (b",", b":")))
+            total += _PER_BRACKET * sum(map(piece.count, (b"[", b"{")))
+            if total > limit:
+                return total
+    return total
+
+
+def _without_sources(part: bytes) -> Iterator[bytes]:
+    """What is left without the values of keys ``data``, as far as they are plain texts.
+
+    That is the base64 of the Messages API. What is another text is found once it is parsed.
+    """
+    kept = at = 0
+    for _ in range(_MOST_SOURCES):
+        key = part.find(_SOURCE, at)
+        start = part.find(b'"', key + len(_SOURCE))
+        at = part.find(b'"', start + 1)
+        if min(key, start, at) < 0:
+            break
+        is_text = not part[key + len(_SOURCE) : start].strip()
+        if is_text and part[start:at].isascii() and part.find(b"\\", start, at) < 0:
+            yield part[kept:start]
+            kept = at
+    yield part[kept:]

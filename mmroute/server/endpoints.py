@@ -10,36 +10,36 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Final, TypeAlias, TypeVar
-
-from pydantic import BaseModel
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
-from mmroute.engines.vllm.api.errors import (
+from mmroute.engines.vllm.api import (
     USUALLY_REFUSED,
     ApiError,
+    ApiRequest,
+    Call,
+    Cost,
+    Reply,
     bad_request,
     invalid_body,
-    query_parameters,
     require,
+    schema_of,
 )
-from mmroute.engines.vllm.api.validation import Schema
 from mmroute.errors import Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
-from mmroute.server.bodies import Body, parse_body
+from mmroute.requests.items import Modality
+from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text, parse_body
 from mmroute.server.capacity import Capacity
-from mmroute.server.cost import LONG_STRUCTURE, Cost, check_body, cost_of
+from mmroute.server.errors import query_parameters
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
 from mmroute.server.front.http import Head, Response, error_response, json_response
-from mmroute.server.handling import HandlerContext, HandlerResult
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
 T = TypeVar("T")
-R = TypeVar("R", bound=BaseModel)
 
 _LOG: Final = logging.getLogger(__name__)
 _JSON: Final = b"application/json"
@@ -54,13 +54,30 @@ _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _ONE_OF: Final = 16
 _BLOCK_PARAMETERS: Final = ("block_size", "algorithm", "hashes")
 
-Handler: TypeAlias = Callable[[R, HandlerContext], HandlerResult]
-"""What a route does with a request, in the event loop or in a thread.
 
-It raises `ApiError` for what vLLM refuses, and for what has no exact answer.
+class Answered(NamedTuple):
+    """A request that was answered.
+
+    Attributes:
+        model: the name of the model that was asked.
+        reply: the answer.
+        timings: the nanoseconds that each stage took; empty for most requests.
+    """
+
+    model: str
+    reply: Reply
+    timings: Mapping[Stage, int]
+
+
+Done: TypeAlias = Answered | Response
+Job: TypeAlias = tuple[Cost, Callable[[], Done]]
+"""What a body costs, and what it asks for: to be done in the event loop or in a thread."""
+Read: TypeAlias = Callable[[Any, Exchange, BlockForm | None, bool], Job]
+"""Makes a job of the JSON value of a body.
+
+It gets the value, the exchange, which block hashes the query asks for, and whether the body has so
+much structure that only its first errors are looked for. Both it and the job raise `ApiError`.
 """
-Timings: TypeAlias = Mapping[Stage, int]
-"""The nanoseconds that each stage of a request took."""
 
 
 class Endpoints:
@@ -76,6 +93,7 @@ class Endpoints:
     ) -> None:
         self._models = models
         self._settings = settings
+        self._options = settings.api_options
         self._metrics = metrics
         self._capacity = capacity
         self._fallback = fallback
@@ -87,9 +105,20 @@ class Endpoints:
         )
         self._requests = itertools.count()  # the stages of one of so many are timed
 
-    def of(self, schema: Schema[R], handler: Handler[R]) -> Callable[[Exchange], Answer]:
-        """What answers a route that takes such requests."""
-        return functools.partial(self._answer, schema, handler)
+    def of(self, read: Read) -> Callable[[Exchange], Answer]:
+        """What answers a route whose bodies are read in this way."""
+        return functools.partial(self._answer, read)
+
+    def ask(self, value: Any, exchange: Exchange, blocks: BlockForm | None, long: bool) -> Job:
+        """Read a request of the engine's API.
+
+        Raises:
+            ApiError: 400: it is none.
+        """
+        schema = schema_of(exchange.route.name, self._models.release(value))
+        request = schema.request(value, long=long)
+        run = functools.partial(self._handle, request, exchange, blocks)
+        return request.cost(exchange.entry.bytes), run
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:
         """The response to a request that is not looked at, or has no exact answer."""
@@ -122,34 +151,40 @@ class Endpoints:
         for pool in (self._pool, self._long_pool, self._link_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, schema: Schema[R], handler: Handler[R], exchange: Exchange) -> Answer:
+    def _answer(self, read: Read, exchange: Exchange) -> Answer:
         """Answer a small request at once, as a thread costs more. Others are waited for."""
-        raw = b""
+        raw, query = b"", exchange.head.query
         try:
             _check_content(exchange.head)
             raw = exchange.body()
             exchange.reservation.enter()
-            context = self._context(exchange.head, exchange.entry.request_id)
+            blocks = _block_form(query, self._settings.hash_seed) if query else None
             body = Body(raw)
             structure = check_body(body, self._settings)
+            parse = functools.partial(self._parse, read, body, exchange, blocks, structure)
             if structure > LONG_STRUCTURE or len(raw) > _LONG_BODY:
-                parse = functools.partial(self._parse, schema, body, structure)
-                later = functools.partial(self._parse_first, parse, handler, context, exchange)
+                later = functools.partial(self._parse_first, parse, exchange)
             else:
-                request, cost = self._parse(schema, body, structure)
-                run = functools.partial(self._handle, handler, request, context)
-                pool = self._pool_for(cost, context)
+                pool, run = parse()
                 if pool is None:
-                    return self._answered(exchange, *run())
+                    return self._answered(exchange, run())
                 later = functools.partial(self._run, pool, run, exchange)
             return functools.partial(self._in_time, later, exchange, raw)
         except ApiError as error:
             return self._without_answer(error, exchange, raw)
 
-    def _parse(self, schema: Schema[R], body: Body, structure: int) -> tuple[R, Cost]:
+    def _parse(
+        self,
+        read: Read,
+        body: Body,
+        exchange: Exchange,
+        blocks: BlockForm | None,
+        structure: int,
+    ) -> tuple[ThreadPoolExecutor | None, Callable[[], Done]]:
         value = parse_body(body, self._models.files)
-        request = schema.request(value, long=structure > LONG_STRUCTURE)
-        return request, cost_of(request, len(body.raw), self._settings)
+        cost, run = read(value, exchange, blocks, structure > LONG_STRUCTURE)
+        check_text(cost.text, self._settings)
+        return self._pool_for(cost, blocks), run
 
     async def _in_time(self, answer: Deferred, exchange: Exchange, raw: bytes) -> Response:
         left = exchange.began + self._settings.request_timeout - time.perf_counter()
@@ -164,25 +199,19 @@ class Endpoints:
 
     async def _parse_first(
         self,
-        parse: Callable[[], tuple[R, Cost]],
-        handler: Handler[R],
-        context: HandlerContext,
+        parse: Callable[[], tuple[ThreadPoolExecutor | None, Callable[[], Done]]],
         exchange: Exchange,
     ) -> Response:
         """Parse a body that takes long in a thread; what has much in it is answered there, too."""
-        request, cost = await self._in(self._pool, parse, exchange)
-        run = functools.partial(self._handle, handler, request, context)
-        return await self._run(self._pool_for(cost, context) or self._pool, run, exchange)
+        pool, run = await self._in(self._pool, parse, exchange)
+        return await self._run(pool or self._pool, run, exchange)
 
     async def _run(
-        self,
-        pool: ThreadPoolExecutor,
-        run: Callable[[], tuple[HandlerResult, Timings]],
-        exchange: Exchange,
+        self, pool: ThreadPoolExecutor, run: Callable[[], Done], exchange: Exchange
     ) -> Response:
         if pool is self._link_pool:
             exchange.reservation.follow_links()
-        return self._answered(exchange, *await self._in(pool, run, exchange))
+        return self._answered(exchange, await self._in(pool, run, exchange))
 
     async def _in(self, pool: ThreadPoolExecutor, run: Callable[[], T], exchange: Exchange) -> T:
         queued = time.perf_counter()
@@ -196,49 +225,54 @@ class Endpoints:
         return await asyncio.wrap_future(future)
 
     def _handle(
-        self, handler: Handler[R], request: R, context: HandlerContext
-    ) -> tuple[HandlerResult, Timings]:
-        watch = context.models.watch
+        self, request: ApiRequest, exchange: Exchange, blocks: BlockForm | None
+    ) -> Answered:
+        watch = self._models.watch
         watch.start(runs=next(self._requests) % _ONE_OF == 0)
-        result = handler(request, context)
-        return result, watch.spent() if watch.runs else {}
+        model = self._models.find(request.model)
+        given = exchange.head.header(b"x-request-id") or None
+        own_id = exchange.entry.request_id[:_ID_DIGITS]
+        try:
+            reply = request.answer(Call(model, self._options, given, own_id, blocks))
+        except ApiError as error:
+            if error.reason is not None:
+                error.model = model.name
+            raise
+        return Answered(model.name, reply, watch.spent() if watch.runs else {})
 
-    def _pool_for(self, cost: Cost, context: HandlerContext) -> ThreadPoolExecutor | None:
+    def _pool_for(self, cost: Cost, blocks: BlockForm | None) -> ThreadPoolExecutor | None:
         """The threads that answer a request; None for the event loop."""
         if cost.text > _LONG_TEXT:
             return self._long_pool
         if cost.links and self._settings.links is not None:
             return self._link_pool
-        size = context.blocks.block_size if context.blocks else None
+        size = blocks.block_size if blocks else None
         hashes_much = size is not None and size < _SMALL_BLOCK
         long = hashes_much or cost.characters > self._settings.worker_bytes
         return self._pool if long else None
 
-    def _context(self, head: Head, request_id: str) -> HandlerContext:
-        return HandlerContext(
-            self._models,
-            self._settings,
-            request_id=head.header(b"x-request-id") or None,
-            own_id=request_id[:_ID_DIGITS],
-            blocks=_block_form(head.query, self._settings.hash_seed) if head.query else None,
-            path=head.path,
-        )
-
-    def _answered(self, exchange: Exchange, result: HandlerResult, timings: Timings) -> Response:
-        entry = exchange.entry
-        entry.model, entry.tokens = result.model, result.tokens
-        for count, _ in result.items.values():
-            entry.images += count
-        if result.inexact is None:
+    def _answered(self, exchange: Exchange, done: Done) -> Response:
+        if isinstance(done, Response):
+            return done
+        entry, reply = exchange.entry, done.reply
+        entry.model = done.model
+        items: dict[Modality, tuple[int, int]] = {}
+        for routing in reply.routings:
+            entry.tokens += len(routing.token_ids)
+            for placed in routing.placeholders:
+                count, tokens = items.get(placed.modality, (0, 0))
+                items[placed.modality] = count + 1, tokens + placed.length
+                entry.images += 1
+        if reply.inexact is None:
             entry.outcome = "exact"
-            self._metrics.answered(result, timings)
-            headers = {**result.headers, **_EXACT}
+            self._metrics.answered(done.model, entry.tokens, items, done.timings)
+            headers = {**reply.headers, **_EXACT}
         else:
-            entry.outcome, entry.reason = "text_prefix", result.inexact.value
-            self._metrics.inexact(result.model, entry.outcome, entry.reason)
+            entry.outcome, entry.reason = "text_prefix", reply.inexact.value
+            self._metrics.inexact(done.model, entry.outcome, entry.reason)
             said = {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
-            headers = {**result.headers, **said}
-        return json_response(result.body, result.status, headers)
+            headers = {**reply.headers, **said}
+        return json_response(reply.body, headers=headers)
 
     def _without_answer(self, error: ApiError, exchange: Exchange, raw: bytes) -> Answer:
         may_be_answered = error.kind == _INEXACT or error.reason in USUALLY_REFUSED

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any, Final
+from typing import Final
 
 from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
-from mmroute.engines.vllm.api.messages_rules import MessagesRules, messages_rules
-from mmroute.engines.vllm.api.sampling import SamplingDefaults, sampling_defaults
-from mmroute.engines.vllm.api.tokenizer_info import tokenizer_info
+from mmroute.engines.vllm.api import LoadedModel
 from mmroute.errors import ModelError, Reason
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
 from mmroute.model.resolved import ResolvedModel
-from mmroute.model_directory import find_model
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
-from mmroute.requests.request import Lora
 from mmroute.reuse.fast_paths import FastPaths
 
 _LOG: Final = logging.getLogger(__name__)
 _WORKERS: Final = "grpc://"
-_NO_LIMIT: Final = (1 << 31) - 1
 _NO_SETTINGS: Final = EngineSettings()
 
 
@@ -69,49 +63,6 @@ class ModelSource:
     def served(self) -> tuple[str, ...]:
         """The names, and those of its LoRA adapters."""
         return *self.names, *self.engine_settings.loras
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model that can answer.
-
-    Attributes:
-        name: its first name, by which metrics and logs know it.
-        model: loaded, checked, its encoder chosen.
-        normalizer: of it; what its stages take is counted.
-        unlimited: the same without a longest prompt: ``/tokenize`` has none.
-        defaults: of sampling parameters.
-        messages: gives the rules of its chats of the Anthropic Messages API, which are found out by
-            rendering chats when the first one asks.
-        tool_server: whether its engine has one, which describes tools in prompts of Harmony.
-        loras: path of each LoRA adapter, by its name.
-        tokenizer_info: what ``/tokenizer_info`` answers.
-    """
-
-    name: str
-    model: ResolvedModel
-    normalizer: Normalizer
-    unlimited: Normalizer
-    defaults: SamplingDefaults
-    messages: Callable[[], MessagesRules]
-    tool_server: bool
-    loras: Mapping[str, str]
-    tokenizer_info: Mapping[str, Any]
-
-    @property
-    def max_model_len(self) -> int:
-        """Tokens of the longest context."""
-        return self.model.max_model_len
-
-    @property
-    def by_harmony(self) -> bool:
-        """Whether vLLM renders its chats by Harmony, without looking at all their fields."""
-        return self.model.family.chat == "harmony"
-
-    def lora(self, name: str | None) -> Lora | None:
-        """The adapter that a request asks for, if it is one."""
-        path = self.loras.get(name or "")
-        return None if path is None else Lora(name or "", path)
 
 
 def load(
@@ -157,14 +108,8 @@ def load(
     _check_health(normalizer.model, source)
     encoder = normalizer.stats().encoder  # waits until it is chosen
     model = normalizer.model
-    # By its commit these are the same files, and the hub is not asked again.
-    directory = find_model(source.model, revision=model.commit or source.revision)
-    generation_config = directory.object("generation_config.json")
-    tokenizer_config = directory.object("tokenizer_config.json")
-    unseen = source.engine_settings.without_effect
-    messages = cache(partial(messages_rules, normalizer, unseen))
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
-    unlimited = replace(normalizer, model=replace(normalizer.model, max_model_len=_NO_LIMIT))
+    loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
     fields = {
         "model": source.model,
         "model_id": model.model_id,
@@ -174,17 +119,7 @@ def load(
         "seconds": round(time.perf_counter() - began, 3),
     }
     _LOG.info("model loaded", extra={"fields": fields})
-    return LoadedModel(
-        source.names[0],
-        model,
-        normalizer,
-        unlimited,
-        sampling_defaults(generation_config),
-        messages,
-        "--tool-server" in unseen,
-        source.engine_settings.loras,
-        tokenizer_info(tokenizer_config),
-    )
+    return loaded
 
 
 def _check_health(model: ResolvedModel, source: ModelSource) -> None:

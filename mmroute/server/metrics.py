@@ -28,9 +28,9 @@ from prometheus_client.registry import Collector
 
 from mmroute.answering.stages import Stage
 from mmroute.engines.running import RunningEngine
+from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import ReuseStats
 from mmroute.server.front.merged_metrics import SharedPages
-from mmroute.server.handling import HandlerResult
 from mmroute.server.models import Models
 
 _SECONDS: Final = (
@@ -150,18 +150,28 @@ class Metrics:
         """Count a request of any kind."""
         self._seconds.observe((route, status), seconds)
 
-    def answered(self, result: HandlerResult, stages: Mapping[Stage, int]) -> None:
-        """Count an exact answer, and the nanoseconds its stages took."""
-        model = result.model
-        if model is None:
-            return
+    def answered(
+        self,
+        model: str,
+        tokens: int,
+        items: Mapping[Modality, tuple[int, int]],
+        stages: Mapping[Stage, int],
+    ) -> None:
+        """Count an exact answer.
+
+        Args:
+            model: the name of the model.
+            tokens: token IDs of all prompts.
+            items: how many items of each modality are in them, and how many tokens these have.
+            stages: the nanoseconds that each stage took.
+        """
         self._routings(model, "exact", "").inc()
-        self._tokens.observe((model,), result.tokens)
+        self._tokens.observe((model,), tokens)
         for stage, nanoseconds in stages.items():
             self._stages.observe((model, stage), nanoseconds * _NANO)
-        for modality, (count, tokens) in result.items.items():
+        for modality, (count, of_items) in items.items():
             self._items(model, modality).inc(count)
-            self._item_tokens.observe((model, modality), tokens)
+            self._item_tokens.observe((model, modality), of_items)
 
     def queued(self, seconds: float) -> None:
         """A request has waited for its thread."""

@@ -19,13 +19,14 @@ from typing import Final
 from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.vllm.api.errors import ApiError
-from mmroute.errors import MmrouteError
+from mmroute.engines.vllm.api import ApiError, LoadedModel, Release, release_of
+from mmroute.engines.vllm.profile import VLLM
+from mmroute.errors import MmrouteError, ModelError
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
-from mmroute.server.loading import LoadedModel, ModelSource, load
+from mmroute.server.loading import ModelSource, load
 
 _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8
@@ -63,6 +64,14 @@ class Entry:
         self.error = ""
         self.loading: Future[LoadedModel] = Future()
         self.replacement: Entry | None = None
+
+    @property
+    def release(self) -> Release:
+        """The release of vLLM whose requests it takes."""
+        try:
+            return release_of(self.source.backend)
+        except ModelError:  # it is not loaded, and says why
+            return release_of(VLLM.name)
 
     @property
     def status(self) -> ModelStatus:
@@ -296,6 +305,13 @@ class Models:
                 param="model",
             )
         return entry
+
+    def release(self, body: object) -> Release:
+        """The release of vLLM whose fields a body may have, by the model that it names."""
+        name = body.get("model") if isinstance(body, dict) else None
+        known = self._by_name.get(name) if isinstance(name, str) else None
+        known = known or self._by_name.get(self._default)
+        return release_of(VLLM.name) if known is None else known.release
 
     def find(self, name: str | None) -> LoadedModel:
         """The model a request asks for; the first one if it names none.

@@ -9,10 +9,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from mmroute.answering.hash_forms import HashForm
-from mmroute.engines.vllm.api.answers import ErrorResponse
+from mmroute.engines.vllm.api import ROUTES, ErrorResponse
 from mmroute.hashing import Algorithm
 from mmroute.server.admin import AddModelRequest
-from mmroute.server.routes import POSTED
 from mmroute.server.settings import ServerSettings
 
 _Schema = dict[str, Any]
@@ -64,7 +63,7 @@ _NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type
 def openapi(settings: ServerSettings) -> _Schema:
     """The document."""
     types: dict[str, Any] = {"error": ErrorResponse, "add": AddModelRequest}
-    for path, posted in POSTED.items():
+    for path, posted in ROUTES.items():
         types |= {f"{path} request": posted.request, f"{path} answer": posted.answer}
     schemas, components = TypeAdapter.json_schemas(
         [(name, "validation", TypeAdapter(kind)) for name, kind in types.items()],
@@ -78,7 +77,7 @@ def openapi(settings: ServerSettings) -> _Schema:
     paths: _Schema = {path: {"get": _operation(summary)} for path, summary in _READ.items()}
     for path in _READINESS:
         paths[path]["get"]["responses"]["503"] = {"description": "a model is not ready"}
-    for path, posted in POSTED.items():
+    for path, posted in ROUTES.items():
         operation = _operation(posted.summary, found[f"{path} request"], found[f"{path} answer"])
         operation["responses"] |= errors
         if path.endswith("/render"):

@@ -9,9 +9,10 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from mmroute.engines.vllm.api.errors import ApiError, query_parameters
+from mmroute.engines.vllm.api import ApiError
 from mmroute.health.tested_versions import version_of
 from mmroute.server.capacity import Capacity
+from mmroute.server.errors import query_parameters
 from mmroute.server.exchange import Exchange
 from mmroute.server.front.drain import Drain
 from mmroute.server.front.http import Response, error_response, json_response

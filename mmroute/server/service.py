@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mmroute.engines.vllm.api.errors import ApiError, bad_request
-from mmroute.engines.vllm.api.validation import Schema
+from mmroute.engines.vllm.api import ROUTES, ApiError, bad_request
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.endpoints import Endpoints
@@ -25,7 +24,6 @@ from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.pages import Pages
-from mmroute.server.routes import POSTED
 from mmroute.server.settings import AccessLog, ServerSettings
 
 _LOG: Final = logging.getLogger(__name__)
@@ -87,8 +85,8 @@ class Service:
             path: readable(Route(path, page)) for path, page in pages.by_path().items()
         }
         self._routes["/ping"]["POST"] = self._routes["/ping"]["GET"]  # as vLLM has it
-        for path, posted in POSTED.items():
-            answer = self._endpoints.of(Schema(posted.request), posted.handler)
+        for path in ROUTES:
+            answer = self._endpoints.of(self._endpoints.ask)
             self._routes[path] = {"POST": Route(path, answer, takes_body=True)}
         self._keys: list[tuple[tuple[str, ...], list[bytes]]] = []
         if settings.api_keys:
@@ -170,7 +168,7 @@ class Service:
         seconds = time.perf_counter() - exchange.began
         route, head, entry = exchange.route.name, exchange.head, exchange.entry
         self.metrics.request(route, status, seconds)
-        if self._tracing is not None and route in POSTED:
+        if self._tracing is not None and route in ROUTES:
             self._tracing.record(head, entry, status, seconds)
         match self.settings.access_log:
             case AccessLog.NONE:

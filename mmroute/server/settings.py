@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mmroute.errors import quoted
+from mmroute.engines.vllm.api import ApiOptions
+from mmroute.errors import Reason, quoted
 from mmroute.net.links import ImageLinks
 
 _MEBIBYTE: Final = 1 << 20
@@ -14,6 +16,14 @@ _POSITIVE: Final = (
     "max_body_bytes", "max_total_body_bytes", "max_text_bytes", "max_structure",
     "max_concurrency", "workers", "link_workers", "request_timeout", "fallback_timeout",
 )  # fmt: skip
+
+# The normalizer's messages advise its caller, and these the client and operator of a server.
+_ADVICE: Final[Mapping[Reason, str]] = {
+    Reason.IMAGE_SIZE_UNKNOWN: "an image is a link, and this server follows none, or it has only "
+    "a uuid; send it as a data URL, or allow its host (mmroute serve --image-host)",
+    Reason.IMAGE_LINK_REFUSED: "an image is a link that this server does not follow; allow its "
+    "host and network (mmroute serve --image-host, --image-network)",
+}
 
 
 class InexactPolicy(StrEnum):
@@ -110,3 +120,13 @@ class ServerSettings:
             raise ValueError("max_total_body_bytes must not be less than max_body_bytes")
         if (self.inexact is InexactPolicy.FALLBACK) != (self.fallback_url is not None):
             raise ValueError("a fallback URL and the policy `fallback` go together")
+
+    @property
+    def api_options(self) -> ApiOptions:
+        """What of it decides about answers."""
+        return ApiOptions(
+            strict=self.strict,
+            trusts_mm_kwargs=self.trust_request_mm_kwargs,
+            text_prefix=self.inexact is InexactPolicy.TEXT_PREFIX,
+            advice=_ADVICE,
+        )

@@ -33,11 +33,10 @@ from server_helpers import (
 )
 
 from mmroute.answering.pipeline import prepare
-from mmroute.engines.vllm.api.errors import ApiError
+from mmroute.engines.vllm.api import ApiError
 from mmroute.net.links import ImageLinks
 from mmroute.server.app import create_app
-from mmroute.server.bodies import Body
-from mmroute.server.cost import check_body
+from mmroute.server.bodies import Body, check_body
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import orjson
 
-from mmroute.engines.vllm.api.errors import ApiError
+from mmroute.engines.vllm.api import ApiError
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmroute.engines.vllm.api.errors import require
-from mmroute.engines.vllm.api.protocol import ChatCompletionToolsParam
+from mmroute.engines.vllm.api.fields import ChatCompletionToolsParam
 
 
 def image_part(url: str | None, **more: Any) -> dict[str, Any]:

@@ -1,30 +1,25 @@
-"""Exact answers to chats, and the errors of the routes that take them.
+"""What the routes that take chats have in common.
 
-Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`).
+Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`), and
+its answers as observed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.api.errors import ApiError, bad_request, of_reason
-from mmroute.engines.vllm.api.routings import ChatRequest, route_chat
+from mmroute.engines.vllm.api.call import Call
+from mmroute.engines.vllm.api.errors import ApiError, bad_request
+from mmroute.engines.vllm.api.fields import ChatCompletionToolsParam, lora_of
+from mmroute.engines.vllm.api.rendering import exact
 from mmroute.errors import Reason
 from mmroute.requests.items import Modality
-from mmroute.server.loading import LoadedModel
-from mmroute.server.settings import ServerSettings
+from mmroute.requests.request import NO_KWARGS, Request
 
 _WARM_UP: Final = "warmup"
-# The normalizer's messages advise its caller, and these the client and operator of a server.
-_OF_THIS_SERVER: Final[Mapping[Reason, str]] = {
-    Reason.IMAGE_SIZE_UNKNOWN: "an image is a link, and this server follows none, or it has only "
-    "a uuid; send it as a data URL, or allow its host (mmroute serve --image-host)",
-    Reason.IMAGE_LINK_REFUSED: "an image is a link that this server does not follow; allow its "
-    "host and network (mmroute serve --image-host, --image-network)",
-}
 _KEYS: Final[Mapping[str, Modality]] = {
     "image_url": Modality.IMAGE,
     "video_url": Modality.VIDEO,
@@ -35,33 +30,77 @@ _KEYS: Final[Mapping[str, Modality]] = {
 """Keys of content parts -> the modality of the item they hold."""
 
 
-def exact_chat(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> Routing:
+class ChatFields(Protocol):
+    """The fields that all requests with a chat have."""
+
+    model: str | None
+    messages: list[Any]
+    tools: list[ChatCompletionToolsParam] | None
+    add_generation_prompt: bool
+    continue_final_message: bool
+    add_special_tokens: bool
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
+    media_io_kwargs: dict[str, dict[str, Any]] | None
+    mm_processor_kwargs: dict[str, Any] | None
+
+    def to_request(self, loras: Mapping[str, str]) -> Request:
+        """The request for a normalizer."""
+
+
+def request_of(fields: ChatFields, loras: Mapping[str, str]) -> Request:
+    """The request that these fields are, without what one of the routes alone has.
+
+    Args:
+        fields: the fields of a body.
+        loras: path of each LoRA adapter, by its name.
+    """
+    media = fields.media_io_kwargs
+    return Request(
+        messages=_with_part_types(fields.messages),
+        tools=fields.tools or None,
+        add_generation_prompt=fields.add_generation_prompt,
+        continue_final_message=fields.continue_final_message,
+        add_special_tokens=fields.add_special_tokens,
+        chat_template_kwargs=fields.chat_template_kwargs or NO_KWARGS,
+        mm_processor_kwargs=fields.mm_processor_kwargs or NO_KWARGS,
+        # vLLM reads over modalities it does not know.
+        media_io_kwargs={m: media[m] for m in Modality if m in media} if media else NO_KWARGS,
+        lora=lora_of(loras, fields.model),
+    )
+
+
+def asked(chat: ChatFields, call: Call) -> Request:
+    """The request for the normalizer of the model that a chat asks for."""
+    request = chat.to_request(call.model.loras)
+    if chat.tools == [] and call.model.model.chat.templates is not None:
+        # There are no tools, and yet the template for requests with tools is taken.
+        kwargs = {"tools": [], **request.chat_template_kwargs}
+        return request._replace(chat_template_kwargs=kwargs)
+    return request
+
+
+def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
     """The exact answer to a chat.
+
+    Args:
+        chat: the chat.
+        call: the model to ask, and what the operator decided.
+        limited: whether a prompt longer than the context is refused. It is not if it is only
+            counted (``/tokenize``), or cut afterwards.
 
     Raises:
         ApiError: what vLLM refuses, and what has no exact answer.
     """
-    check_trust(loaded, request, settings)
-    if (typed := _with_part_types(request.messages)) is not request.messages:
-        request.messages = typed
-    routing = route_chat(loaded, request)
+    call.model.chats.check_trust(chat, call.options)
+    request = asked(chat, call)
+    normalizer = call.model.normalizer if limited else call.model.unlimited
+    routing = normalizer.answer(request)
     if routing.reason is not None:
-        special = _named_otherwise(loaded, request.messages, routing.reason)
+        special = _named_otherwise(call, request.messages or (), routing.reason)
         if special is not None:
             raise special
-    return exact(loaded, routing)
-
-
-def exact(loaded: LoadedModel, routing: Routing) -> Routing:
-    """The same routing, if it is exact.
-
-    Raises:
-        ApiError: it is not.
-    """
-    if routing.reason is not None:
-        message = _OF_THIS_SERVER.get(routing.reason, routing.message)
-        raise of_reason(routing.reason, message, model=loaded.name)
-    return routing
+    return exact(routing, call.options)
 
 
 def _with_part_types(messages: list[Any]) -> list[Any]:
@@ -83,63 +122,22 @@ def _with_part_types(messages: list[Any]) -> list[Any]:
     return [{**messages[0], "content": typed}]
 
 
-def check_template(request: ChatRequest) -> None:
-    """Refuse a request that brings a chat template.
-
-    Raises:
-        ApiError: 400.
-    """
-    in_kwargs = (request.chat_template_kwargs or {}).get("chat_template")
-    if request.chat_template is not None or in_kwargs is not None:
-        raise bad_request(
-            "Chat template is passed with request, but --trust-request-chat-template is not set. "
-            "Refused request with untrusted chat template."
-        )
-
-
-def check_trust(loaded: LoadedModel, request: ChatRequest, settings: ServerSettings) -> None:
-    """Refuse fields of clients that are not trusted; chats rendered by Harmony read none of them.
-
-    Raises:
-        ApiError: 400.
-    """
-    if loaded.by_harmony:
-        return
-    check_template(request)
-    if settings.trust_request_mm_kwargs:
-        return
-    for name, given, changed in (
-        ("mm_processor_kwargs", request.mm_processor_kwargs, "preprocessing"),
-        ("media_io_kwargs", request.media_io_kwargs, "media loading"),
-    ):
-        if given:
-            raise bad_request(
-                f"Per-request {name} are disabled by default because they can change multimodal "
-                f"{changed} resource usage. Start the server with --trust-request-mm-kwargs only "
-                "when clients are trusted.",
-                name,
-            )
-
-
-def _named_otherwise(
-    loaded: LoadedModel, messages: Sequence[Any], reason: Reason
-) -> ApiError | None:
+def _named_otherwise(call: Call, messages: Sequence[Any], reason: Reason) -> ApiError | None:
     """The error where vLLM has another status or `param` than is usual for a reason; else None."""
+    model = call.model
     if reason is Reason.UNSUPPORTED_MODALITY:
         found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}
-        if found and not loaded.model.media:
-            text = f"{loaded.name} is not a multimodal model"
-            return bad_request(text, reason=reason, model=loaded.name)
-        for refused in sorted(found - loaded.model.media.keys()):
+        if found and not model.model.media:
+            return bad_request(f"{model.name} is not a multimodal model", reason=reason)
+        for refused in sorted(found - model.model.media.keys()):
             text = f"At most 0 {refused}(s) may be provided in one prompt."
-            return bad_request(text, refused, reason=reason, model=loaded.name)
+            return bad_request(text, refused, reason=reason)
     if reason is Reason.IMAGE_UNREADABLE and any(map(_is_not_base64, _parts(messages))):
         return ApiError(
             HTTPStatus.NOT_IMPLEMENTED,
             "NotImplementedError",
             "Only base64 data URLs are supported for now.",
             reason=reason,
-            model=loaded.name,
         )
     if reason is Reason.IMAGE_COUNT_MISMATCH:  # a part without any image: no such part in vLLM
         return bad_request(
@@ -147,7 +145,6 @@ def _named_otherwise(
             "data URL.",
             "type",
             reason=reason,
-            model=loaded.name,
         )
     return None
 

@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict
 
+from mmroute.engines.vllm.api.call import Call
+from mmroute.engines.vllm.api.cost import Cost
 from mmroute.engines.vllm.api.errors import of_reason
 from mmroute.errors import Reason
-from mmroute.server.handling import HandlerContext
 
 
 class DerenderRequest(BaseModel):
@@ -26,17 +27,12 @@ class DerenderRequest(BaseModel):
 
     model: Any = None
 
+    def cost(self, _size: int) -> Cost:
+        return Cost()
 
-def derender(request: DerenderRequest, context: HandlerContext) -> NoReturn:
-    """Refuse the request, by a reason for which the fallback is asked.
-
-    Raises:
-        ApiError: 404: there is no such model; 422 `unsupported_field`.
-    """
-    loaded = context.models.find(request.model)
-    raise of_reason(
-        Reason.UNSUPPORTED_FIELD,
-        "mmroute makes no answers out of token IDs: ask an engine, or give one as --fallback-url, "
-        "to which such requests are handed on",
-        model=loaded.name,
-    )
+    def answer(self, _call: Call) -> NoReturn:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            "mmroute makes no answers out of token IDs: ask an engine, or give one as "
+            "--fallback-url, to which such requests are handed on",
+        )

@@ -6,13 +6,12 @@ Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling``, and its answers as
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import parse_qs
 
-from mmroute.errors import Reason, did_you_mean, quoted
+from mmroute.errors import Reason
 
 REFUSED_BY_ENGINE: Final = frozenset({
     Reason.INVALID_REQUEST, Reason.IMAGE_COUNT_MISMATCH, Reason.IMAGE_REFUSED,
@@ -81,7 +80,6 @@ def bad_request(
     value: object = None,
     *,
     reason: Reason | None = None,
-    model: str | None = None,
 ) -> ApiError:
     """What vLLM's own code refuses. The message ends with the field and its value, as in vLLM.
 
@@ -90,14 +88,11 @@ def bad_request(
         param: the field that is meant.
         value: of it, where vLLM says it. Only numbers are said here.
         reason: why there is no exact answer.
-        model: that was asked.
     """
     if param is not None:
         said = f", value={value}" if isinstance(value, int | float) else ""
         message = f"{message} (parameter={param}{said})"
-    return ApiError(
-        HTTPStatus.BAD_REQUEST, "BadRequestError", message, param=param, reason=reason, model=model
-    )
+    return ApiError(HTTPStatus.BAD_REQUEST, "BadRequestError", message, param=param, reason=reason)
 
 
 def require(holds: object, message: str, param: str | None = None, value: object = None) -> None:
@@ -125,46 +120,16 @@ def invalid_request(message: str, param: str) -> ApiError:
     return ApiError(HTTPStatus.BAD_REQUEST, "invalid_request_error", message, param=param)
 
 
-def too_large(what: str, limit: str, headers: Mapping[str, str] = _NO_HEADERS) -> ApiError:
-    """The error of a body with more of something than a limit of this server allows."""
-    return ApiError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "RequestTooLargeError",
-        f"The body has more than {what}.",
-        headers=headers,
-        limit=limit,
-    )
-
-
-def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:
-    """The parameters of a query; the last one of a name counts.
-
-    An unknown one is refused: a mistyped ``block_sise`` would silently give no block hashes.
-
-    Raises:
-        ApiError: 400.
-    """
-    given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
-    for name in given.keys() - known:
-        raise bad_request(
-            f"There is no query parameter {quoted(name)}; known here: {', '.join(known)}"
-            f"{did_you_mean(name, known)}",
-            name,
-        )
-    return given
-
-
-def of_reason(reason: Reason, message: str, *, model: str | None = None) -> ApiError:
+def of_reason(reason: Reason, message: str) -> ApiError:
     """Why a request has no exact answer: 400 where vLLM refuses it too, 422 otherwise."""
     if reason in REFUSED_BY_ENGINE or reason in USUALLY_REFUSED:
-        return bad_request(message, _param(reason, message), reason=reason, model=model)
+        return bad_request(message, _param(reason, message), reason=reason)
     return ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "InexactRouting",
         message,
         param=reason.value,
         reason=reason,
-        model=model,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.engines.vllm.api.errors import bad_request, of_reason
-from mmroute.engines.vllm.api.protocol import CONSTRAINTS
+from mmroute.engines.vllm.api.fields import CONSTRAINTS
 from mmroute.errors import Reason
 
 _JSON: Final = ("final json", "final <|constrain|>json")

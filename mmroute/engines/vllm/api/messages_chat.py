@@ -9,8 +9,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
+from mmroute.engines.vllm.api.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.api.chat_parts import function_tool, image_part
 from mmroute.engines.vllm.api.errors import of_reason, require
+from mmroute.engines.vllm.api.fields import (
+    ChatCompletionNamedFunction,
+    ChatCompletionNamedToolChoiceParam,
+    JsonSchemaResponseFormat,
+    ResponseFormat,
+    StreamOptions,
+)
 from mmroute.engines.vllm.api.messages_protocol import (
     AnthropicContentBlock,
     AnthropicMessage,
@@ -20,14 +28,6 @@ from mmroute.engines.vllm.api.messages_protocol import (
     AnthropicToolChangeReference,
 )
 from mmroute.engines.vllm.api.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
-from mmroute.engines.vllm.api.protocol import (
-    ChatCompletionNamedFunction,
-    ChatCompletionNamedToolChoiceParam,
-    ChatCompletionRequest,
-    JsonSchemaResponseFormat,
-    ResponseFormat,
-    StreamOptions,
-)
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.errors import Reason, quoted
 

@@ -5,11 +5,14 @@ Source: vLLM 0.33.0 ``entrypoints/anthropic/protocol.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from mmroute.engines.vllm.api.protocol import ExtraArgs, MmPayload
+from mmroute.engines.vllm.api.call import Call, Reply
+from mmroute.engines.vllm.api.cost import Cost, cost_beside_files, typed_parts
+from mmroute.engines.vllm.api.fields import ExtraArgs, MmPayload
 from mmroute.engines.vllm.api.request_checks import before_fields, use_mm_kwargs_alias
 
 AnthropicEffort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
@@ -214,6 +217,23 @@ class AnthropicMessagesRequest(BaseModel):
         return system
 
     _check_first = before_fields(use_mm_kwargs_alias)
+
+    def cost(self, size: int) -> Cost:
+        sources = list(self._sources())
+        urls = [source.get("url") for source in sources if source.get("type") == "url"]
+        base64 = [source.get("data") for source in sources if source.get("type") != "url"]
+        return cost_beside_files(size, urls, base64)
+
+    def answer(self, call: Call) -> Reply:
+        return call.model.chat_of_messages(self).answer(call)
+
+    def _sources(self) -> Iterator[dict[str, Any]]:
+        for message in self.messages:
+            for block in message.content if isinstance(message.content, list) else ():
+                found = [block.source] if block.type == "image" else []
+                if block.type == "tool_result" and message.role == "user":
+                    found = [item.get("source") for item in typed_parts(block.content, "image")]
+                yield from (source for source in found if isinstance(source, dict))
 
     @model_validator(mode="after")
     def _check_budget(self) -> Self:

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from mmroute.engines.vllm.api.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.api.chat_parts import function_tool, image_part
 from mmroute.engines.vllm.api.errors import bad_request, invalid_request, of_reason, require
-from mmroute.engines.vllm.api.protocol import (
-    ChatCompletionRequest,
+from mmroute.engines.vllm.api.fields import (
     ChatCompletionToolsParam,
     StructuredOutputsParams,
 )

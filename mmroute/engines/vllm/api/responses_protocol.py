@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from mmroute.engines.vllm.api.protocol import (
+from mmroute.engines.vllm.api.call import Call, Reply
+from mmroute.engines.vllm.api.cost import Cost, cost_beside_files, typed_parts
+from mmroute.engines.vllm.api.fields import (
     Effort,
     ExtraArgs,
     Int64,
@@ -162,3 +164,18 @@ class ResponsesRequest(BaseModel):
     chat_template_kwargs: dict[str, Any] | None = None
 
     _check_first = before_fields(check_responses)
+
+    def cost(self, size: int) -> Cost:
+        items = self.input if isinstance(self.input, list) else ()
+        parts = [
+            part
+            for item in items
+            for part in typed_parts(item.get("content", item.get("output")), "input_image")
+        ]
+        return cost_beside_files(size, [part.get("image_url") for part in parts])
+
+    def answer(self, call: Call) -> Reply:
+        request_id = self.request_id
+        if "request_id" not in self.model_fields_set:
+            request_id = f"resp_{call.own_id}"
+        return call.model.chats.responses(self, call, request_id)

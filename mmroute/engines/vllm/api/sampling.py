@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mmroute.engines.vllm.api.errors import bad_request, require
-from mmroute.engines.vllm.api.protocol import (
-    ChatCompletionRequest,
-    RenderRequest,
+from mmroute.engines.vllm.api.fields import (
+    GenerationRequest,
     ResponseFormat,
     StructuredOutputsParams,
+    Wanted,
 )
-from mmroute.engines.vllm.api.responses_protocol import ResponsesRequest
 from mmroute.errors import quoted
 
 _MOST_ANSWERS: Final = 16384
@@ -72,13 +71,17 @@ def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
     return SamplingDefaults(values, most if type(most) is int else None)
 
 
-def check_output_budget(request: RenderRequest | ResponsesRequest, max_model_len: int) -> None:
+def check_output_budget(most: int | None, name: str, max_model_len: int) -> None:
     """Refuse a request for more output tokens than the context has, whatever its prompt is.
+
+    Args:
+        most: how many tokens are wanted at most; None for as many as fit.
+        name: the field that says so.
+        max_model_len: tokens of the longest context.
 
     Raises:
         ApiError: 400.
     """
-    most, name = _max_tokens(request)
     if most is not None and most > max_model_len:
         raise bad_request(
             f"{name}={most} cannot be greater than max_model_len={max_model_len}. Please request "
@@ -89,7 +92,7 @@ def check_output_budget(request: RenderRequest | ResponsesRequest, max_model_len
 
 
 def sampling_params(
-    request: RenderRequest, defaults: SamplingDefaults, max_model_len: int, prompt_length: int
+    request: GenerationRequest, defaults: SamplingDefaults, max_model_len: int, prompt_length: int
 ) -> dict[str, Any]:
     """The `sampling_params` of an answer, in vLLM's order of fields.
 
@@ -104,33 +107,36 @@ def sampling_params(
     """
     left = max_model_len - prompt_length
     if request.model_fields_set <= _NOT_READ:
-        plain = _without_options(defaults)
+        plain = _without_options(type(request), defaults)
         if plain.get("max_tokens", 0) == _UNLIMITED and left > _DEFAULT_TOKENS:
             return {**plain, "max_tokens": left}
     return _sampling_params(request, defaults, left)
 
 
 @functools.cache
-def _without_options(defaults: SamplingDefaults) -> dict[str, Any]:
-    """The parameters of a chat that sets none of them, without a limit of the context."""
-    return _sampling_params(ChatCompletionRequest(messages=[]), defaults, _UNLIMITED)
+def _without_options(kind: type[GenerationRequest], defaults: SamplingDefaults) -> dict[str, Any]:
+    """The parameters of a request that sets none of them, without a limit of the context."""
+    return _sampling_params(kind.model_construct(), defaults, _UNLIMITED)
 
 
 def _sampling_params(
-    request: RenderRequest, defaults: SamplingDefaults, left: int
+    request: GenerationRequest, defaults: SamplingDefaults, left: int
 ) -> dict[str, Any]:
     numbers = {name: _number(request, name, defaults) for name in _NUMBERS}
     skip = request.skip_special_tokens
     if skip is None:
         skip = defaults.values.get("skip_special_tokens", True)
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    logprobs, prompt_logprobs = _logprobs(request)
+    wanted = request.wanted()
+    logprobs = None if request.logprob_token_ids else wanted.logprobs
+    prompt_logprobs = request.prompt_logprobs
+    if prompt_logprobs is None:
+        prompt_logprobs = wanted.echoed_logprobs
     structured = _structured_outputs(request)
     biases = _logit_bias(request.logit_bias)
     repetitions = request.repetition_detection
-    n = 1 if request.n is None else request.n
-    max_tokens = _tokens_of_answer(request, defaults, left)
-    _check_values(request, numbers, n, max_tokens, stop)
+    max_tokens = _tokens_of_answer(wanted, defaults, left)
+    _check_values(request, numbers, wanted.answers, max_tokens, stop)
     greedy = numbers["temperature"] == 0
     if not greedy:
         numbers["temperature"] = max(numbers["temperature"], _LOWEST_TEMPERATURE)
@@ -141,7 +147,7 @@ def _sampling_params(
     if stop and not request.include_stop_str_in_output:
         held_back = max(map(len, stop)) - 1
     optional: list[tuple[str, Any, Any]] = [  # name, value, the value that is left out
-        ("n", n, 1),
+        ("n", wanted.answers, 1),
         ("presence_penalty", numbers["presence_penalty"], None),
         ("frequency_penalty", numbers["frequency_penalty"], None),
         ("repetition_penalty", numbers["repetition_penalty"], None),
@@ -179,23 +185,14 @@ def _sampling_params(
     return {name: value for name, value, left_out in optional if value != left_out}
 
 
-def _max_tokens(request: RenderRequest | ResponsesRequest) -> tuple[int | None, str]:
-    if isinstance(request, ResponsesRequest):
-        return request.max_output_tokens, "max_output_tokens"
-    if isinstance(request, ChatCompletionRequest) and request.max_completion_tokens is not None:
-        return request.max_completion_tokens, "max_completion_tokens"
-    return request.max_tokens, "max_tokens"
-
-
-def _tokens_of_answer(request: RenderRequest, defaults: SamplingDefaults, left: int) -> int:
-    most, _ = _max_tokens(request)
-    if most == 0 and request.echo and not isinstance(request, ChatCompletionRequest):
+def _tokens_of_answer(request: Wanted, defaults: SamplingDefaults, left: int) -> int:
+    if request.only_echo:
         return 1
-    wanted = defaults.max_tokens if most is None else most
-    return left if wanted is None else min(left, wanted)
+    most = defaults.max_tokens if request.max_tokens is None else request.max_tokens
+    return left if most is None else min(left, most)
 
 
-def _number(request: RenderRequest, name: str, defaults: SamplingDefaults) -> float:
+def _number(request: GenerationRequest, name: str, defaults: SamplingDefaults) -> float:
     given: float | None = getattr(request, name)
     if given is not None:
         return given
@@ -204,7 +201,11 @@ def _number(request: RenderRequest, name: str, defaults: SamplingDefaults) -> fl
 
 
 def _check_values(
-    request: RenderRequest, numbers: Mapping[str, float], n: int, max_tokens: int, stop: list[str]
+    request: GenerationRequest,
+    numbers: Mapping[str, float],
+    n: int,
+    max_tokens: int,
+    stop: list[str],
 ) -> None:
     """Refuse what vLLM's `SamplingParams` refuse, in their order."""
     require(1 <= n <= _MOST_ANSWERS, f"n must be from 1 to {_MOST_ANSWERS}, got {n}.")
@@ -223,20 +224,7 @@ def _check_values(
     require(n == 1 or not greedy, f"n must be 1 when using greedy sampling, got {n}.")
 
 
-def _logprobs(request: RenderRequest) -> tuple[int | None, int | None]:
-    """How many log probabilities are wanted for each token of the answer, and of the prompt."""
-    if isinstance(request, ChatCompletionRequest):
-        top: int | None = request.top_logprobs
-        wanted = top if request.logprobs else None
-    else:
-        top = wanted = request.logprobs
-    of_prompt = request.prompt_logprobs
-    if of_prompt is None and request.echo:
-        of_prompt = top
-    return None if request.logprob_token_ids else wanted, of_prompt
-
-
-def _structured_outputs(request: RenderRequest) -> dict[str, Any] | None:
+def _structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
     """`structured_outputs`, changed by `response_format`; with every key the engine has."""
     own, wanted = request.structured_outputs, request.response_format
     overrides: dict[str, Any] = {}
@@ -273,7 +261,7 @@ def _logit_bias(given: Mapping[str, float] | None) -> dict[str, float] | None:
     }
 
 
-def _check_extra_args(request: RenderRequest) -> None:
+def _check_extra_args(request: GenerationRequest) -> None:
     """Refuse integers that do not fit MessagePack, by which these fields go to the engine."""
     pending: list[object] = [
         request.vllm_xargs, request.kv_transfer_params, request.ec_transfer_params,

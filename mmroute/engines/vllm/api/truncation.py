@@ -8,21 +8,23 @@ with items and with tokenizers that are not those of the library tokenizers.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.api.errors import bad_request, of_reason
-from mmroute.engines.vllm.api.protocol import RenderRequest
+from mmroute.engines.vllm.api.fields import GenerationRequest
 from mmroute.errors import Reason
-from mmroute.server.loading import LoadedModel
 from mmroute.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from mmroute.engines.vllm.api.model import LoadedModel
 
 _ALL_THAT_FITS: Final = -1
 
 
-def truncated_ids(request: RenderRequest, ids: list[int], max_model_len: int) -> list[int]:
+def truncated_ids(request: GenerationRequest, ids: list[int], max_model_len: int) -> list[int]:
     """Token IDs, cut as a request asks for it: on the left, unless it says right.
 
     Raises:
@@ -36,8 +38,16 @@ def truncated_ids(request: RenderRequest, ids: list[int], max_model_len: int) ->
     return ids[:limit] if request.truncation_side == "right" else ids[len(ids) - limit :]
 
 
-def truncated_text(request: RenderRequest, routing: Routing, loaded: LoadedModel) -> Routing:
+def truncated_text(
+    request: GenerationRequest, routing: Routing, loaded: LoadedModel, *, special_tokens: bool
+) -> Routing:
     """The prompt of a text, cut as the tokenizer cuts it where a request asks for it.
+
+    Args:
+        request: the request.
+        routing: its prompt as it is without a cut.
+        loaded: the model.
+        special_tokens: whether the tokenizer added those to the text that it adds.
 
     Raises:
         ApiError: 400: it wants to keep nothing, or more than the context takes; 422
@@ -47,11 +57,11 @@ def truncated_text(request: RenderRequest, routing: Routing, loaded: LoadedModel
     if length is None:
         return routing
     if length == 0:
-        raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered", model=loaded.name)
+        raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered")
     ids, limit = routing.token_ids, _limit(length, loaded.max_model_len)
     if len(ids) <= limit:
         return routing
-    before, after = _added(loaded.model.tokenizer) if request.add_special_tokens else (0, 0)
+    before, after = _added(loaded.model.tokenizer) if special_tokens else (0, 0)
     kept = limit - before
     known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
     asked = request.truncation_side is not None or request.return_token_offsets
@@ -60,7 +70,6 @@ def truncated_text(request: RenderRequest, routing: Routing, loaded: LoadedModel
             Reason.UNSUPPORTED_FIELD,
             f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
             "not covered with truncation_side, token offsets or items, or for this tokenizer",
-            model=loaded.name,
         )
     return Routing(
         lora=routing.lora,

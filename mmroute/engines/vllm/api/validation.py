@@ -6,13 +6,15 @@ Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling/handlers/validation.p
 from __future__ import annotations
 
 import functools
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
-from mmroute.engines.vllm.api.errors import ApiError, invalid_body
-from mmroute.engines.vllm.api.protocol import UNION_BRANCHES
+from mmroute.engines.vllm.api.errors import ApiError, invalid_body, of_reason
+from mmroute.engines.vllm.api.fields import AnyResponseFormat, ChatCompletionNamedToolChoiceParam
+from mmroute.engines.vllm.api.tokenization import TokenizeRequest
+from mmroute.errors import Reason
 
 T = TypeVar("T")
 
@@ -22,10 +24,13 @@ _LONGEST_ERROR: Final = 1000
 # Parts of a location that name no field but a type.
 _BRANCHES: Final = frozenset({
     "str", "int", "float", "bool", "bytes", "list", "dict", "none", "nullable",
+    ChatCompletionNamedToolChoiceParam.__name__,
+    *(kind.__name__ for kind in (*get_args(AnyResponseFormat), *get_args(TokenizeRequest))),
 })  # fmt: skip
 _BRACKETS: Final = frozenset("[](){}")
 _MISSING: Final = {"type": "missing", "loc": (), "msg": "Field required", "input": None}
 _COLLECTIONS: Final = ("dict", "list")
+_NO_FIELDS: Final = frozenset[str]()
 
 
 class Schema(Generic[T]):
@@ -33,10 +38,16 @@ class Schema(Generic[T]):
 
     Args:
         kind: the class of its requests, or a union of several.
+        unknown: fields of it that an earlier release reads over.
+        refused: fields that an earlier release reads, and mmroute does not.
     """
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(
+        self, kind: Any, unknown: frozenset[str] = _NO_FIELDS, refused: frozenset[str] = _NO_FIELDS
+    ) -> None:
         self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+        self._unknown = unknown
+        self._refused = refused
 
     def request(self, body: object, *, long: bool) -> T:
         """The request that a body is.
@@ -48,15 +59,26 @@ class Schema(Generic[T]):
                 is answered.
 
         Raises:
-            ApiError: 400: it is none; the message and `param` are vLLM's.
+            ApiError: 400: it is none; the message and `param` are vLLM's. 422 `unsupported_field`.
         """
         if body is None:
             raise invalid_fields([_MISSING])
+        if (self._unknown or self._refused) and isinstance(body, dict):
+            body = self._as_known(body)
         validator = self._up_to_first_errors if long else self._adapter
         try:
             return validator.validate_python(body, from_attributes=True)  # as FastAPI does
         except ValidationError as error:
             raise invalid_fields(error.errors(include_url=False)) from None
+
+    def _as_known(self, body: dict[str, Any]) -> dict[str, Any]:
+        for name in self._refused & body.keys():
+            if body[name]:
+                raise of_reason(
+                    Reason.UNSUPPORTED_FIELD,
+                    f"{name}: this release of the engine reads it, and it is not covered",
+                )
+        return {name: value for name, value in body.items() if name not in self._unknown}
 
     @functools.cached_property
     def _up_to_first_errors(self) -> SchemaValidator:
@@ -94,7 +116,7 @@ def _location(location: tuple[int | str, ...]) -> str:
 
 
 def _is_branch(part: str) -> bool:
-    return part in _BRANCHES or not _BRACKETS.isdisjoint(part) or part in UNION_BRANCHES
+    return part in _BRANCHES or not _BRACKETS.isdisjoint(part)
 
 
 def _input(value: object) -> str:

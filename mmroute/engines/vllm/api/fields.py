@@ -1,18 +1,18 @@
-"""The requests of vLLM's routes, with its names, defaults, laxness and order of fields.
+"""The fields that requests of several routes have, with vLLM's names, defaults and laxness.
 
-Errors are reported in that order. Fields that nothing here reads are declared because vLLM refuses
-values of a wrong type. Three things differ from vLLM: messages and parts of messages are checked by
-`mmroute.engines.vllm`, long lists stop at their first wrong item, and `output_mode` is a field of
-vLLM's generate route only.
+The classes of requests have vLLM's order of fields, in which errors are reported. Fields that
+nothing here reads are declared because vLLM refuses values of a wrong type. Three things differ
+from vLLM: messages and parts of messages are checked by `mmroute.engines.vllm`, long lists stop at
+their first wrong item, and `output_mode` is a field of vLLM's generate route only.
 
 Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py``,
-``entrypoints/openai/completion/protocol.py``, ``entrypoints/serve/tokenize/protocol.py``,
 ``entrypoints/generate/base/protocol.py`` and ``sampling_params.py``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Required, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NamedTuple, Required, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -21,38 +21,33 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    with_config,
 )
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
 from typing_extensions import TypedDict
 
 from mmroute.engines.vllm.api.errors import bad_request
-from mmroute.engines.vllm.api.request_checks import (
-    before_fields,
-    check_chat,
-    check_completion,
-    check_generation_prompt,
-)
 from mmroute.forwarding import OutputMode
+from mmroute.requests.request import Lora
 
 CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _FEWEST_REPETITIONS: Final = 2
 _FIRST_MESSAGE: Final = "ChatCompletionDeveloperMessageParam"  # whose errors vLLM reports
-_MAX_INT64: Final = 2**63 - 1
-Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), le=_MAX_INT64)]
+MAX_INT64: Final = 2**63 - 1
+MAX_TOKEN_ID: Final = 2**32 - 1
+Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), le=MAX_INT64)]
 Integers: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
 _Texts: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
 TokenIdList: TypeAlias = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 Stop: TypeAlias = str | Annotated[list[str], Field(max_length=4)] | None
-_Truncation: TypeAlias = Annotated[int, Field(ge=-1, le=_MAX_INT64)] | None
+_Truncation: TypeAlias = Annotated[int, Field(ge=-1, le=MAX_INT64)] | None
 _ExtraArg: TypeAlias = str | int | float | Annotated[list[str | int | float], Field(fail_fast=True)]
 ExtraArgs: TypeAlias = dict[str, _ExtraArg] | None
 MmPayload: TypeAlias = Literal["tensors", "none"]
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-def _check_messages(messages: object) -> object:
+def check_messages(messages: object) -> object:
     """What every message has; the rest is checked where messages are rendered."""
     for index, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict) and isinstance(message.get("role"), str):
@@ -73,7 +68,7 @@ def _thinking_budget(value: object) -> object:
     raise bad_request(f"`{name}` must be a non-negative integer or -1 for unlimited.", name, value)
 
 
-_Messages: TypeAlias = Annotated[list[Any], BeforeValidator(_check_messages)]
+Messages: TypeAlias = Annotated[list[Any], BeforeValidator(check_messages)]
 _ThinkingBudget: TypeAlias = Annotated[int | None, BeforeValidator(_thinking_budget)]
 TopLogprobs: TypeAlias = Annotated[
     int,
@@ -157,7 +152,7 @@ class LegacyStructuralTagResponseFormat(Open):
     triggers: list[str]
 
 
-_ResponseFormat: TypeAlias = (
+AnyResponseFormat: TypeAlias = (
     ResponseFormat | StructuralTagResponseFormat | LegacyStructuralTagResponseFormat
 )
 
@@ -212,14 +207,34 @@ class RepetitionDetectionParams:
             raise bad_request("min_count must be >= 2 to detect repetitive patterns")
 
 
-class _GenerationRequest(BaseModel):
+class Wanted(NamedTuple):
+    """What chats and completions ask for in fields of their own.
+
+    Attributes:
+        answers: how many answers.
+        max_tokens: how many tokens an answer may have; None for as many as fit.
+        limit: the field that says so.
+        logprobs: how many log probabilities for each token of the answer; None for none.
+        echoed_logprobs: likewise for each token of an echoed prompt.
+        only_echo: whether nothing but the prompt is wanted.
+    """
+
+    answers: int
+    max_tokens: int | None
+    limit: str
+    logprobs: int | None
+    echoed_logprobs: int | None
+    only_echo: bool = False
+
+
+class GenerationRequest(BaseModel):
     """What chats and completions have in common."""
 
     model: str | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     presence_penalty: float | None = None
-    response_format: _ResponseFormat | None = None
+    response_format: AnyResponseFormat | None = None
     seed: Int64 | None = None
     stop: Stop = None
     stream: bool | None = False
@@ -265,105 +280,17 @@ class _GenerationRequest(BaseModel):
     stream_interval: Annotated[int, Field(ge=1)] | None = None
     output_mode: OutputMode = "tokens"
 
-
-class ChatCompletionRequest(_GenerationRequest):
-    """Body of ``/v1/chat/completions/render``."""
-
-    messages: _Messages
-    logprobs: bool | None = False
-    top_logprobs: TopLogprobs = 0
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = 1
-    tools: list[ChatCompletionToolsParam] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChatCompletionNamedToolChoiceParam | None = (
-        "none"
-    )
-    reasoning_effort: Effort | None = None
-    include_reasoning: bool = True
-    parallel_tool_calls: bool | None = True
-    echo: bool = False
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    add_special_tokens: bool = False
-    documents: list[dict[str, str]] | None = None
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    media_io_kwargs: dict[str, dict[str, Any]] | None = None
-    mm_processor_kwargs: dict[str, Any] | None = None
-    return_prompt_text: bool | None = None
-
-    _check_first = before_fields(check_chat)
+    def wanted(self) -> Wanted:
+        """What it asks for in fields that chats and completions do not share."""
+        raise NotImplementedError
 
 
-class CompletionRequest(_GenerationRequest):
-    """Body of ``/v1/completions/render``."""
+def lora_of(loras: Mapping[str, str], name: str | None) -> Lora | None:
+    """The adapter that a request asks for by its `model`, if it is one.
 
-    prompt: (
-        TokenIdList
-        | Annotated[list[TokenIdList], Field(fail_fast=True)]
-        | str
-        | Annotated[list[str], Field(fail_fast=True)]
-        | None
-    ) = None
-    echo: bool | None = False
-    logprobs: int | None = None
-    max_tokens: int | None = 16
-    n: int = 1
-    suffix: str | None = None
-    prompt_embeds: bytes | Annotated[list[bytes], Field(fail_fast=True)] | None = None
-    add_special_tokens: bool = True
-
-    _check_first = before_fields(check_completion)
-
-
-class TokenizeCompletionRequest(Open):
-    """Body of ``/tokenize`` with a text."""
-
-    model: str | None = None
-    prompt: str
-    add_special_tokens: bool = True
-    return_token_strs: bool | None = False
-
-
-@with_config(ConfigDict(extra="allow"))
-class _CountedMessage(TypedDict):
-    """A message. Where a body is a chat and a text, pydantic takes the type with more fields set.
-
-    The fields of messages count among them.
+    Args:
+        loras: path of each LoRA adapter, by its name.
+        name: the request's `model`.
     """
-
-    role: str
-
-
-class TokenizeChatRequest(Open):
-    """Body of ``/tokenize`` with a chat."""
-
-    model: str | None = None
-    messages: Annotated[list[_CountedMessage], BeforeValidator(_check_messages)]
-    add_generation_prompt: bool = True
-    return_token_strs: bool | None = False
-    continue_final_message: bool = False
-    add_special_tokens: bool = False
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    media_io_kwargs: dict[str, dict[str, Any]] | None = None
-    mm_processor_kwargs: dict[str, Any] | None = None
-    tools: list[ChatCompletionToolsParam] | None = None
-
-    _check_first = before_fields(check_generation_prompt)
-
-
-class DetokenizeRequest(BaseModel):
-    """Body of ``/detokenize``."""
-
-    model: str | None = None
-    tokens: Annotated[list[Annotated[int, Field(ge=0, le=_MAX_INT64)]], Field(fail_fast=True)]
-
-
-RenderRequest: TypeAlias = ChatCompletionRequest | CompletionRequest
-TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
-UNION_BRANCHES: Final = frozenset(
-    branch.__name__ for branch in (*get_args(_ResponseFormat), *get_args(TokenizeRequest))
-) | {ChatCompletionNamedToolChoiceParam.__name__}
-"""Names of types that pydantic puts into the location of an error beside those of fields."""
+    path = loras.get(name or "")
+    return None if path is None else Lora(name or "", path)

@@ -12,22 +12,19 @@ import pytest
 from api_requests import api_requests
 from harmony_cases import harmony_model
 from media_files import png_url
-from pydantic import TypeAdapter
 from server_helpers import CHAT, HI, MESSAGES, RESPONSES, answers_to, error_of, posted, serving
 from small_models import write_model
 from starlette.testclient import TestClient
 
 from mmroute import EngineSettings
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.api.errors import ApiError
+from mmroute.engines.vllm.api import ApiError, Cost, release_of, schema_of
 from mmroute.engines.vllm.api.messages_chat import chat_of_messages
 from mmroute.engines.vllm.api.messages_protocol import AnthropicMessagesRequest
 from mmroute.engines.vllm.api.messages_rules import messages_rules
 from mmroute.normalizer import Normalizer
 from mmroute.server import ModelSource, ServerSettings
-from mmroute.server.bodies import Body
-from mmroute.server.cost import LONG_STRUCTURE, Cost, check_body, cost_of
-from mmroute.server.routes import POSTED
+from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text
 
 URL: Final = png_url(100, 60)
 SOURCE: Final = {"type": "base64", "media_type": "image/png", "data": URL.partition(",")[2]}
@@ -310,8 +307,11 @@ def test_an_engine_s_own_effort_is_not_guessed(normalizer: Callable[[str], Norma
 
 
 def cost(path: str, body: Mapping[str, Any], settings: ServerSettings | None = None) -> Cost:
-    request = TypeAdapter(POSTED[path].request).validate_python(body)
-    return cost_of(request, len(json.dumps(body)), settings or ServerSettings())
+    found = (
+        schema_of(path, release_of("vllm")).request(body, long=False).cost(len(json.dumps(body)))
+    )
+    check_text(found.text, settings or ServerSettings())
+    return found
 
 
 def test_pictures_cost_as_those_of_a_chat() -> None:

@@ -1,0 +1,75 @@
+"""From a client's body to a request, without HTTP: for a router in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from mmroute.engines.vllm.api.call import ApiOptions
+from mmroute.engines.vllm.api.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.api.chat_rules import TemplateRules
+from mmroute.engines.vllm.api.errors import of_reason
+from mmroute.engines.vllm.api.releases import release_of
+from mmroute.engines.vllm.api.routes import schema_of
+from mmroute.errors import Reason
+from mmroute.requests.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.engines.vllm.api.completion import CompletionRequest
+
+_NO_LORAS: Final[Mapping[str, str]] = {}
+
+
+def parse(
+    body: Mapping[str, Any],
+    *,
+    backend: str = "vllm",
+    loras: Mapping[str, str] = _NO_LORAS,
+    trusts_mm_kwargs: bool = False,
+) -> Request:
+    """The request that a body of ``/v1/chat/completions`` or ``/v1/completions`` is.
+
+    Args:
+        body: the JSON object that a client sent. With `messages` it is a chat, else a completion.
+        backend: the engine that will answer it: ``vllm``, or a release such as ``vllm==0.28``,
+            whose fields it may have.
+        loras: path of each LoRA adapter, by the name that a client gives as `model`.
+        trusts_mm_kwargs: whether the engine takes `mm_processor_kwargs` and `media_io_kwargs` of
+            clients (its ``--trust-request-mm-kwargs``).
+
+    Raises:
+        ApiError: 400: the engine refuses it, in the engine's words. 422: `unsupported_field`: it
+            has several prompts, or token IDs of another engine. See `ApiError.body`.
+        ModelError: `unknown_backend`.
+
+    >>> from mmroute import Normalizer
+    >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
+    >>> body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
+    >>> normalizer.answer(parse(body)).token_ids.tolist()
+    [1, 3, 37133, 4]
+    """
+    release = release_of(backend)
+    path = "/v1/chat/completions/render" if "messages" in body else "/v1/completions/render"
+    found = schema_of(path, release).request({**body}, long=False)
+    if isinstance(found, ChatCompletionRequest):
+        return _of_chat(found, loras, ApiOptions(trusts_mm_kwargs=trusts_mm_kwargs))
+    completion = cast("CompletionRequest", found)
+    prompts = completion.prompts()
+    if len(prompts) > 1:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
+        )
+    request = completion.to_request(prompts[0], loras)
+    return request._replace(truncate_prompt_tokens=completion.truncate_prompt_tokens)
+
+
+def _of_chat(chat: ChatCompletionRequest, loras: Mapping[str, str], options: ApiOptions) -> Request:
+    TemplateRules().check_trust(chat, options)
+    if not chat.echo and (chat.kv_transfer_params or {}).get("prompt_token_ids") is not None:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "
+            "messages; give them as prompt_token_ids",
+        )
+    return chat.to_request(loras)._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)

@@ -1,0 +1,40 @@
+"""Errors of a server, beside those of the engine's API that it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+from mmroute.engines.vllm.api import ApiError, bad_request
+from mmroute.errors import did_you_mean, quoted
+from mmroute.server.front.http import NO_HEADERS
+
+
+def too_large(what: str, limit: str, headers: Mapping[str, str] = NO_HEADERS) -> ApiError:
+    """The error of a body with more of something than a limit of this server allows."""
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "RequestTooLargeError",
+        f"The body has more than {what}.",
+        headers=headers,
+        limit=limit,
+    )
+
+
+def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:
+    """The parameters of a query; the last one of a name counts.
+
+    An unknown one is refused: a mistyped ``block_sise`` would silently give no block hashes.
+
+    Raises:
+        ApiError: 400.
+    """
+    given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    for name in given.keys() - known:
+        raise bad_request(
+            f"There is no query parameter {quoted(name)}; known here: {', '.join(known)}"
+            f"{did_you_mean(name, known)}",
+            name,
+        )
+    return given
