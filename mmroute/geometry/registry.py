@@ -19,12 +19,10 @@ _GRIDS: Final[Mapping[str, str]] = {
     "budgeted_frames": "patch_budget:BudgetedFrames",
     "canvas_tiles": "canvas_tiles:CanvasTiles",
     "closest_tiles": "closest_tiles:ClosestTiles",
-    "encoder_grid": "encoder_grid:EncoderGrid",
     "fit_square": "fit_square:FitSquare",
     "fixed_count": "fixed_count:FixedCount",
     "fixed_frames": "fixed_frames:FixedFrames",
     "frame_pairs": "frame_pairs:FramePairs",
-    "glm_resize": "smart_resize:GlmResize",
     "hd_transform": "hd_transform:HdTransform",
     "long_edge_tiles": "long_edge_tiles:LongEdgeTiles",
     "mel_frames": "mel_frames:MelFrames",
@@ -32,12 +30,9 @@ _GRIDS: Final[Mapping[str, str]] = {
     "minimax_video": "minimax_resize:MiniMaxVideo",
     "navit": "navit:Navit",
     "padded_audio": "padded_audio:PaddedAudio",
-    "paddleocr_resize": "smart_resize:PaddleOcrResize",
     "pan_and_scan": "pan_and_scan:PanAndScan",
     "patch_budget": "patch_budget:PatchBudget",
-    "pooled_frames": "fixed_frames:PooledFrames",
     "resized_video": "resized_video:ResizedVideo",
-    "row_end_resize": "smart_resize:RowEndResize",
     "shared_budget": "shared_budget:SharedBudget",
     "slices": "slices:Slices",
     "smart_resize": "smart_resize:SmartResize",
@@ -49,7 +44,6 @@ _GRIDS: Final[Mapping[str, str]] = {
 _LAYOUTS: Final[Mapping[str, str]] = {
     "fill": "fill:Fill",
     "framed": "framed:Framed",
-    "framed_by_size": "framed:FramedBySize",
     "numbered_fill": "fill:NumberedFill",
     "rows": "rows:Rows",
     "tile_text": "tile_text:TileText",
@@ -111,7 +105,7 @@ class Registry:
             SpecError: as `find`.
         """
         fields = dataclasses.fields(self.find(name))
-        return {f.name: f.default is dataclasses.MISSING for f in fields}
+        return {f.name: f.default is dataclasses.MISSING for f in fields if f.init}
 
 
 GRIDS: Final = Registry("grid", _GRIDS)

@@ -127,7 +127,7 @@ def resolve_files(
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
     """
-    family = family.for_engine(engine.name)
+    family = family.for_engine(engine.name, engine.version)
     settings = settings or EngineSettings()
     check_covered(family, engine, settings)
     engine = engine.under(settings)
@@ -356,11 +356,12 @@ class _Resolver:
         values: dict[str, Any] = {}
         needed = GRIDS.fields(spec.grid)
         for name, lookup in spec.values.items():
-            read = self.values.required if needed[name] else self.values.find
+            found = lookup.default is not None or bool(lookup.by_model_type) or lookup.optional
+            read = self.values.find if found and not needed[name] else self.values.required
             value: Any = read(name, lookup)
             if value is None:
                 continue  # the grid's own default
-            if type(value) in (int, float) and value <= 0:
+            if lookup.sources and type(value) in (int, float) and value <= 0:
                 raise self.values.invalid(name, value, "positive")
             values[name] = value
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -29,6 +31,7 @@ from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
 
 OWN_PACKAGE: Final = "mmroute"
+_ENGINE: Final = re.compile(r"([a-z][a-z0-9_-]*)(.*)")
 _Part = TypeVar("_Part", bound="FamilyHead")
 
 _Ref = Annotated[
@@ -68,6 +71,8 @@ class Lookup(_Strict):
     """What each text that may stand there, or in a list there, means; empty if it means itself."""
     equals: tuple[_Ref, ...] = ()
     """Places that, where present, must hold the same."""
+    optional: bool = False
+    """Whether it may be missing without a default."""
 
     def default_for(self, model_type: JsonValue) -> Any:
         """The default for a model of this type."""
@@ -325,16 +330,17 @@ class FamilySpec(FamilyHead):
     context: ContextSpec
     vocab_size: _Value = Lookup()
     engine: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
-    """Engine -> what is otherwise there, laid over this spec."""
+    """Engine, or some of its versions (``vllm<0.34``) -> what is otherwise, laid over this spec."""
     package: str = OWN_PACKAGE
     """The installed package that ships it; what a file says here does not count."""
 
     @property
     def unnamed_in(self) -> frozenset[str]:
         """Engines whose prefix cache knows images by their features, whatever a request says."""
-        images = {name: laid.get("image", {}) for name, laid in self.engine.items()}
+        images = {key: laid.get("image", {}) for key, laid in self.engine.items()}
         form = IdentityForm.FEATURES
-        return frozenset(name for name, image in images.items() if image.get("identity") == form)
+        found = [key for key, image in images.items() if image.get("identity") == form]
+        return frozenset(_engine_versions(key)[0] for key in found)
 
     @property
     def media(self) -> Mapping[Modality, MediaSpec]:
@@ -349,20 +355,50 @@ class FamilySpec(FamilyHead):
             table = spec.model_dump(exclude_unset=True)
             for place, message in media_problems(modality, table, self.tokens, rendered=rendered):
                 raise ValueError(f"{modality}.{place}: {message}")
-        for name in self.engine:
-            self.for_engine(name)
+        for key, laid in self.engine.items():
+            _engine_versions(key)
+            self._under(laid)
         return self
 
-    def for_engine(self, name: str) -> FamilySpec:
-        """The spec as it holds for one engine.
+    def for_engine(self, name: str, version: str) -> FamilySpec:
+        """The spec as it holds for one version of an engine.
+
+        Later tables of the spec are laid over earlier ones.
 
         Raises:
             ValueError: what is laid over it does not fit.
         """
-        if name not in self.engine:
-            return self
+        spec = self
+        for key, laid in self.engine.items():
+            engine, versions = _engine_versions(key)
+            if engine == name and versions.contains(version, prereleases=True):
+                spec = spec._under(laid)
+        return spec
+
+    def _under(self, laid: Mapping[str, Any]) -> FamilySpec:
         plain = self.model_dump(by_alias=True, exclude={"engine"}, exclude_unset=True)
-        return FamilySpec.model_validate(overlaid(plain, self.engine[name]))
+        return FamilySpec.model_validate(overlaid(plain, laid))
+
+
+def _engine_versions(key: str) -> tuple[str, SpecifierSet]:
+    """The engine of a table, and the versions for which it holds.
+
+    >>> _engine_versions("vllm<0.34")
+    ('vllm', <SpecifierSet('<0.34')>)
+
+    Raises:
+        ValueError: it names no engine, or no versions.
+    """
+    found = _ENGINE.fullmatch(key)
+    try:
+        versions = SpecifierSet(found[2]) if found else None
+    except InvalidSpecifier:
+        versions = None
+    if found is None or versions is None:
+        raise ValueError(
+            f"engine.{key}: must be an engine, or one with versions: vllm, 'vllm<0.34'"
+        )
+    return found[1], versions
 
 
 def read_spec(text: str, origin: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from mmroute.geometry import CachePlan
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.grids.closest_tiles import ClosestTiles
-from mmroute.geometry.grids.fixed_frames import FixedFrames, PooledFrames
+from mmroute.geometry.grids.fixed_frames import FixedFrames
 from mmroute.geometry.grids.frame_pairs import FramePairs
 from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
 from mmroute.geometry.grids.resized_video import ResizedVideo
@@ -23,8 +23,8 @@ OMNI = FramePairs(
 MINIMAX = MiniMaxVideo(
     patch_size=14, merge_size=2, max_pixels=451584, sampler=Sampler.MINIMAX_M3_VL
 )
-INTERNVL = FixedFrames(tokens_per_frame=256, sampler=Sampler.OPENCV)
-ONEVISION = PooledFrames(
+INTERNVL = FixedFrames(tokens_per_frame=256, beside_an_image=True, sampler=Sampler.OPENCV)
+ONEVISION = FixedFrames(
     image_size=384, patch_size=14, stride=2, newline=True, planned_frames=16,
     sampler=Sampler.OPENCV,
 )  # fmt: skip

@@ -29,12 +29,7 @@ from mmroute.geometry.grids.long_edge_tiles import LongEdgeTiles
 from mmroute.geometry.grids.pan_and_scan import PanAndScan
 from mmroute.geometry.grids.patch_budget import PatchBudget
 from mmroute.geometry.grids.slices import Slices
-from mmroute.geometry.grids.smart_resize import (
-    GlmResize,
-    PaddleOcrResize,
-    RowEndResize,
-    SmartResize,
-)
+from mmroute.geometry.grids.smart_resize import SmartResize
 from mmroute.geometry.grids.token_budget import TokenBudget
 
 with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -129,11 +124,11 @@ def _areas(lowest: int, highest: int) -> dict[str, int]:
     [
         (
             Glm4vImageProcessorPil(patch_size=14, merge_size=2, size=_areas(12544, 9633792)),
-            GlmResize(14, 2, 12544, 9633792, temporal_patch_size=2),
+            SmartResize(14, 2, 12544, 9633792, frames=2, short_sides="enlarged"),
         ),
         (
             PaddleOCRVLImageProcessorPil(patch_size=14, merge_size=2, size=_areas(147456, 2359296)),
-            PaddleOcrResize(14, 2, 147456, 2359296),
+            SmartResize(14, 2, 147456, 2359296, short_sides="enlarged_in_turn", least_shrunk=0),
         ),
         (
             Glm5NextImageProcessorPil(patch_size=14, merge_size=2),
@@ -244,7 +239,7 @@ def test_pan_and_scan() -> None:
 
 def test_smart_resize_with_row_ends() -> None:
     processor = HunYuanVLImageProcessorPil()
-    grid = RowEndResize(16, 2, 262144, 4194304)
+    grid = SmartResize(16, 2, 262144, 4194304, row_ends=True, frame=True)
 
     @for_many_sizes()
     def agrees(height: int, width: int) -> None:

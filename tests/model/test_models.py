@@ -280,6 +280,32 @@ def test_specs_are_checked_as_a_whole(right: str, wrong: str, words: str) -> Non
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("engine", "version", "most"),
+    [
+        ("vllm", "0.33.0", 2),
+        ("vllm", "0.34.0", None),
+        ("vllm", "0.28.1", 1),
+        ("sglang", "0.5", None),
+    ],
+)
+def test_a_table_may_hold_for_some_versions_of_an_engine(
+    engine: str, version: str, most: int | None
+) -> None:
+    tables = (
+        '[engine."vllm<0.34".image]\nmax_items = 2\n[engine."vllm<0.30".image]\nmax_items = 1\n'
+    )
+    spec = load_spec(f"{SPEC}\n{tables}", "mine.toml").for_engine(engine, version)
+    assert spec.image is not None
+    assert spec.image.max_items == most
+
+
+@pytest.mark.parametrize("key", ["vllm<", "0.34", "vllm is new"])
+def test_a_table_of_no_versions_is_refused(key: str) -> None:
+    with pytest.raises(SpecError, match="must be an engine, or one with versions"):
+        load_spec(f'{SPEC}\n[engine."{key}".image]\nmax_items = 2\n', "mine.toml")
+
+
 def test_errors_survive_a_process_boundary() -> None:
     errors = (
         ModelError(Reason.MISSING_FILE, "gone"), SpecError("bad"),

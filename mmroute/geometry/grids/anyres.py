@@ -1,35 +1,40 @@
-"""LLaVA-NeXT, LLaVA-OneVision, Granite 4 Vision: the best of several resolutions, unpadded.
+"""LLaVA: the outputs of a vision encoder, and the best of several resolutions, unpadded.
 
 Sources: transformers 5.20.2 ``image_processing_utils.py`` (`select_best_resolution`), vLLM
-0.33.0 ``model_executor/models/llava_next.py``, ``llava_onevision.py`` and
-``granite4_vision.py``. Checked with both.
+0.33.0 ``model_executor/models/llava.py``, ``llava_next.py``, ``llava_onevision.py``,
+``granite4_vision.py``, ``clip.py``, ``siglip.py`` and ``vision.py``
+(`get_num_selected_vision_tokens`). Checked with both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
-from mmroute.geometry.grids.encoder_grid import SelectStrategy, VisionEncoder, selected_tokens
 from mmroute.requests.items import ImageSize
 
+VisionEncoder = Literal["clip_vision_model", "siglip_vision_model"]
+SelectStrategy = Literal["default", "full", "class"]
+
+_CLASS_TOKENS: Final[Mapping[str, int]] = {"clip_vision_model": 1, "siglip_vision_model": 0}
 _SHRINK_ABOVE: Final = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class AnyRes(OneByOne[ImageSize]):
-    """Counts a base image, its unpadded patches, and one newline token for each row of them.
+    """The encoder's outputs for the whole image, and rows of its patches, each with a newline.
 
     Attributes:
-        vision_encoder: see `EncoderGrid`.
+        vision_encoder: CLIP puts a class token before its patches, SigLIP does not.
         image_size: side of the encoder's input, in pixels.
         patch_size: side of a patch, in pixels.
-        select_strategy: see `EncoderGrid`.
-        pinpoints: possible resolutions, each (height, width) in pixels.
+        select_strategy: which of the encoder's outputs the model keeps.
+        pinpoints: possible resolutions, each (height, width) in pixels; None: of LLaVA-1.5, which
+            has the whole image alone, whatever its size.
         max_tiles: shrink the patches to about this many encoder inputs; None: never.
         largest: (width, height) in pixels of the image the engine plans its memory with; None:
             the best of the resolutions.
@@ -40,23 +45,28 @@ class AnyRes(OneByOne[ImageSize]):
     image_size: int
     patch_size: int
     select_strategy: SelectStrategy
-    pinpoints: tuple[tuple[int, int], ...]
+    pinpoints: tuple[tuple[int, int], ...] | None = None
     max_tiles: int | None = None
     largest: tuple[int, int] | None = None
     downsample_rate: str = "1"
 
     def __post_init__(self) -> None:
+        if self.pinpoints is None:
+            return
         if not self.pinpoints or min(map(min, self.pinpoints)) < self.image_size:
             raise ValueError(f"resolutions of at least {self.image_size} pixels a side")
 
     def max_embeds(self, _: CachePlan) -> int:
         if self.largest is not None:
             return self.count(ImageSize(*self.largest)).total
-        return max(self.count(ImageSize(width, height)).total for height, width in self.pinpoints)
+        sizes = self.pinpoints or [(self.image_size, self.image_size)]
+        return max(self.count(ImageSize(width, height)).total for height, width in sizes)
 
     def count(self, image: ImageSize) -> Count:
         grid = int(self.image_size // self.patch_size * Fraction(self.downsample_rate))
         base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
+        if self.pinpoints is None:
+            return Count(whole=base)
         height, width = best_resolution(image, self.pinpoints)
         rows, columns = unpadded_grid(
             image,
@@ -100,3 +110,15 @@ def unpadded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, in
         return rows - 2 * ((rows - kept) // 2), columns
     kept = int(round(image.width * (rows / image.height), 7))
     return rows, columns - 2 * ((columns - kept) // 2)
+
+
+def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:
+    """How many of a vision encoder's outputs become image tokens.
+
+    >>> selected_tokens("clip_vision_model", 24, "default")
+    576
+    >>> selected_tokens("siglip_vision_model", 27, "full")
+    729
+    """
+    tokens = grid * grid + _CLASS_TOKENS[encoder]
+    return {"default": tokens - 1, "full": tokens, "class": 1}[strategy]

@@ -1,29 +1,31 @@
 """Both sides become multiples of a factor, and the area is kept inside limits: Qwen-VL's resize.
 
-The engine counts several families by a function of this form; they differ in what a side must have
-at least. Sources: transformers 5.20.2 ``models/qwen2_vl/image_processing_qwen2_vl.py``
-(`smart_resize`), vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``. Checked with both.
+The engine counts several families by a function of this form; they differ in what is done to short
+sides, what a side must have at least, and what stands beside the rows. Sources: transformers 5.20.2
+``models/qwen2_vl/image_processing_qwen2_vl.py`` (`smart_resize`),
+``models/glm4v/image_processing_glm4v.py``, which GLM-4.6V and GLM-OCR share,
+``models/paddleocr_vl/image_processing_paddleocr_vl.py`` and
+``models/hunyuan_vl/processing_hunyuan_vl.py``; vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``,
+``glm4_1v.py``, ``paddleocr_vl.py`` and ``transformers/multimodal.py``. Checked with both.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import ImageSize
 
 _MAX_ASPECT: Final = 200
-_LARGE_SIDE: Final = 10_000
-_GLMS_LARGEST: Final = ImageSize(9_999_999, 9_999_999)
 
 
 @dataclass(frozen=True, slots=True)
-class _ResizedImages(OneByOne[ImageSize]):
-    """Images whose sides become multiples of a token's, and whose area is kept within limits.
+class SmartResize(OneByOne[ImageSize]):
+    """Rows and columns of tokens after a smart resize.
 
     Attributes:
         patch_size: pixels along one side of a patch.
@@ -31,6 +33,19 @@ class _ResizedImages(OneByOne[ImageSize]):
         min_pixels: smallest area after the resize, in pixels.
         max_pixels: largest area.
         resize: whether images are resized at all.
+        fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
+            only what both sides are multiples of; None where it changes both.
+        frames: how many frames an image counts as; the limits are those of all together.
+        short_sides: what is done first to an image with a side shorter than a token: nothing
+            (``kept``), both sides are scaled up (``enlarged``), or one after the other is
+            (``enlarged_in_turn``).
+        least_shrunk: the fewest tokens along a side that is shrunk to stay within `max_pixels`.
+        counted_resized: whether the engine counts as if all images were resized.
+        row_ends: whether each row has one token more.
+        frame: whether an image with row ends has two more, in front of its rows and behind.
+        planned: the image that the engine plans its encoder cache with: one of the largest area, a
+            rectangle that is nearly a square, a square that is resized, or the better of two.
+        planned_side: side of the square, or of one of two, in pixels.
     """
 
     patch_size: int
@@ -38,140 +53,84 @@ class _ResizedImages(OneByOne[ImageSize]):
     min_pixels: int
     max_pixels: int
     resize: bool = True
-
-    @property
-    def factor(self) -> int:
-        """Pixels along one side of a token."""
-        return self.patch_size * self.merge_size
-
-
-@dataclass(frozen=True, slots=True)
-class SmartResize(_ResizedImages):
-    """Rows and columns of tokens after a smart resize.
-
-    Attributes:
-        fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
-            only what both sides are multiples of; None where it changes both.
-    """
-
     fixed_merge: int | None = None
+    frames: int = 1
+    short_sides: Literal["kept", "enlarged", "enlarged_in_turn"] = "kept"
+    least_shrunk: int = 1
+    counted_resized: bool = False
+    row_ends: bool = False
+    frame: bool = False
+    planned: Literal["area", "rectangle", "square", "squares"] = "area"
+    planned_side: int = 0
+
+    _rule: _Rule = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        rule = _Rule(
+            self.patch_size * self.merge_size,
+            self.min_pixels,
+            self.max_pixels,
+            self.frames,
+            self.least_shrunk,
+            self.short_sides,
+        )
+        object.__setattr__(self, "_rule", rule)
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self.max_pixels // self.factor**2
-
-    def count(self, image: ImageSize) -> Count:
-        factor = self.patch_size * self.merge_size
-        if self.resize:
-            count = _resized(image.height, image.width, factor, self.min_pixels, self.max_pixels)
-        else:
-            count = Count(*unresized(image, factor))
-        if self.fixed_merge is None:
-            return count
-        return Count(whole=count.total * self.merge_size**2 // self.fixed_merge**2)
-
-
-@dataclass(frozen=True, slots=True)
-class RowEndResize(_ResizedImages):
-    """HunyuanOCR and Hunyuan-VL: one token more for each row, and two for the image.
-
-    Attributes:
-        frame: whether each image has two more, one in front of its rows and one behind.
-
-    Sources: transformers 5.20.2 ``models/hunyuan_vl/processing_hunyuan_vl.py``, which vLLM 0.33.0
-    ``model_executor/models/transformers/multimodal.py`` counts by. Checked with both.
-    """
-
-    frame: bool = True
-
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine's estimate for families without a rule: the better of two squares."""
-        sides = math.isqrt(self.max_pixels), _LARGE_SIDE
+        most = self.max_pixels // self._rule.factor**2
+        side = self.planned_side
+        match self.planned:
+            case "area":
+                return most
+            case "rectangle":
+                return most - most % math.isqrt(most)
+            case "square":
+                return replace(self, resize=True).count(ImageSize(side, side)).total
+        sides = math.isqrt(self.max_pixels), side
         return max(self.count(ImageSize(side, side)).total for side in sides)
 
     def count(self, image: ImageSize) -> Count:
-        if self.resize:
-            grid = _resized(
-                image.height, image.width, self.factor, self.min_pixels, self.max_pixels
-            )
-        else:
-            grid = Count(*unresized(image, self.factor))
-        return Count(grid.rows, grid.columns + 1, whole=2 * self.frame)
+        count = None if self.resize else Count(*unresized(image, self._rule.factor))
+        if count is None or self.counted_resized:
+            count = _resized(image.height, image.width, self._rule)
+        if self.fixed_merge is not None:
+            return Count(whole=count.total * self.merge_size**2 // self.fixed_merge**2)
+        if self.row_ends:
+            return Count(count.rows, count.columns + 1, whole=2 * self.frame)
+        return count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GlmResize(_ResizedImages):
-    """GLM-V: limits that hold for all frames of a patch, also for one image.
+class _Rule(NamedTuple):
+    """What a resize depends on beside the image; see `SmartResize`."""
 
-    Images with a side shorter than a token are scaled up first.
-
-    Attributes:
-        temporal_patch_size: frames of a patch; an image counts as that many, and the limits of the
-            area are those of all together.
-
-    Sources: transformers 5.20.2 ``models/glm4v/image_processing_glm4v.py``, which GLM-4.6V and
-    GLM-OCR share, and vLLM 0.33.0 ``model_executor/models/glm4_1v.py``.
-    """
-
-    temporal_patch_size: int
-
-    def max_embeds(self, _: CachePlan) -> int:
-        """What the engine's largest square image has."""
-        return replace(self, resize=True).count(_GLMS_LARGEST).total
-
-    def count(self, image: ImageSize) -> Count:
-        if not self.resize:
-            return Count(*unresized(image, self.factor))
-        height, width = enlarge_to_factor(image.height, image.width, self.factor)
-        grid = smart_resize(
-            height,
-            width,
-            factor=self.factor,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
-            frames=self.temporal_patch_size,
-        )
-        return Count(*grid)
+    factor: int
+    min_pixels: int
+    max_pixels: int
+    frames: int
+    least_shrunk: int
+    short_sides: str
 
 
-@dataclass(frozen=True, slots=True)
-class PaddleOcrResize(_ResizedImages):
-    """PaddleOCR-VL: short sides are scaled up first, one after the other.
-
-    The engine counts so where the image processor resizes nothing, too. Sources: vLLM 0.33.0
-    ``model_executor/models/paddleocr_vl.py``, transformers 5.20.2
-    ``models/paddleocr_vl/image_processing_paddleocr_vl.py``.
-    """
-
-    def max_embeds(self, _: CachePlan) -> int:
-        """A rectangle that is nearly a square."""
-        most = self.max_pixels // self.factor**2
-        return most - most % math.isqrt(most)
-
-    def count(self, image: ImageSize) -> Count:
-        factor = self.factor
-        if not self.resize:
-            unresized(image, factor)
-        height, width = image.height, image.width
+@lru_cache(maxsize=4096)  # most images have the size of others
+def _resized(height: int, width: int, rule: _Rule) -> Count:
+    factor = rule.factor
+    if rule.short_sides == "enlarged":
+        height, width = enlarge_to_factor(height, width, factor)
+    elif rule.short_sides == "enlarged_in_turn":
         if height < factor:
             height, width = factor, round(width * factor / height)
         if width < factor:
             height, width = round(height * factor / width), factor
-        check_aspect(height, width)
-        grid = smart_resize(
-            height,
-            width,
-            factor=factor,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
-            least_shrunk=0,
-        )
-        return Count(*grid)
-
-
-@lru_cache(maxsize=4096)  # most images have the size of others
-def _resized(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> Count:
     check_aspect(height, width)
-    grid = smart_resize(height, width, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels)
+    grid = smart_resize(
+        height,
+        width,
+        factor=factor,
+        min_pixels=rule.min_pixels,
+        max_pixels=rule.max_pixels,
+        frames=rule.frames,
+        least_shrunk=rule.least_shrunk,
+    )
     return Count(*grid)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,49 +13,33 @@ from mmroute.geometry.grid import Count
 from mmroute.geometry.layout import Words
 from mmroute.geometry.layouts.fill import filled
 from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds
-from mmroute.requests.items import ImageSize
 
 _LENGTH: Final = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """The same words around every item.
+    """Features between words.
 
     Attributes:
         fill: the token of a feature position.
         before: what opens an item.
         after: what closes it.
+        size: what comes first, with an image's own ``{width}`` and ``{height}`` in pixels: Kimi-K3.
     """
 
     fill: int
     before: Words = ()
     after: Words = ()
+    size: str = ""
 
     def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext
+        self, count: Count, item: Any, _number: int, context: ModelContext
     ) -> Replacement:
-        return _framed(_array(self.before), self.fill, count.total, _array(self.after))
-
-
-@dataclass(frozen=True, slots=True)
-class FramedBySize:
-    """Kimi-K3: words that tell an image's own size.
-
-    Attributes:
-        fill: the token of a feature position.
-        before: what opens an image, with ``{width}`` and ``{height}`` in pixels.
-        after: what closes it.
-    """
-
-    fill: int
-    before: str
-    after: Words
-
-    def replacement(
-        self, count: Count, image: ImageSize, _: int, context: ModelContext
-    ) -> Replacement:
-        before = context.encode(self.before.format(width=image.width, height=image.height))
+        before = _array(self.before)
+        if self.size:
+            size = context.encode(self.size.format(width=item.width, height=item.height))
+            before = np.concatenate((size, before))
         return _framed(before, self.fill, count.total, _array(self.after))
 
 
