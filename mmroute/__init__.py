@@ -1,4 +1,4 @@
-"""The token IDs an inference engine will hold for a vision-language request, without pixels."""
+"""Computes the token IDs that an inference engine will hold for a request, without pixels."""
 
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ __all__ = [
     "read_video",
 ]
 
-# What the request path does not need is imported when it is asked for.
+# These names are imported at their first use, because the request path does not need them.
 __getattr__ = lazily(
     __name__,
     {

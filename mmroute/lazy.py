@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for (PEP 562)."""
+"""Names of a package that are imported at their first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
     """The ``__getattr__`` of a package.
 
     Args:
-        package: its name.
-        places: the module of each name.
+        package: the name of the package.
+        places: the name of the module that defines each name.
     """
 
     def find(name: str) -> object:

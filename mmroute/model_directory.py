@@ -1,4 +1,4 @@
-"""The files of one model: found once, read once, never written. No other module opens them."""
+"""The files of one model. They are read once and never written; no other module opens them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ TOKENIZER_CONFIGURATION: Final = (
     "added_tokens.json", "processor_config.json", "chat_template.json", "chat_template.jinja",
     "additional_chat_templates/*.jinja",
 )  # fmt: skip
-"""What decides over text and token IDs beside a vocabulary: which class reads it, which tokens
-are added, the chat templates."""
+"""The files beside a vocabulary on which texts and token IDs depend: the class that reads it, the
+added tokens, the chat templates."""
 
 MODEL_FILES: Final = (
     *TOKENIZER_CONFIGURATION, "tekken.json", "tokenizer.model.v*", "tokenizer.json",
     "preprocessor_config.json", "video_preprocessor_config.json", "generation_config.json",
 )  # fmt: skip
-"""Configuration, tokenizer and template files, some by pattern; none matches weights."""
+"""Configuration, tokenizer and template files, some by pattern. No pattern matches weights."""
 
 TOKENIZER_FILES: Final = (
     *TOKENIZER_CONFIGURATION, "tekken.json", "tokenizer.json", "tokenizer.model",
     "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "merges.txt",
 )  # fmt: skip
-"""The same with the vocabularies of all formats, but for GGUF files, which hold weights."""
+"""These files and the vocabularies of all formats except GGUF, whose files hold weights."""
 
-# A path with a directory in it, which is no JSON, and no template that says anything.
+# A path with a directory in it, which is neither JSON nor a template with any effect.
 _LINK: Final = re.compile(r"\s*(?:\.{0,2}/)?[\w.@+-]+(?:/[\w.@+-]+)+\s*")
 _LONGEST_LINK: Final = 1024
 
@@ -61,7 +61,7 @@ class FieldRef:
         """Read the written form.
 
         Raises:
-            ValueError: there is no colon, or nothing on one side of it.
+            ValueError: there is no colon, or one side of it is empty.
         """
         file, colon, dotted = text.partition(":")
         if not (file and colon and dotted):
@@ -79,13 +79,13 @@ _EXTRA_TOKENS = FieldRef("tokenizer_config.json", ("extra_special_tokens",))
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Where a model's files are, and what was read from them.
+    """The paths of a model's files, and the values that were read from them.
 
     Attributes:
-        name: the model as the caller named it.
-        root: the directory.
-        commit: the hub commit the files belong to; None for a plain directory.
-        renamed: files that stand elsewhere than ``root / name``.
+        name: the model's name, as the caller gave it.
+        root: the model directory.
+        commit: the hub commit of the files; None for a plain directory.
+        renamed: the paths of files that are not at ``root / name``, by name.
     """
 
     name: str
@@ -106,8 +106,8 @@ class ModelFiles:
         """A file's text.
 
         Raises:
-            ModelError: `missing_file`; `malformed_file` if it is not UTF-8, or only says where
-                the file is.
+            ModelError: `missing_file`; `malformed_file` if the file is not UTF-8, or is only the
+                text of a link.
         """
         try:
             text = self.path(file).read_text(encoding="utf-8")
@@ -115,7 +115,7 @@ class ModelFiles:
             raise ModelError(
                 Reason.MISSING_FILE,
                 f"{self.name}: {file} is missing from {self.root}. "
-                f"It has: {', '.join(self.names()) or 'none of the files a model needs'}.",
+                f"It has: {', '.join(self.names()) or 'none of the files that a model needs'}.",
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise malformed(f"{self.path(file)} cannot be read: {error}") from error
@@ -131,7 +131,7 @@ class ModelFiles:
         """
         if file not in self._json:
             try:
-                # In two thirds of the time of `json`, and the same values, but less is JSON for it.
+                # It takes two thirds of the time of `json`, gives the same values, and is stricter.
                 self._json[file] = msgspec.json.decode(self.path(file).read_bytes())
             except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
                 self._json[file] = self._parsed(file)
@@ -146,10 +146,10 @@ class ModelFiles:
         return value
 
     def object(self, file: str) -> Mapping[str, JsonValue]:
-        """A file's JSON object; an absent file is an empty one.
+        """A file's JSON object; an empty one if the file is missing.
 
         Raises:
-            ModelError: `malformed_file` if the file holds something else.
+            ModelError: `malformed_file` if the file does not hold an object.
         """
         if not self.has(file):
             return {}
@@ -161,11 +161,11 @@ class ModelFiles:
         return value
 
     def effective(self, ref: FieldRef) -> FieldRef:
-        """The place where a field is really read.
+        """The place from which the engine reads a field.
 
-        An image processor that stands in processor_config.json replaces the whole of
-        preprocessor_config.json. Tokens that stand in extra_special_tokens of
-        tokenizer_config.json replace its fields of the same names. Source: transformers 5.20.2
+        An image processor in processor_config.json replaces all of preprocessor_config.json.
+        Tokens in extra_special_tokens of tokenizer_config.json replace its fields of the same
+        names. Source: transformers 5.20.2
         ``image_processing_base.py``, ``tokenization_utils_base.py`` (`_from_pretrained`).
         """
         if ref.file == PREPROCESSOR and isinstance(self.lookup(_NESTED_PREPROCESSOR)[1], dict):
@@ -176,7 +176,7 @@ class ModelFiles:
         return ref
 
     def lookup(self, ref: FieldRef) -> tuple[bool, JsonValue]:
-        """Whether a field is there with a value other than null, and the value."""
+        """Whether a field has a value other than null, and the value."""
         value: Any = self.object(ref.file)
         for key in ref.path:
             value = value.get(key) if isinstance(value, dict) else None
@@ -185,7 +185,7 @@ class ModelFiles:
         return True, value
 
     def names(self, patterns: Sequence[str] = MODEL_FILES) -> list[str]:
-        """The files of the kinds mmroute reads that are present."""
+        """The names of the model's files that match the patterns."""
         found = (path for pattern in patterns for path in self.root.glob(pattern))
         names = (str(path.relative_to(self.root)) for path in found)
         return [*self.renamed, *(name for name in names if name not in self.renamed)]
@@ -200,14 +200,14 @@ def find_model(
 ) -> ModelFiles:
     """Find a model's files: a directory, the embedded model, or a name on the hub.
 
-    From the hub only configuration and tokenizer files are fetched. ``HF_HOME``,
-    ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE`` are honoured by huggingface_hub.
+    Only configuration and tokenizer files are fetched from the hub. huggingface_hub follows
+    ``HF_HOME``, ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE``.
 
     Args:
-        model: path, hub name (``Qwen/Qwen2.5-VL-3B-Instruct``), or `EMBEDDED_MODEL`.
-        revision: hub branch, tag or commit.
-        token: hub access token, instead of the one from the environment.
-        patterns: the files that are fetched from the hub.
+        model: a path, a hub name (``Qwen/Qwen2.5-VL-3B-Instruct``), or `EMBEDDED_MODEL`.
+        revision: a branch, tag or commit on the hub.
+        token: the access token for the hub; None for that of the environment.
+        patterns: the names and patterns of the files to fetch from the hub.
 
     Raises:
         ModelError: `model_not_found`; `tokenizer_unverified` for a GGUF file.
@@ -218,16 +218,16 @@ def find_model(
     if revision is not None and (path.is_dir() or model == EMBEDDED_MODEL):
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
-            f"{model} has no revision {revision!r}: only models of the hub have revisions.",
+            f"{model} has no revision {revision!r}: only models on the hub have revisions.",
         )
     if path.is_dir():
         return ModelFiles(name=model, root=path, renamed=_links_as_text(path))
     if path.suffix == ".gguf" and path.is_file():
         raise ModelError(
             Reason.TOKENIZER_UNVERIFIED,
-            f"{model} is a GGUF file, for which vLLM has no tokenizer of its own: it takes the "
-            "original model's. Give that model's directory or name; `mmroute.load_tokenizer` "
-            "encodes as llama.cpp does with this file.",
+            f"{model} is a GGUF file, for which vLLM has no tokenizer of its own: it uses the "
+            "original model's. Give that model's directory or name. `mmroute.load_tokenizer` "
+            "encodes with this file as llama.cpp does.",
         )
     if path.exists():
         raise ModelError(
@@ -240,7 +240,7 @@ def find_model(
 
 
 def what_stands_instead(text: str) -> str:
-    """What a file holds that is no file of a model, but says where one is; empty if it is one.
+    """The end of an error message about a file that only points to another one; else empty.
 
     >>> what_stands_instead("../other-model/tokenizer.json")[:57]
     "holds the text of a link, '../other-model/tokenizer.json'"
@@ -250,17 +250,16 @@ def what_stands_instead(text: str) -> str:
     if _LINK.fullmatch(text) is None:
         return ""
     return (
-        f"holds the text of a link, {quoted(text.strip())}, and not the file that the link was to: "
-        "links were lost when the directory was copied or checked out, and that file is not there. "
-        "Put it here."
+        f"holds the text of a link, {quoted(text.strip())}, and not the file to which the link "
+        "led: links were lost when the directory was copied or checked out. Put that file here."
     )
 
 
 def _links_as_text(root: Path) -> dict[str, Path]:
-    """The files that hold the text of a link, and where those links lead.
+    """The targets of files that hold the text of a link, by name.
 
-    Git leaves links so where it may not make any (``core.symlinks``), and so do some copies. Only
-    a relative link to an existing file of the same name is followed.
+    Git writes such files where it may not make links (``core.symlinks``), and so do some copying
+    programs. Only a relative link to an existing file of the same name is followed.
     """
     found: dict[str, Path] = {}
     for path in root.iterdir():
@@ -306,8 +305,8 @@ def _from_hub(
     except (hub.HfHubHTTPError, hub.HFValidationError, hub.LocalEntryNotFoundError) as error:
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
-            f"{model} is not a directory{_near(Path(model))} and could not be had from the hub: "
-            f"{str(error).strip().splitlines()[0]} "
+            f"{model} is not a directory{_near(Path(model))} and could not be fetched from the "
+            f"hub: {str(error).strip().splitlines()[0]} "
             f"(offline: {huggingface_hub.constants.HF_HUB_OFFLINE}; a private or gated model needs "
             f"HF_TOKEN; `{EMBEDDED_MODEL}` needs no download).",
         ) from error

@@ -1,4 +1,4 @@
-"""The face of one loaded model."""
+"""The public class of a loaded model."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Normalizer:
-    """Gives the token IDs an engine will hold for a request to one model.
+    """Computes the token IDs that an engine will hold for a request to one model.
 
     Immutable, and safe to share between threads.
 
     Attributes:
-        model: what was resolved when it was loaded.
-        links: permission to follow links to images; None to leave them alone.
-        caches: what is kept for later requests.
-        watch: counts what the stages of each request take; None to count nothing.
+        model: the resolved model.
+        links: the permission to follow links to images; None to follow none.
+        caches: the caches of work that earlier requests did.
+        watch: the stopwatch that times the stages of requests; None for no timing.
     """
 
     model: ResolvedModel
@@ -47,7 +47,7 @@ class Normalizer:
         return f"<Normalizer of {model.name}: {model.family.family}, {model.engine.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process loads the model again."""
+        """Pickle the arguments of `from_pretrained`, with which another process loads the model."""
         if self._loaded_with is None:
             raise TypeError("only a Normalizer made by from_pretrained can be pickled")
         return _load, (self._loaded_with,)
@@ -69,19 +69,20 @@ class Normalizer:
         """Load a model.
 
         Args:
-            model: directory, hub name, or ``pixtral-12b-2409``, which needs no download.
+            model: a directory, a hub name, or ``pixtral-12b-2409``, which needs no download.
             backend: the engine whose behaviour is matched; see `mmroute.engines`.
-            model_id: the engine's own model string, which its image identities cover; only
-                needed if it is another than `model`, and not in `engine_settings`.
-            revision: hub branch, tag or commit.
-            token: hub access token.
-            links: permission to follow http and https links to images, which it takes time to
-                do; without it, give the sizes of such images in `images`.
-            self_check: try the loaded model on a few requests first, as ``mmroute doctor`` does.
-            fast_paths: who encodes, and how much memory may go into what will be asked again;
-                see `FastPaths`.
-            engine_settings: the options the engine was started with, where they are not its
-                defaults; see `EngineSettings.from_args`.
+            model_id: the engine's own model string, on which image identities depend. It is needed
+                only if it differs from `model` and is not in `engine_settings`.
+            revision: a branch, tag or commit on the hub.
+            token: the access token for the hub.
+            links: the permission to follow http and https links to images, which takes time.
+                Without it, give the sizes of such images in `images`.
+            self_check: whether to check the loaded model by a few requests, as ``mmroute doctor``
+                does.
+            fast_paths: the choice of the encoder and the sizes of the caches; None for the
+                defaults.
+            engine_settings: the options with which the engine was started; None for its defaults.
+                See `EngineSettings.from_args`.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -126,17 +127,16 @@ class Normalizer:
         model_id: str | None = None,
         engine_settings: EngineSettings | None = None,
     ) -> Normalizer:
-        """The same model for other workers, as in a fleet of several engines or versions.
+        """The same model for other workers, in a fleet of several engines or versions.
 
-        `normalize_with` answers a request for both: images are read once, and the prompt is made
-        anew only where these workers may hold another one. That is so for another engine, for
-        settings that change prompts, and for pictures that one engine turns upright and the other
-        does not.
+        `normalize_with` answers a request for both. Images are read once, and the prompt is made
+        again only if these workers may hold another one. That is the case for another engine, for
+        settings that change prompts, and for pictures that only one of the engines turns upright.
 
         Args:
             backend: the engine whose behaviour is matched, such as ``vllm==0.28``.
             model_id: the engine's own model string; default: that of the settings, else this one's.
-            engine_settings: the options it was started with.
+            engine_settings: the options with which the engine was started; None for its defaults.
 
         Raises:
             ModelError: as `from_pretrained`.
@@ -158,11 +158,11 @@ class Normalizer:
         return replace(self, model=other, _loaded_with=source)  # `caches`: the same prompts
 
     def normalize(self, **fields: Unpack[RequestFields]) -> Routing:
-        """The token IDs of one request. Nothing a client put into it raises.
+        """The token IDs of one request. No value from a client makes it raise an error.
 
         Args:
-            **fields: of a `Request`: exactly one of `messages`, `prompt` and
-                `prompt_token_ids`, and whatever else it has.
+            **fields: the fields of a `Request`: exactly one of `messages`, `prompt` and
+                `prompt_token_ids`, and any others.
 
         >>> from mmroute import ImageSize
         >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
@@ -186,16 +186,16 @@ class Normalizer:
         )
 
     def normalize_with(self, *others: Normalizer, **fields: Unpack[RequestFields]) -> list[Routing]:
-        """The answers of these workers and of others of the same model to one request.
+        """The answers to one request for these workers and for others of the same model.
 
-        Images are read once, and the prompt is made once for all whose prompts are the same.
+        Images are read once, and the prompt is made once for all workers with the same prompts.
 
         Args:
-            *others: made by `matching`.
-            **fields: as for `normalize`.
+            *others: normalizers from `matching`.
+            **fields: the fields of a `Request`, as for `normalize`.
 
         Returns:
-            The routing of these workers, and then one for each of the others.
+            The routing for these workers, and then one for each of the others.
 
         >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
         >>> new, old = normalizer.normalize_with(normalizer.matching("vllm==0.28"), prompt="Hi")
@@ -214,14 +214,14 @@ class Normalizer:
     def normalize_many(
         self, requests: Iterable[Mapping[str, Any]], *, threads: int | None = None
     ) -> Iterator[Routing]:
-        """The answers to many requests, in their order, while they are read.
+        """The answers to many requests, in their order, while the requests are read.
 
         Args:
             requests: the arguments of `normalize`, by name. With more than one thread some
-                hundreds of them are read before the first answer: none may wait for one.
-            threads: how many work at it; None for one on each core where Python has no global
-                lock, and one where it has: there, give each core a process and a normalizer of
-                its own, and each its share of the requests.
+                hundreds of requests are read before the first answer is yielded.
+            threads: the number of threads. None is one for each core if Python has no global
+                interpreter lock, and one otherwise. With that lock, give each core a process with
+                a normalizer of its own, and a share of the requests.
 
         Raises:
             ValueError: `threads` is below 1.
@@ -233,9 +233,9 @@ class Normalizer:
         return normalize_many(self.normalize, requests, threads)
 
     def stats(self) -> Stats:
-        """Who encodes, and what the caches have done since the model was loaded.
+        """The encoder in use, and the counters of the caches since the model was loaded.
 
-        Waits until the encoder is chosen, which may go on after `from_pretrained`.
+        It waits until the encoder is chosen, which may take longer than `from_pretrained`.
         """
         return Stats(
             self.model.tokenizer.encoder_stats(),
@@ -244,7 +244,7 @@ class Normalizer:
 
 
 def _self_check(model: ResolvedModel) -> None:
-    from mmroute.health.self_check import check_model  # only where it is asked for
+    from mmroute.health.self_check import check_model  # rarely needed
 
     report = check_model(model)
     for warning in report.warnings:

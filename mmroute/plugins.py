@@ -1,4 +1,4 @@
-"""What installed packages add to a table of this package, through their entry points."""
+"""The entries that other packages add to tables of this package, through entry points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mmroute.errors import SpecError
 
 
 def entry_points(group: str) -> EntryPoints:
-    """The entry points of a group, in all packages that were installed when first asked."""
+    """The entry points of a group, in all packages that were installed at the first call."""
     found: EntryPoints = _of_all_packages().select(group=group)
     return found
 
@@ -21,11 +21,11 @@ def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
     """The entry points of a group, by name.
 
     Args:
-        group: of entry points.
-        taken: names that are this package's own.
+        group: the group of entry points.
+        taken: the names of this package's own entries.
 
     Raises:
-        SpecError: two have one name.
+        SpecError: two entries have one name.
     """
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group):
@@ -36,14 +36,14 @@ def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
 
 
 def load(point: EntryPoint) -> Any:
-    """What an entry point names.
+    """Import the object that an entry point names.
 
     Raises:
-        SpecError: it cannot be imported.
+        SpecError: the object cannot be imported.
     """
     try:
         return point.load()
-    except Exception as error:  # code of others: whatever it raises
+    except Exception as error:  # another package's code may raise any type
         raise SpecError(
             f"{owner(point)}: {point.value!r} of {point.group} cannot be imported: {error!r}"
         ) from error
@@ -56,5 +56,5 @@ def owner(point: EntryPoint) -> str:
 
 @cache
 def _of_all_packages() -> Any:  # of one type in Python 3.11 and of another from 3.12 on
-    # Asked with a group, Python reads the files of all packages for each group again.
+    # Called with a group, Python reads the files of all packages again for each group.
     return importlib.metadata.entry_points()

@@ -11,7 +11,7 @@ from mmroute.answering.stages import Stage
 from mmroute.bench.children import Child, in_turns
 from mmroute.bench.mixes import Mix
 from mmroute.errors import InexactError, Reason
-from mmroute.reuse.fast_paths import ReuseStats
+from mmroute.reuse.fast_paths import CacheStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class Latency:
     without_encoding_us: Summary
     stages_us: Mapping[Stage, Summary]
     no_hashes: str | None
-    text_reuse: ReuseStats | None
-    hash_reuse: ReuseStats | None
+    text_reuse: CacheStats | None
+    hash_reuse: CacheStats | None
 
 
 def measure_latency(timed: Child, reference: Child, mix: Mix, *, repeat: int) -> Latency:
@@ -152,10 +152,10 @@ def measure_latency(timed: Child, reference: Child, mix: Mix, *, repeat: int) ->
     )
 
 
-def _between(before: Sequence[int] | None, after: Sequence[int] | None) -> ReuseStats | None:
+def _between(before: Sequence[int] | None, after: Sequence[int] | None) -> CacheStats | None:
     if before is None or after is None:
         return None
-    then, now = ReuseStats(*before), ReuseStats(*after)
+    then, now = CacheStats(*before), CacheStats(*after)
     return now._replace(
         hits=now.hits - then.hits, misses=now.misses - then.misses, reused=now.reused - then.reused
     )

@@ -13,7 +13,7 @@ from mmroute.bench.mixes import Inexact
 from mmroute.bench.throughput import Throughput
 from mmroute.pages.plots import bars
 from mmroute.pages.rendering import rendered
-from mmroute.reuse.fast_paths import ReuseStats
+from mmroute.reuse.fast_paths import CacheStats
 
 _MEBIBYTE: Final = 1 << 20
 _SHOWN: Final = 5  # inexact requests of each mix
@@ -150,7 +150,7 @@ def _rows(found: Latency, hashing: Hashing) -> Iterator[tuple[str, Summary]]:
         yield f"+ hash ({hashing.algorithm})", hashes
 
 
-def _reuse(reuse: ReuseStats) -> str:
+def _reuse(reuse: CacheStats) -> str:
     if not reuse.hits + reuse.misses:
         return "took no part"
     return f"{reuse.hits} of {reuse.hits + reuse.misses} lookups found a known beginning"

@@ -1,1 +1,1 @@
-"""What a client asks: a request, checked once, and the items in it."""
+"""A client's request, which is checked once, and the items in it."""

@@ -28,10 +28,10 @@ class ImageSize:
     """An image by its size, on which token IDs depend.
 
     Attributes:
-        width: pixels, upright: after any EXIF rotation that the engine applies.
-        height: pixels, likewise.
-        uuid: the client's own name for the image, if it sent one. Token IDs do not depend on
-            it; image identities do.
+        width: the width in pixels, after any EXIF rotation that the engine applies.
+        height: the height in pixels, likewise.
+        uuid: the client's own name for the image; None if it sent none. Token IDs do not depend
+            on it; image identities do.
 
     >>> ImageSize(1280, 720)
     ImageSize(width=1280, height=720, uuid=None)
@@ -44,7 +44,7 @@ class ImageSize:
 
     @property
     def size(self) -> ImageSize:
-        """Itself: no more is known of this item than its numbers."""
+        """The item itself, which consists of its numbers."""
         return self
 
     def __str__(self) -> str:
@@ -56,14 +56,14 @@ class ImageFile:
     """An image by its file, on which its identity depends; made by `mmroute.read_image`.
 
     Attributes:
-        size: as it is shown, and the client's own name for it.
-        stored: as the file's header has it, before any rotation.
-        unturned: as an engine decodes it that applies no EXIF orientation.
-        converted: whether the engine has to convert the picture to RGB.
-        mode: of its colours, as Pillow calls it.
-        data: the whole file.
-        identities: of the file, by what else they depend on, where the file may come again; None
-            where none are kept.
+        size: the size as shown, and the client's own name for the image.
+        stored: the size in the file's header, before any rotation.
+        unturned: the size for an engine that applies no EXIF orientation.
+        converted: whether the engine converts the picture to RGB.
+        mode: Pillow's name for the mode of the colours.
+        data: the bytes of the file.
+        identities: the cache of the file's identities, by the settings on which they depend; None
+            for no cache.
     """
 
     modality: ClassVar = Modality.IMAGE
@@ -81,13 +81,13 @@ class VideoSize:
     """A video by the numbers on which token IDs depend.
 
     Attributes:
-        width: pixels, after any rotation that the engine applies.
-        height: pixels, likewise.
-        num_frames: frames in the file, as the engine's reader counts them.
-        fps: frames a second; 0 if it is not known.
-        uuid: the client's own name for the video, if it sent one.
-        frame_list: whether the client sent single frames (``data:video/jpeg;base64,...``), all
-            of which the engine takes.
+        width: the width in pixels, after any rotation that the engine applies.
+        height: the height in pixels, likewise.
+        num_frames: the number of frames in the file, as the engine's reader counts them.
+        fps: the number of frames per second; 0 if it is not known.
+        uuid: the client's own name for the video; None if it sent none.
+        frame_list: whether the client sent a list of frames (``data:video/jpeg;base64,...``), of
+            which the engine uses all.
     """
 
     modality: ClassVar = Modality.VIDEO
@@ -112,8 +112,8 @@ class VideoFile:
     """A video by its file, on which its identity depends; made by `mmroute.read_video`.
 
     Attributes:
-        size: its numbers, and the client's own name for it.
-        data: the whole file; of a list of frames the base64 text of all of them.
+        size: the numbers of the video, and the client's own name for it.
+        data: the bytes of the file, or of the base64 text of a list of frames.
     """
 
     modality: ClassVar = Modality.VIDEO
@@ -123,13 +123,13 @@ class VideoFile:
 
 @dataclass(frozen=True, slots=True)
 class AudioLength:
-    """A piece of audio by the numbers on which token IDs depend.
+    """Audio by the numbers on which token IDs depend.
 
     Attributes:
-        num_samples: samples of one channel, as they are stored.
-        sampling_rate: samples a second.
-        uuid: the client's own name for the audio, if it sent one.
-        channels: how many there are; most models make one of them.
+        num_samples: the number of samples in one channel, as stored.
+        sampling_rate: the number of samples per second.
+        uuid: the client's own name for the audio; None if it sent none.
+        channels: the number of channels, which most models mix into one.
     """
 
     modality: ClassVar = Modality.AUDIO
@@ -148,33 +148,33 @@ class AudioLength:
 
 
 Image: TypeAlias = ImageSize | ImageFile
-"""An image of a request, as far as it is known."""
+"""An image of a request, by its size or its file."""
 
 Video: TypeAlias = VideoSize | VideoFile
-"""A video of a request, as far as it is known."""
+"""A video of a request, by its numbers or its file."""
 
 Item: TypeAlias = Image | Video | AudioLength
-"""An item of a request, as far as it is known."""
+"""An item of a request, by its numbers or its file."""
 
 Items: TypeAlias = "Mapping[Modality, Sequence[Item]]"
 """The items of a request by modality, each in the order of their parts."""
 
 
 class IdentityForm(StrEnum):
-    """What an engine hashes of an item that has no name."""
+    """The data from which an engine computes the identity of an item without a uuid."""
 
     FILE = "file"
-    """Its file, with what it is converted to."""
+    """The item's file, with the conversion settings."""
     UNCONVERTED_FILE = "unconverted_file"
-    """Its file alone: the engine converts nothing for the model."""
+    """The item's file alone, because the engine converts nothing for the model."""
     FEATURES = "features"
-    """What its encoder gets, whatever name the client has for it: known to the worker alone."""
+    """The input of the encoder, also for items with a uuid; known only to the worker."""
     VISION_CHUNK = "vision_chunk"
-    """Its decoded pixels, as one of images and pieces of videos: not to be had from the file."""
+    """The decoded pixels, of images and of pieces of videos; not known without decoding."""
 
 
 class IdentitySource(StrEnum):
-    """What an identity was made of."""
+    """The source of an identity."""
 
     UUID = "uuid"
     """The client's own name, as it is."""
@@ -183,15 +183,15 @@ class IdentitySource(StrEnum):
     CONTENT_HASH = "content_hash"
     """The bytes of the file, hashed with the processor kwargs and the model string."""
     REMOTE = "remote"
-    """What a server says of it; of what it was made, it does not say."""
+    """A server's answer, which does not say how the identity was made."""
 
 
 class Identity(NamedTuple):
     """The string by which an engine tells an item from others.
 
     Attributes:
-        value: what enters block hashes and events.
-        source: what it was made of.
+        value: the string that block hashes and events have.
+        source: the source of the string.
     """
 
     value: str
@@ -202,10 +202,10 @@ class Identity(NamedTuple):
 
 
 def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
-    """Check what a client says of an image.
+    """Check a client's numbers of an image.
 
     Raises:
-        InexactError: `invalid_request` for anything but two positive integers and a text.
+        InexactError: `invalid_request` unless they are two positive integers and a text.
     """
     width = _length("image width", width, " of pixels")
     height = _length("image height", height, " of pixels")
@@ -221,10 +221,10 @@ def video_size(
     *,
     frame_list: object = False,
 ) -> VideoSize:
-    """Check what a client says of a video.
+    """Check a client's numbers of a video.
 
     Raises:
-        InexactError: `invalid_request` for anything but three positive integers, a number, a text
+        InexactError: `invalid_request` unless they are three positive integers, a number, a text
             and a boolean.
     """
     width, height = _length("video width", width), _length("video height", height)
@@ -239,10 +239,10 @@ def video_size(
 def audio_length(
     num_samples: object, sampling_rate: object, uuid: object = None, channels: object = 1
 ) -> AudioLength:
-    """Check what a client says of audio.
+    """Check a client's numbers of audio.
 
     Raises:
-        InexactError: `invalid_request` for anything but three positive integers and a text.
+        InexactError: `invalid_request` unless they are three positive integers and a text.
     """
     num_samples = _length("audio num_samples", num_samples)
     sampling_rate = _length("audio sampling_rate", sampling_rate)
@@ -257,10 +257,10 @@ def _length(name: str, value: object, unit: str = "") -> int:
 
 
 def checked_uuid(uuid: object) -> str | None:
-    """Check the name a client gives an item.
+    """Check a client's own name for an item.
 
     Raises:
-        InexactError: `invalid_request` for anything but a text that can be hashed.
+        InexactError: `invalid_request` unless it is a text that can be hashed.
     """
     if uuid is None:
         return None
@@ -271,11 +271,11 @@ def checked_uuid(uuid: object) -> str | None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse a text that block hashes cannot cover, or that would be costly in all of them.
+    """Refuse a text that cannot be hashed, or would make every block hash slow.
 
     Raises:
-        InexactError: `invalid_request` for half of a surrogate pair, which JSON may hold, or
-            for more than 4,096 characters.
+        InexactError: `invalid_request` if it has a lone surrogate, which JSON allows, or more than
+            4,096 characters.
     """
     if len(text) > _MAX_TEXT:
         raise invalid(f"{name} must have at most {_MAX_TEXT} characters, found {len(text)}")
@@ -290,24 +290,26 @@ def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None
 
     Args:
         name: the field of the request.
-        items: its value.
-        kinds: the classes of the items that belong there.
+        items: the value of that field.
+        kinds: the classes of items that the field may have.
 
     Raises:
-        InexactError: `invalid_request` for anything but a sequence of such items.
+        InexactError: `invalid_request` unless it is a sequence of such items.
     """
     if type(items) is not list and not isinstance(items, Sequence):
         raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {type(items).__name__}")
     for index, item in enumerate(items):
-        if type(item) is ImageSize is kinds[0]:  # the commonest item, at the least cost
-            width, height = item.width, item.height
-            if type(width) is type(height) is int and 0 < width < _INT64 and 0 < height < _INT64:
-                if item.uuid is not None:
-                    checked_uuid(item.uuid)
-                continue
         if not isinstance(item, kinds):
             raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {quoted(item)}")
-        _check_numbers(item.size)
+        if type(item) is ImageSize and _has_valid_sides(item):  # most items; it saves a copy
+            checked_uuid(item.uuid)
+        else:
+            _check_numbers(item.size)
+
+
+def _has_valid_sides(size: ImageSize) -> bool:
+    width, height = size.width, size.height
+    return type(width) is int and type(height) is int and 0 < width < _INT64 and 0 < height < _INT64
 
 
 def _names(kinds: tuple[type, ...]) -> str:

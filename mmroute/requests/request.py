@@ -1,4 +1,4 @@
-"""One request: its prompt in one of three forms, its items, and the options of the engine's API."""
+"""A request: its prompt in one of three forms, its items, and the options of the engine's API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 _MODALITIES: Final = frozenset(Modality)
 _NO_ITEMS: Final = ()
 NO_KWARGS: Final[Mapping[str, Any]] = {}
-"""Of a request that has none. Shared, and never changed."""
+"""The default of fields that hold keyword arguments. It is compared by identity, to tell a request
+without the field from one with an empty object. It must not be changed."""
 _FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
 _KWARGS: Final = (
     "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "api_fields",
@@ -44,11 +45,11 @@ Message: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """A LoRA adapter, as far as block hashes depend on it.
+    """A LoRA adapter, by the values on which block hashes depend.
 
     Attributes:
-        name: as requests name it.
-        path: from where the engine loads it.
+        name: the name by which requests ask for the adapter.
+        path: the path from which the engine loads it.
     """
 
     name: str
@@ -59,31 +60,33 @@ class Request(NamedTuple):
     """One request, with the engine's defaults (vLLM 0.33.0, OpenAI API).
 
     Attributes:
-        messages: OpenAI chat messages. A data URL carries its own item; ``{"type": "image"}``
-            parts, and links that are not followed, take `images` in order. Or:
-        prompt: text, placeholders in it. Or:
-        prompt_token_ids: the same as token IDs, not yet expanded.
-        images: sizes (or files, see `mmroute.read_image`) of the other images, in the order of
+        messages: the OpenAI chat messages. A data URL carries its own item; ``{"type": "image"}``
+            parts, and links that are not followed, take `images` in order. A request has either
+            these, or `prompt`, or `prompt_token_ids`.
+        prompt: the prompt as text, with placeholders in it.
+        prompt_token_ids: the prompt as token IDs, not yet expanded.
+        images: the sizes (or files, see `mmroute.read_image`) of the other images, in the order of
             their placeholders.
-        videos: likewise.
-        audios: likewise.
-        add_special_tokens: put BOS before text; the completions API does, chats do not.
-        add_generation_prompt: end a chat prompt with the assistant's header.
-        continue_final_message: leave the last message open.
+        videos: the numbers or files of the other videos, likewise.
+        audios: the numbers of the other audio, likewise.
+        add_special_tokens: whether to put BOS before a text, as the completions API does and the
+            chat API does not.
+        add_generation_prompt: whether to end a chat with the header of an assistant's message.
+        continue_final_message: whether to leave the last message open.
         chat_template_kwargs: variables for the chat template.
         tools: OpenAI tool definitions.
-        reasoning_effort: of a chat; the chat template may read it, or the engine's own renderer.
-        documents: of a chat, for templates that read them.
+        reasoning_effort: the effort, which the chat template or the engine's renderer may read.
+        documents: documents for chat templates that read them.
         mm_processor_kwargs: overrides for the model's processor.
         media_io_kwargs: overrides for reading media, by modality.
-        truncate_prompt_tokens: how many tokens the prompt may keep; -1 for as many as fit the
-            context. A prompt that is shortened by it has no exact answer.
+        truncate_prompt_tokens: the number of tokens that the prompt may keep; -1 for as many as
+            fit the context. A prompt that it shortens has no exact answer.
         mm_hashes: SGLang's field: hexadecimal digits for each image, in the order of their
             placeholders, by which its prefix cache tells them apart. No other engine reads it.
-        cache_salt: keeps the caches of tenants apart; block hashes cover it.
+        cache_salt: a text that keeps the caches of tenants apart; block hashes cover it.
         lora: the adapter that answers; block hashes cover it.
         api_fields: ``response_format``, ``tool_choice`` and other fields of the engine's API that
-            only the prompts of a few models depend on, which have no exact answer then.
+            change the prompts of a few models only. These models have no exact answer then.
     """
 
     messages: Sequence[Message] | None = None
@@ -134,7 +137,7 @@ class Request(NamedTuple):
 
     @property
     def items(self) -> Items:
-        """The items beside the prompt, by modality; without the modalities that have none."""
+        """The items beside the prompt, by modality; modalities without items are left out."""
         given: dict[Modality, Sequence[Item]] = {}
         if self.images:
             given[Modality.IMAGE] = self.images
@@ -145,9 +148,9 @@ class Request(NamedTuple):
         return given
 
     def check(self) -> None:
-        """Check every field but those whose values are checked while they are read.
+        """Check all fields except those that are checked later, while they are read.
 
-        These are `messages`, `tools`, `reasoning_effort`, `documents`, `prompt`,
+        These are `messages`, `tools`, `reasoning_effort`, `documents`, `prompt` and
         `prompt_token_ids`.
 
         Raises:
@@ -169,9 +172,10 @@ class Request(NamedTuple):
             self._check_options()
 
     def check_json(self) -> None:
-        """Refuse a field of JSON that has another value in it, such as an array of numpy.
+        """Refuse a field that has a value which is not JSON, such as a numpy array.
 
-        For what raised while it was read: it takes as long as writing the request.
+        It is called only after reading the request raised an error, because it takes as long as
+        writing the request.
 
         Raises:
             InexactError: `invalid_request`, naming the field.
@@ -233,7 +237,7 @@ class RequestFields(TypedDict, total=False):
 
 
 def integers(name: str, values: object) -> list[int]:
-    """A list of ints from any iterable of integers, numpy's included.
+    """The list of ints of any iterable of integers, such as a numpy array.
 
     Raises:
         InexactError: `invalid_request`, naming the first value that is not an integer.
@@ -248,7 +252,7 @@ def integers(name: str, values: object) -> list[int]:
             if isinstance(value, bool) or not isinstance(value, SupportsIndex):
                 raise invalid(f"{name}[{index}] must be an integer, found {quoted(value)}")
         return list(map(operator.index, listed))
-    except TypeError as error:  # an array of no dimension, or of two
+    except TypeError as error:  # an array of zero or two dimensions
         raise invalid(f"{name} must be one flat list of integers: {error}") from error
 
 
@@ -266,7 +270,7 @@ def _check_media_io(of_modalities: Mapping[str, object]) -> None:
     for name, kwargs in of_modalities.items():
         if name not in _MODALITIES or not isinstance(kwargs, Mapping):
             raise invalid(
-                f"media_io_kwargs has objects by modality ({', '.join(Modality)}), found "
+                f"media_io_kwargs must have objects by modality ({', '.join(Modality)}), found "
                 f"{quoted(name)}: {quoted(kwargs)}"
             )
 
@@ -275,7 +279,7 @@ def check_cache_salt(salt: object) -> None:
     """Check a cache salt.
 
     Raises:
-        InexactError: `invalid_request` for what the engine's API refuses.
+        InexactError: `invalid_request` if the engine's API refuses the salt.
     """
     if salt is None:
         return

@@ -1,1 +1,1 @@
-"""What earlier requests left for later ones, and the options that say how much is kept."""
+"""The caches of work that earlier requests did, and the options for them."""

@@ -1,4 +1,4 @@
-"""What makes a request fast and leaves its answer as it is: settings, and counters."""
+"""Settings and counters of encoders and caches, which make requests fast and change no answer."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _BYTES: Final = ("text_cache_bytes", "hash_cache_bytes", "chat_cache_bytes", "im
 
 
 class EncoderChoice(StrEnum):
-    """Who encodes text. `tokenizers` is the reference, and always loaded."""
+    """The choice of the encoder of text. `tokenizers` is the reference, and is always loaded."""
 
     AUTO = "auto"
-    """fastokens, where it is installed and gives this model's probe texts the reference's IDs."""
+    """fastokens, if it is installed and gives the reference's IDs for this model's probe texts."""
     FASTOKENS = "fastokens"
-    """fastokens, or no model at all."""
+    """fastokens; if it cannot be used, the model is not loaded."""
     TOKENIZERS = "tokenizers"
-    """The reference."""
+    """The reference, always."""
 
 
 @dataclass(frozen=True, slots=True)
 class FastPaths:
-    """How a model may be made fast. Every setting gives the same answers.
+    """The encoder and the caches of a model. Every setting gives the same answers.
 
     Attributes:
-        encoder: who encodes text: a value of `EncoderChoice`.
-        text_cache_bytes: memory for the beginnings of prompts and their token IDs, so that only
-            a conversation's new turn is encoded; 0 for none.
-        hash_cache_bytes: the same for block hashes.
-        chat_cache_bytes: the same for the messages of chats and their texts, so that only a
-            conversation's new messages are checked and rendered.
-        image_cache_bytes: memory for images that come again as data URLs, which are then neither
-            decoded nor hashed; 0 for none.
+        encoder: the choice of the encoder, a value of `EncoderChoice`.
+        text_cache_bytes: the size of the cache of encoded prompts, by which only a conversation's
+            new turn is encoded; 0 for no cache.
+        hash_cache_bytes: the size of the cache of block hashes, likewise.
+        chat_cache_bytes: the size of the cache of rendered chats, by which only a conversation's
+            new messages are checked and rendered; 0 for no cache.
+        image_cache_bytes: the size of the cache of images in data URLs, by which an image that
+            comes again is neither decoded nor hashed; 0 for no cache.
 
     Raises:
-        ValueError: a value is not one of these.
+        ValueError: a value is none of these.
     """
 
     encoder: str = EncoderChoice.AUTO
@@ -61,19 +61,19 @@ class FastPaths:
 
 
 REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, **dict.fromkeys(_BYTES, 0))
-"""For a model that answers a few texts: the choice of a faster encoder takes seconds."""
+"""For a model that encodes only a few texts, as choosing a faster encoder takes seconds."""
 
 
-class ReuseStats(NamedTuple):
-    """What a cache of beginnings has done, or one of images.
+class CacheStats(NamedTuple):
+    """The counters of a prefix cache, or of the cache of images.
 
     Attributes:
-        hits: lookups that found a known beginning, or image.
-        misses: those that did not, of what is long enough to be kept.
-        reused: characters, or bytes of token IDs, of messages or of base64, that all hits together
-            had not to compute.
-        entries: how many the cache holds now.
-        kept_bytes: the memory that these take.
+        hits: the number of lookups that found a prefix, or an image.
+        misses: the number of other lookups of values that are long enough to be cached.
+        reused: the amount that all hits together did not have to compute: characters of text, or
+            bytes of token IDs, messages or base64.
+        entries: the number of entries in the cache now.
+        kept_bytes: the memory that the entries take, in bytes.
     """
 
     hits: int = 0
@@ -87,27 +87,27 @@ class EncoderStats(NamedTuple):
     """The library that encodes text, and the cache of encoded texts.
 
     Attributes:
-        engine: name and version of the library.
-        why: how it was chosen, in words.
-        reuse: counters of the cache; None if texts are not kept.
+        engine: the name and version of the library.
+        why: the reason for the choice, in words.
+        reuse: the counters of the cache; None if there is no cache.
     """
 
     engine: str
     why: str
-    reuse: ReuseStats | None = None
+    reuse: CacheStats | None = None
 
 
 class Stats(NamedTuple):
     """Counters of a normalizer, since it was loaded.
 
     Attributes:
-        encoder: the encoder of text; None where a model's own chat encoder does all.
-        hashes: counters of the cache of block hashes; None if they are not kept.
-        chats: counters of the cache of rendered chats; None if they are not kept.
-        images: counters of the cache of images; None if they are not kept.
+        encoder: the encoder of text; None if the model's own chat encoder encodes all texts.
+        hashes: the counters of the cache of block hashes; None if there is no cache.
+        chats: the counters of the cache of rendered chats; None if there is no cache.
+        images: the counters of the cache of images; None if there is no cache.
     """
 
     encoder: EncoderStats | None
-    hashes: ReuseStats | None
-    chats: ReuseStats | None = None
-    images: ReuseStats | None = None
+    hashes: CacheStats | None
+    chats: CacheStats | None = None
+    images: CacheStats | None = None

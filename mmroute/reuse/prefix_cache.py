@@ -1,17 +1,17 @@
-"""A prefix cache: it finds, among the texts it holds, one that begins like a new text.
+"""A prefix cache: it finds, among the texts it holds, the one with the longest common prefix.
 
-A text is indexed by hashes of its beginnings: of the first 1024 characters, the first 2048, the
-first 3072, and so on at distances that grow with the length. Each hash continues the one before.
-A lookup takes the longest beginning of the new text that is known. A hash only finds a candidate:
-the caller compares what the entry holds, so a collision costs time and changes no answer.
+A text is indexed by hashes of some of its prefixes: of the first 1024 characters, the first 2048,
+the first 3072, and so on at distances that grow with the length. Each hash continues the one
+before. A lookup finds the entry for the longest prefix that is in the cache. A hash finds only a
+candidate: the caller compares the texts, so a collision costs time and changes no answer.
 
-Example, with a first beginning of 4 characters instead of 1024:
+Example, with a first prefix of 4 characters instead of 1024:
 
-    put("abcdefgh", entry 1)    hashes of "abcd" and "abcdefgh" lead to entry 1
-    put("abcdXYZW", entry 2)    "abcd" leads to entry 2 now, "abcdXYZW" as well
-    find("abcdefghijkl")        entry 1: "abcdefgh" is the longest known beginning
-    find("abcdQQQQ")            entry 2: only "abcd" is known
-    entry 2 is evicted          "abcd" leads nowhere, until the next text that begins so is put
+    put("abcdefgh", entry 1)    the hashes of "abcd" and "abcdefgh" lead to entry 1
+    put("abcdXYZW", entry 2)    the hashes of "abcd" and "abcdXYZW" lead to entry 2
+    find("abcdefghijkl")        entry 1: the longest known prefix is "abcdefgh"
+    find("abcdQQQQ")            entry 2: the longest known prefix is "abcd"
+    entry 2 is evicted          "abcd" leads nowhere until the next text with this prefix is put
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 import xxhash
 
-from mmroute.reuse.fast_paths import ReuseStats
+from mmroute.reuse.fast_paths import CacheStats
 
 _FIRST: Final = 1024
-_GROWTH: Final = 2  # the next beginning is longer by half of this one
+_GROWTH: Final = 2  # the next prefix is longer by half of this one
 _MAX_SEED: Final = (1 << 64) - 1
-_OVERHEAD: Final = 512  # bytes of an entry and its hashes, beside what it holds
+_OVERHEAD: Final = 512  # the bytes that an entry and its hashes take beside the caller's value
 
 PrefixHashes: TypeAlias = tuple[int, ...]
-"""The hashes of a text's beginnings, from the shortest to the longest."""
+"""The hashes of a text's prefixes, from the shortest to the longest."""
 
 Entry = TypeVar("Entry")
 Key = TypeVar("Key")
@@ -47,11 +47,12 @@ class _Slot(Generic[Entry]):
     """An entry as the cache holds it.
 
     Attributes:
-        value: the caller's entry.
-        text: what it was put for; None if that was bytes.
-        hashes: of the beginnings of that.
-        size: bytes that are counted for it.
-        leading: the number of hashes that lead to it. A newer entry takes over those they share.
+        value: the caller's value.
+        text: the text of the entry; None if it was put for bytes.
+        hashes: the hashes of the prefixes of that text, or of these bytes.
+        size: the size that is counted for the entry, in bytes.
+        leading: the number of hashes that lead to this entry. A newer entry takes over the hashes
+            that both have.
     """
 
     value: Entry
@@ -62,10 +63,10 @@ class _Slot(Generic[Entry]):
 
 
 class RecentCache(Generic[Key, Value]):
-    """What caches have in common that drop what was used longest ago: a size, a lock and counters.
+    """The base of caches that evict the least recently used entry: a size, a lock and counters.
 
     Args:
-        max_bytes: of all entries together.
+        max_bytes: the limit for the size of all entries together.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -75,15 +76,15 @@ class RecentCache(Generic[Key, Value]):
         self._lock = threading.Lock()
         _CACHES.add(self)
 
-    def stats(self) -> ReuseStats:
+    def stats(self) -> CacheStats:
         """The counters."""
         with self._lock:
-            return ReuseStats(
+            return CacheStats(
                 self._hits, self._misses, self._reused, len(self._recent), self._bytes
             )
 
     def renew_lock(self) -> None:
-        """Make a lock that no thread holds. For a forked process, which has no other thread."""
+        """Replace the lock by one that no thread holds, for a forked process."""
         self._lock = threading.Lock()
 
 
@@ -96,7 +97,7 @@ def _renew_locks() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A thread that held a lock when its process was forked is not in the child to release it.
+    # A thread that held a lock when its process was forked does not exist in the child.
     os.register_at_fork(after_in_child=_renew_locks)
 
 
@@ -104,7 +105,7 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
     """A bounded cache; the least recently used entries go first. Safe to share between threads.
 
     Args:
-        max_bytes: of all entries together.
+        max_bytes: the limit for the size of all entries together.
 
     >>> cache = PrefixCache(1 << 20)
     >>> _, hashes = cache.find("a" * 3000)
@@ -118,14 +119,15 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
         self._by_hash: dict[int, _Slot[Entry]] = {}
 
     def find(self, data: str | memoryview, *, salt: int = 0) -> tuple[Entry | None, PrefixHashes]:
-        """The entry that shares the longest known beginning, and the hashes to `put` data with.
+        """Look up the entry with the longest prefix that `data` has, too.
 
         Args:
-            data: text, or bytes.
-            salt: tells apart what else an entry depends on.
+            data: the text, or the bytes.
+            salt: a number for the other values on which an entry depends.
 
         Returns:
-            The entry, None if no beginning is known; the hashes, empty if the data is too short.
+            The entry, or None if no prefix is known; and the hashes with which to `put` the data,
+            which are empty if the data is too short.
         """
         hashes = tuple(_prefix_hashes(data, salt, until=1))
         if not hashes:
@@ -145,10 +147,10 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
         return None, hashes
 
     def count(self, reused: int) -> None:
-        """Count a lookup: a hit if anything of the entry was reused.
+        """Count a lookup, as a hit if a part of the entry was reused.
 
         Args:
-            reused: characters or bytes.
+            reused: the number of reused characters or bytes.
         """
         with self._lock:
             if reused:
@@ -160,13 +162,13 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
     def put(
         self, value: Entry, hashes: PrefixHashes, data: str | bytes | memoryview, *, size: int
     ) -> None:
-        """Add an entry. It replaces those whose every hash it shares.
+        """Add an entry. It replaces entries whose hashes it has all.
 
         Args:
-            value: the entry.
-            hashes: what `find` gave for `data`.
-            data: what the entry is for.
-            size: bytes that the entry takes, `data` included if it is text.
+            value: the caller's value.
+            hashes: the hashes that `find` returned for `data`.
+            data: the text or the bytes of the entry.
+            size: the size of the entry in bytes, with that of `data` if it is text.
         """
         size += _OVERHEAD
         if not hashes or size > self._max_bytes:
@@ -177,7 +179,7 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
                 old = self._by_hash.get(prefix_hash)
                 if old is not None and old is not slot:
                     old.leading -= 1
-                    if not old.leading:  # its text is a beginning of the new one
+                    if not old.leading:  # its text is a prefix of the new one
                         self._drop(old)
                 self._by_hash[prefix_hash] = slot
             self._recent[slot] = None
@@ -200,7 +202,7 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
 
 @cache
 def _lengths() -> tuple[int, ...]:
-    """The lengths of the beginnings that are hashed, in characters or bytes."""
+    """The lengths of the prefixes that are hashed, in characters or bytes."""
     lengths = [_FIRST]
     while lengths[-1] < 1 << 40:
         step = max(_FIRST, lengths[-1] // _GROWTH // _FIRST * _FIRST)
@@ -213,15 +215,15 @@ def num_shared(ends: Sequence[int], known: str, data: str) -> int: ...
 @overload
 def num_shared(ends: Sequence[int], known: memoryview, data: bytes, offset: int) -> int: ...
 def num_shared(ends: Sequence[int], known: Any, data: Any, offset: int = 0) -> int:
-    """How many of the beginnings of a known text another text has as well.
+    """The number of prefixes of a known text that another text has as well.
 
-    A conversation goes on, or has another end: comparing texts is cheaper than hashing them.
+    Most texts share all prefixes or most of them, and comparing is faster than hashing.
 
     Args:
-        ends: of the beginnings of `known`, from the shortest to the longest.
-        known: text, or a view of bytes.
-        data: text, or bytes.
-        offset: where that begins in `data`.
+        ends: the lengths of prefixes of `known`, from the shortest to the longest.
+        known: the known text, or a view of known bytes.
+        data: the other text, or the other bytes.
+        offset: the index in `data` at which the comparison begins.
 
     >>> num_shared((4, 8, 12), "abcdefghijkl", "abcdefghXYZW")
     2
@@ -243,7 +245,7 @@ def num_shared(ends: Sequence[int], known: Any, data: Any, offset: int = 0) -> i
 def _prefix_hashes(
     data: str | memoryview, salt: int, *, known: PrefixHashes = (), until: int | None = None
 ) -> Iterator[int]:
-    """The hashes that follow the `known` ones, up to the hash number `until`."""
+    """The hashes of prefixes that follow the `known` ones, up to the hash number `until`."""
     lengths = _lengths()
     seed, start = (known[-1], lengths[len(known) - 1]) if known else (salt & _MAX_SEED, 0)
     for stop in lengths[len(known) : until]:

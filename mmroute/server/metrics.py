@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 from mmroute.answering.stages import Stage
 from mmroute.engines.running import RunningEngine
 from mmroute.requests.items import Modality
-from mmroute.reuse.fast_paths import ReuseStats
+from mmroute.reuse.fast_paths import CacheStats
 from mmroute.server.front.merged_metrics import SharedPages
 from mmroute.server.models import Models
 
@@ -263,11 +263,11 @@ class _Caches(Collector):
         )
         for loaded in self._models.all_loaded():
             info.add_metric([loaded.name, loaded.model.model_id], 1)
-        kept_here: list[tuple[str, str, ReuseStats]] = [("", "images", self._models.files.stats())]
+        kept_here: list[tuple[str, str, CacheStats]] = [("", "images", self._models.files.stats())]
         # Models with the same files share what they keep; it is counted once.
         for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
             stats = loaded.normalizer.stats()
-            caches: dict[str, ReuseStats | None] = {"hashes": stats.hashes, "chats": stats.chats}
+            caches: dict[str, CacheStats | None] = {"hashes": stats.hashes, "chats": stats.chats}
             if stats.encoder is not None:
                 caches["text"] = stats.encoder.reuse
             kept_here += [(loaded.name, name, r) for name, r in caches.items() if r is not None]

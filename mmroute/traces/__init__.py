@@ -1,1 +1,1 @@
-"""What requests share: why two of them miss each other's blocks, and what a trace allows."""
+"""The reuse among the requests of a trace: how much there is, and why it is lost."""

@@ -1,4 +1,4 @@
-"""A trace, from its lines to what can be said of it."""
+"""The analysis of a trace: counts, simulated routing, and the causes of lost reuse."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from mmroute.traces.workers import Processes, traced_requests
 
 Progress: TypeAlias = Callable[[str], None]
 
-_MOST_EXPLAINED: Final = 200  # pairs; both requests of all of them are in memory
-_MOST_LINES: Final = 20
+_MAX_EXPLAINED: Final = 200  # pairs, whose requests are in memory together
+_MAX_LINES: Final = 20
 
 
 @dataclass(slots=True)
 class Refused:
-    """Lines without an exact answer, for one reason.
+    """The lines without an exact answer for one reason.
 
     Attributes:
-        count: how many.
-        lines: the numbers of the first ones.
-        message: of the first one.
+        count: the number of lines.
+        lines: the line numbers of the first 20.
+        message: the message of the first line.
     """
 
     count: int = 0
@@ -44,25 +44,25 @@ class Refused:
 
 
 class Reading:
-    """What is counted while the chunks of a trace come in.
+    """The counts of a trace, made while its chunks are read.
 
     Args:
-        path: of the trace.
+        path: the path of the trace.
 
     Attributes:
-        path: of the trace.
-        chunks: the files of those that were counted.
-        requests: lines with an exact answer.
+        path: the path of the trace.
+        chunks: the files of the chunks that were counted.
+        requests: the number of lines with an exact answer.
         refused: the other lines, by reason.
-        items: how many items, by modality.
-        item_tokens: positions that receive features.
-        output_tokens: of the answers, where the trace has them.
-        costs: microseconds of processor time, of each request.
-        largest: blocks of the largest prompt with its answer.
-        has_text: whether routers see text.
-        block_size: tokens in a block; 0 before the first request.
-        curve: the reuse in the trace itself.
-        suspects: pairs of requests that may have lost reuse.
+        items: the number of items, by modality.
+        item_tokens: the number of positions that receive features.
+        output_tokens: the number of tokens in outputs; 0 if the trace has no output lengths.
+        costs: the processor time of each request, in microseconds.
+        largest: the number of blocks of the largest prompt with its output.
+        has_text: whether the requests have text, which routers could compare.
+        block_size: the number of tokens in a block; 0 before the first request.
+        curve: the hit rates of one cache that gets all requests.
+        suspects: the pairs of requests that may have lost reuse.
     """
 
     def __init__(self, path: str) -> None:
@@ -78,11 +78,11 @@ class Reading:
         self.suspects = Suspects(1)
 
     def add(self, chunk: Chunk) -> None:
-        """Count a chunk."""
+        """Add a chunk to the counts."""
         for reason, line, message in chunk.refused:
             refused = self.refused.setdefault(reason, Refused(message=message))
             refused.count += 1
-            if len(refused.lines) < _MOST_LINES:
+            if len(refused.lines) < _MAX_LINES:
                 refused.lines.append(line)
         if not self.requests:
             self.block_size = chunk.block_size
@@ -101,15 +101,15 @@ class Reading:
 
 @dataclass(slots=True)
 class Loss:
-    """What one cause costs a trace.
+    """The reuse that a trace loses by one cause.
 
     Attributes:
         cause: the cause.
-        tokens: that are the same in two requests and not shared. An estimate where not all
-            suspects were explained.
-        pairs: of requests, likewise.
+        tokens: the number of tokens that two requests have in common and do not share. It is an
+            estimate if not all suspects were explained.
+        pairs: the number of pairs of requests, estimated likewise.
         example: the pair that lost most.
-        explanation: of this pair.
+        explanation: the explanation of this pair.
     """
 
     cause: Cause
@@ -121,14 +121,14 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was found in a trace.
+    """The result of an analysis.
 
     Attributes:
-        reading: what is in it.
-        fleet: what the simulated workers have.
-        outcomes: of each policy that the trace has enough for.
-        explained: how many suspects were explained.
-        losses: the causes, those that lost most tokens first.
+        reading: the counts of the trace.
+        fleet: the simulated workers.
+        outcomes: the outcome of each policy for which the trace has the data.
+        explained: the number of suspects that were explained.
+        losses: the losses by cause, the largest first.
     """
 
     reading: Reading
@@ -139,12 +139,12 @@ class Analysis:
 
 
 def read_trace(path: str, chunks: Iterable[tuple[Path, Chunk]], progress: Progress) -> Reading:
-    """Count what is in a trace.
+    """Count the requests of a trace.
 
     Args:
-        path: of the trace.
-        chunks: its lines, answered, and the files where they are.
-        progress: is told what goes on.
+        path: the path of the trace.
+        chunks: the answered chunks of the trace, each with its file.
+        progress: called with messages about the progress.
     """
     reading = Reading(path)
     for chunk_path, chunk in chunks:
@@ -160,24 +160,24 @@ def analyse(
     """Simulate the routing of a trace that was read, and explain its losses.
 
     Args:
-        reading: what is in it.
-        fleet: the workers.
-        processes: that simulate and explain.
-        progress: is told what goes on.
+        reading: the counts of the trace.
+        fleet: the workers to simulate.
+        processes: the processes that simulate and explain.
+        progress: called with messages about the progress.
     """
-    # Those that the trace has what they need for.
+    # The policies for which the trace has the data.
     without = set() if reading.has_text else {Policy.SESSION, Policy.TEXT_PREFIX}
     without |= set() if reading.items else {Policy.TOKEN_IDS}
     policies = [policy for policy in Policy if policy not in without]
     shares = [policies[n :: processes.count] for n in range(processes.count)]
     tasks = [(share, fleet, reading.chunks) for share in shares]
     outcomes: list[Outcome] = []
-    progress(f"{reading.requests:,} requests read; routing is simulated")
+    progress(f"{reading.requests:,} requests read; simulating routing")
     for share in processes.map(_simulate, tasks):
         outcomes += share
     outcomes.sort(key=lambda outcome: policies.index(outcome.policy))
-    suspects = reading.suspects.drawn(_MOST_EXPLAINED)
-    progress(f"{len(suspects):,} pairs of requests are explained")
+    suspects = reading.suspects.drawn(_MAX_EXPLAINED)
+    progress(f"explaining {len(suspects):,} pairs of requests")
     losses = _losses_by_cause(reading.path, suspects, reading.block_size, processes)
     return Analysis(reading, fleet, outcomes, len(suspects), losses)
 
@@ -221,5 +221,5 @@ def _explained(
     answer, tokenizer = normalizer.answer, normalizer.model.tokenizer
     try:
         return explain(first, second, answer, tokenizer, block_size=block_size)
-    except InexactError:  # a link, for example, that is gone meanwhile
+    except InexactError:  # for example a link that no longer works
         return None

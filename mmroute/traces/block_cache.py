@@ -1,4 +1,4 @@
-"""A worker's prefix cache, block by block, as vLLM's pool evicts."""
+"""A simulated prefix cache of a worker, which evicts blocks as vLLM's pool does."""
 
 from __future__ import annotations
 
@@ -13,39 +13,38 @@ _Key: TypeAlias = "int | tuple[int, int]"
 class BlockCache:
     """The blocks of one worker, which answers one request after the other.
 
-    A request takes the cached blocks of its beginning, then blocks without content, then the
-    blocks that were used longest ago. When it ends, its blocks are the last to be evicted, and
-    those at its end go before those at its beginning. A prompt is never taken whole from the
-    cache: its last token is computed, with the block in which it is. That block is there twice
-    then.
+    A request takes the cached blocks of its prefix, then empty blocks, then the least recently used
+    blocks. When it ends, its blocks become the most recently used ones. Of these, blocks at its end
+    are evicted before those at its beginning. Even if all of a prompt is cached, its last token is
+    computed, together with the block that has it. That block is then in the cache twice.
 
     Source: vLLM 0.33.0 ``v1/core/block_pool.py`` (`get_new_blocks`, `free_blocks`) and
     ``kv_cache_manager.py`` (`get_computed_blocks`), for full attention.
 
     Args:
-        num_blocks: how many blocks the worker has for prompts.
+        num_blocks: the number of blocks of the worker.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self._num_blocks = num_blocks
-        # The next to be evicted comes first. A block's key is its hash, or (hash, number) if
-        # another block had the hash when it was computed: that one is found first.
+        # In the order of eviction. A block's key is its hash. If another block had that hash when
+        # this one was computed, the key is (hash, number), and lookups find the other block first.
         self._blocks: OrderedDict[_Key, None] = OrderedDict()
-        self._copies: dict[int, list[_Key]] = {}  # by hash, those computed first come first
+        self._copies: dict[int, list[_Key]] = {}  # by hash, in the order of computation
         self._numbers = count()
 
     def serve(self, hashes: Sequence[int], *, lookup: int, ends_in_block: bool) -> int:
         """Answer a request.
 
         Args:
-            hashes: of its full blocks, those of its answer at the end.
-            lookup: how many first blocks may be taken from the cache: those in front of the
+            hashes: the hashes of the full blocks of prompt and output.
+            lookup: the number of first blocks that are looked up: those before the block with the
                 prompt's last token.
-            ends_in_block: whether there are tokens behind the last full block.
+            ends_in_block: whether there are tokens after the last full block.
 
         Returns:
-            How many of its blocks were cached; 0 for a request that is larger than the cache,
-            which changes nothing.
+            The number of blocks that were cached. A request larger than the cache gives 0 and
+            changes nothing.
         """
         room = self._num_blocks - len(hashes) - ends_in_block
         if room < 0:
@@ -54,7 +53,7 @@ class BlockCache:
         blocks, copies = self._blocks, self._copies
         used: list[_Key] = [h if h in blocks else copies[h][0] for h in hashes[:hits]]
         for key in used:
-            blocks.move_to_end(key)  # nothing that is in use is evicted
+            blocks.move_to_end(key)  # blocks in use are not evicted
         for _ in range(len(blocks) - hits - room):
             key, _ = blocks.popitem(last=False)
             if not isinstance(key, int):
@@ -70,7 +69,7 @@ class BlockCache:
         return hits
 
     def num_held(self, hashes: Sequence[int]) -> int:
-        """How many first blocks of a prompt are cached."""
+        """The number of first blocks of a prompt that are cached."""
         blocks, copies = self._blocks, self._copies
         for at, block_hash in enumerate(hashes):
             if block_hash not in blocks and block_hash not in copies:
@@ -78,11 +77,11 @@ class BlockCache:
         return len(hashes)
 
     def held(self) -> list[int]:
-        """The hashes of the cached blocks, the next to be evicted first."""
+        """The hashes of the cached blocks, in the order of eviction."""
         return [key if isinstance(key, int) else key[0] for key in self._blocks]
 
     def _key(self, block_hash: int) -> _Key:
-        """Of a block that is computed now."""
+        """The key of a block that is computed now."""
         if block_hash not in self._blocks and block_hash not in self._copies:
             return block_hash
         key = (block_hash, next(self._numbers))

@@ -1,4 +1,4 @@
-"""What differs between two requests, part by part, each with one request mended in that part."""
+"""The parts in which two requests differ, each with a request in which that part is restored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mmroute.requests.request import Request
 
 
 class Cause(StrEnum):
-    """Why two requests share no more blocks."""
+    """The causes that keep two requests from sharing more blocks."""
 
     LORA = "lora"
     CACHE_SALT = "cache_salt"
@@ -51,17 +51,17 @@ class Change:
     """One part in which a second request differs from a first.
 
     Attributes:
-        cause: what kind of part.
-        text: what was found, in one or two sentences, without anything of the prompts.
-        mended: the second request with this part of the first.
-        was: this part of the first request, shortened; empty if that says nothing.
-        now: the same of the second request.
-        same_item: whether the item that differs is known to be the same one.
+        cause: the kind of part.
+        text: the difference in one or two sentences, without text of the prompts.
+        restored: the second request with this part taken from the first.
+        was: this part of the first request, shortened; empty if it would not help.
+        now: this part of the second request, likewise.
+        same_item: whether the differing items are known to be the same picture.
     """
 
     cause: Cause
     text: str
-    mended: Request
+    restored: Request
     was: str = ""
     now: str = ""
     same_item: bool = False
@@ -84,13 +84,13 @@ _ITEM_FIELDS: Final = {
 }  # fmt: skip
 _CLOCK: Final = re.compile(r"\d")
 _ENCODED_AGAIN: Final = (
-    "shows the same picture, in a file with other bytes: it was encoded again on its way. The "
-    "engine hashes the file; keep its bytes, or send a uuid."
+    "shows the same picture in a file with other bytes, so it was encoded again on its way. The "
+    "engine hashes the file: keep its bytes, or send a uuid."
 )
-_SHOWN: Final = 60  # characters of a text on each side
+_SHOWN: Final = 60  # the characters of a text that an excerpt shows
 _BEFORE: Final = 20
 _SIDE: Final = 64  # pixels to which two pictures are scaled
-_MOST_DIFFERENCE: Final = 6.0  # of 255, on average
+_MAX_DIFFERENCE: Final = 6.0  # the average over all pixels, of 255
 
 
 def changes(first: Request, second: Request) -> Iterator[Change]:
@@ -99,21 +99,21 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
         old, new = getattr(first, name), getattr(second, name)
         if _written(old) == _written(new):
             continue
-        mended = _with(second, name, old)
+        restored = _with(second, name, old)
         if name == "tools" and _is_reordered(old, new):
-            yield Change(Cause.TOOLS_ORDER, "The same tools come in another order.", mended)
+            yield Change(Cause.TOOLS_ORDER, "The same tools are in another order.", restored)
         else:
             same_item = cause is Cause.PROCESSOR_KWARGS
             text = f"`{name}` differs."
-            yield Change(cause, text, mended, quoted(old), quoted(new), same_item)
+            yield Change(cause, text, restored, quoted(old), quoted(new), same_item)
     for modality, name in _ITEM_FIELDS.items():
         yield from _item_changes(first, second, modality, name)
     if first.messages is not None and second.messages is not None:
         yield from _message_changes(first, second)
     if isinstance(first.prompt, str) and isinstance(second.prompt, str):
         if first.prompt != second.prompt:
-            mended = second._replace(prompt=first.prompt)
-            yield _text_change("The prompt", first.prompt, second.prompt, Cause.PROMPT, mended)
+            restored = second._replace(prompt=first.prompt)
+            yield _text_change("The prompt", first.prompt, second.prompt, Cause.PROMPT, restored)
     elif (first.messages is None) != (second.messages is None):
         text = "One request has messages, and the other one has a prompt."
         yield Change(Cause.PROMPT, text, first)
@@ -140,15 +140,15 @@ def _item_changes(
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if before == after:
             continue
-        mended = _with(second, name, [*new[:at], before, *new[at + 1 :]])
+        restored = _with(second, name, [*new[:at], before, *new[at + 1 :]])
         where = f"{modality} {at + 1} of `{name}`"
         one, other = before.size, after.size
         if str(one) != str(other):
-            yield Change(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.", mended)
+            yield Change(Cause.ITEM_REPLACED, f"{where} was {one} and is {other}.", restored)
             continue
         files = [getattr(item, "data", b"") for item in (before, after)]
         replaced = f"is another file of the same size ({one})."
-        yield _of_files(where, (one.uuid, other.uuid), files, replaced, mended)
+        yield _of_files(where, (one.uuid, other.uuid), files, replaced, restored)
 
 
 def _of_files(
@@ -156,24 +156,24 @@ def _of_files(
     uuids: tuple[object, object],
     files: Sequence[bytes | str],
     replaced: str,
-    mended: Request,
+    restored: Request,
 ) -> Change:
-    """What differs between two items; `replaced` says so of those that have nothing in common."""
+    """The difference of two items; `replaced` is the text if they have nothing in common."""
     was, now = uuids
     if was != now:
         same = bool(files[0]) and files[0] == files[1]
         text = f"{where} has another uuid."
-        return Change(Cause.ITEM_UUID, text, mended, quoted(was), quoted(now), same)
+        return Change(Cause.ITEM_UUID, text, restored, quoted(was), quoted(now), same)
     if _same_picture(*files):
         text = f"{where} {_ENCODED_AGAIN}"
-        return Change(Cause.ITEM_ENCODED_AGAIN, text, mended, same_item=True)
-    return Change(Cause.ITEM_REPLACED, f"{where} {replaced}", mended)
+        return Change(Cause.ITEM_ENCODED_AGAIN, text, restored, same_item=True)
+    return Change(Cause.ITEM_REPLACED, f"{where} {replaced}", restored)
 
 
 def _same_picture(first: bytes | str, second: bytes | str) -> bool:
     """Whether two files or data URLs are pictures of one size that look alike.
 
-    It decodes both, so it is nothing for the request path.
+    It decodes both pictures, so it must not be used on the request path.
     """
     try:
         one, other = (Image.open(io.BytesIO(_data(file))) for file in (first, second))
@@ -184,8 +184,8 @@ def _same_picture(first: bytes | str, second: bytes | str) -> bool:
             for image in (one, other)
         ]
     except (OSError, ValueError, Image.DecompressionBombError):
-        return False  # no pictures
-    return float(np.abs(pixels[0] - pixels[1]).mean()) <= _MOST_DIFFERENCE
+        return False  # they are not pictures
+    return float(np.abs(pixels[0] - pixels[1]).mean()) <= _MAX_DIFFERENCE
 
 
 def _data(file: bytes | str) -> bytes:
@@ -203,48 +203,48 @@ def _message_changes(first: Request, second: Request) -> Iterator[Change]:
     for what, i, i_end, j, j_end in matcher.get_opcodes():
         if what == "insert" and i == len(old):
             text = (
-                "The conversation goes on, and its template writes an earlier turn otherwise then: "
-                "the generation prompt, an answer's beginning, or a system prompt that goes into "
-                "the last message."
+                "The conversation goes on, and its template then renders an earlier turn "
+                "differently: the generation prompt, the beginning of an answer, or a system "
+                "prompt that it puts into the last message."
             )
             yield Change(Cause.GENERATION_PROMPT, text, second._replace(messages=new[:j]))
             return
-        mended = second._replace(messages=[*new[:j], *old[i:i_end], *new[j_end:]])
+        restored = second._replace(messages=[*new[:j], *old[i:i_end], *new[j_end:]])
         if what == "insert":
-            text = f"Message {j + 1} ({_role(new[j])}) is new, between known ones."
-            yield Change(Cause.MESSAGE_INSERTED, text, mended)
+            text = f"Message {j + 1} ({_role(new[j])}) is new, and stands between known ones."
+            yield Change(Cause.MESSAGE_INSERTED, text, restored)
         elif what == "delete":
-            text = f"Message {i + 1} of the first request ({_role(old[i])}) is not there."
-            yield Change(Cause.MESSAGE_DROPPED, text, mended)
+            text = f"Message {i + 1} of the first request ({_role(old[i])}) is missing."
+            yield Change(Cause.MESSAGE_DROPPED, text, restored)
         elif what == "replace":
             for at, (before, after) in enumerate(zip(old[i:i_end], new[j:j_end], strict=False), j):
-                mended = second._replace(messages=[*new[:at], before, *new[at + 1 :]])
+                restored = second._replace(messages=[*new[:at], before, *new[at + 1 :]])
                 where = f"Message {at + 1} ({_role(after)})"
-                yield _of_messages(before, after, where, mended)
+                yield _of_messages(before, after, where, restored)
 
 
 def _role(message: Any) -> str:
     return str(message.get("role")) if isinstance(message, Mapping) else "?"
 
 
-def _of_messages(old: Any, new: Any, where: str, mended: Request) -> Change:
-    """What differs between two messages at one place."""
+def _of_messages(old: Any, new: Any, where: str, restored: Request) -> Change:
+    """The difference of two messages at one place."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        return Change(Cause.MESSAGE_EDITED, f"{where} differs.", mended)
+        return Change(Cause.MESSAGE_EDITED, f"{where} differs.", restored)
     if _role(old) != _role(new):
         text = f"{where} has another role."
-        return Change(Cause.MESSAGE_EDITED, text, mended, _role(old), _role(new))
+        return Change(Cause.MESSAGE_EDITED, text, restored, _role(old), _role(new))
     edited = Cause.SYSTEM_PROMPT if _role(new) in ("system", "developer") else Cause.MESSAGE_EDITED
     for before, after in zip(_parts(old), _parts(new), strict=False):
         if before == after:
             continue
         if "text" in before and "text" in after:
-            return _text_change(where, str(before["text"]), str(after["text"]), edited, mended)
+            return _text_change(where, str(before["text"]), str(after["text"]), edited, restored)
         uuids = before.get("uuid"), after.get("uuid")
         urls = [_url(before), _url(after)]
-        return _of_files(f"An item of {where.lower()}", uuids, urls, "is another one.", mended)
+        return _of_files(f"An item of {where.lower()}", uuids, urls, "is another one.", restored)
     names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
-    return Change(edited, f"{where} differs in {', '.join(names)}.", mended)
+    return Change(edited, f"{where} differs in {', '.join(names)}.", restored)
 
 
 def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -259,21 +259,21 @@ def _url(part: Mapping[str, Any]) -> str:
     return str((value.get("url") if isinstance(value, Mapping) else value) or "")
 
 
-def _text_change(where: str, old: str, new: str, otherwise: Cause, mended: Request) -> Change:
+def _text_change(where: str, old: str, new: str, otherwise: Cause, restored: Request) -> Change:
     at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
     at = min(len(old), len(new)) if at is None else at
     place = f"from character {at + 1} on"
     if unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new):
         text = f"{where} is the same text in another Unicode form, {place}."
         letters = ascii(old[at : at + 1]), ascii(new[at : at + 1])
-        return Change(Cause.UNICODE_FORM, text, mended, *letters)
+        return Change(Cause.UNICODE_FORM, text, restored, *letters)
     excerpts = repr(_excerpt(old, at)), repr(_excerpt(new, at))
     if old.split() == new.split():
         text = f"{where} has other white space, {place}."
-        return Change(Cause.WHITE_SPACE, text, mended, *excerpts)
+        return Change(Cause.WHITE_SPACE, text, restored, *excerpts)
     clock = _CLOCK.search(old[at : at + 2]) and _CLOCK.search(new[at : at + 2])
-    hint = " Is it a clock or a counter? It belongs behind what is shared." if clock else ""
-    return Change(otherwise, f"{where} differs {place}.{hint}", mended, *excerpts)
+    hint = " A clock or a counter belongs after the text that requests share." if clock else ""
+    return Change(otherwise, f"{where} differs {place}.{hint}", restored, *excerpts)
 
 
 def _excerpt(text: str, at: int) -> str:

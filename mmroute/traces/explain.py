@@ -1,7 +1,7 @@
-"""Why one request does not find the blocks of another one in a worker's cache.
+"""Explains why a request does not find the blocks of another one in a worker's cache.
 
-A cause is not guessed from what differs. Each part in which the second request differs is put
-back as it was in the first one, and the part that lets the two share more blocks is the cause.
+The cause is found by trial. Each part in which the second request differs is replaced by that of
+the first. The part whose replacement lets the two share most blocks is the cause.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mmroute.traces.requests import comparable_hashes, num_same
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_CONTEXT: Final = 12  # tokens before and behind the first difference
-_MOST_CHANGES: Final = 64  # that are tried; each costs an answer
+_CONTEXT: Final = 12  # tokens before and after the first difference
+_MAX_CHANGES: Final = 64  # changes that are tried; each costs an answer
 
 AnswerOf: TypeAlias = Callable[[Request], Routing]
 
@@ -37,10 +37,10 @@ class Side:
     """One of two requests, around the first token that differs.
 
     Attributes:
-        num_tokens: of the whole prompt.
-        num_blocks: full blocks of the prompt.
-        before: the text of the last tokens that are the same in both.
-        after: the text of the tokens that follow.
+        num_tokens: the number of tokens in the prompt.
+        num_blocks: the number of full blocks in the prompt.
+        before: the text of the last tokens before the difference.
+        after: the text of the first tokens after it begins.
     """
 
     num_tokens: int
@@ -51,23 +51,25 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What two requests share, and why not more.
+    """The blocks that two requests share, and the reason why they share no more.
 
     Attributes:
-        shared_blocks: first blocks of both that have the same hash.
-        lost_blocks: further blocks of the second request that the first one could have left if
-            the cause were not there; 0 without a cause.
-        lost_tokens: tokens of these blocks behind the part that differs: what is the same in both
-            and not shared.
-        block: the first block with another hash; None if the blocks of one begin the other's.
-        token: the first token ID that differs; None if one prompt begins the other.
-        cause: None if nothing keeps the two apart.
-        text: the cause in words, without anything of the prompts.
-        was: the part that differs, of the first request, shortened; empty if that says nothing.
-        now: the same of the second request.
-        first: the request that was there before.
-        second: the request that misses.
-        tokens: of both, around the first one that differs.
+        shared_blocks: the number of first blocks with the same hash in both.
+        lost_blocks: the number of further blocks that the two would share without the cause; 0 if
+            there is no cause.
+        lost_tokens: the number of tokens in these blocks after the part that differs. They are
+            the same in both requests, and not shared.
+        block: the index of the first block with another hash; None if the blocks of one request
+            are a prefix of the other's.
+        token: the index of the first token ID that differs; None if one prompt is a prefix of the
+            other.
+        cause: the cause; None if no part keeps the two apart.
+        text: the cause in words, without text of the prompts.
+        was: the differing part of the first request, shortened; empty if it would not help.
+        now: the differing part of the second request, likewise.
+        first: the request whose blocks a worker has.
+        second: the request that does not find them.
+        tokens: the token IDs of both around the first difference.
     """
 
     shared_blocks: int
@@ -106,18 +108,18 @@ def explain(
     first_answer_of: AnswerOf | None = None,
     block_size: int | None = None,
 ) -> Explanation:
-    """Why `second` does not share more blocks with `first`.
+    """Explain why `second` does not share more blocks with `first`.
 
     Args:
         first: a request whose blocks a worker has.
         second: a request that is expected to find them.
-        answer_of: gives exact answers, such as `Normalizer.answer`.
-        tokenizer: of the model.
-        first_answer_of: the same for `first`, where its engine has other settings.
-        block_size: the engine's, in tokens; None for its default.
+        answer_of: answers a request, or raises InexactError; for example `Normalizer.answer`.
+        tokenizer: the model's tokenizer.
+        first_answer_of: answers `first`, if its engine has other settings; None for `answer_of`.
+        block_size: the number of tokens in a block of the engine; None for the engine's default.
 
     Raises:
-        InexactError: one of the two has no exact answer, or block hashes do not follow from it.
+        InexactError: a request has no exact answer, or its block hashes are not known.
     """
 
     def ask(request: Request, answer: AnswerOf = answer_of) -> _Answer:
@@ -137,8 +139,8 @@ def explain(
             change = _engine_change(old, alike, second)
             lost_tokens = (reached - shared) * new.hashes.block_size
     if apart and change is None:
-        change, reached, mended = _best_change(first, second, shared, old.hashes, ask)
-        lost_tokens = _lost_tokens(change, new, mended, shared, reached)
+        change, reached, restored = _best_change(first, second, shared, old.hashes, ask)
+        lost_tokens = _lost_tokens(change, new, restored, shared, reached)
     return Explanation(
         shared_blocks=shared,
         lost_blocks=min(reached, len(new.hashes)) - shared if change else 0,
@@ -156,10 +158,10 @@ def explain(
 
 
 def _engine_change(old: _Answer, alike: _Answer, second: Request) -> Change:
-    """What differs between the engines of two answers to one request."""
+    """The difference between the engines of two answers to one request."""
     was, now = _hash_settings(old), _hash_settings(alike)
     differ = [name for name in was if was[name] != now.get(name)]
-    text = f"Another setting of the two engines than {', '.join(was)} differs."
+    text = f"The two engines differ in a setting other than {', '.join(was)}."
     if differ:
         text = f"The two engines differ in {', '.join(differ)}."
     old_ones = ", ".join(f"{name} {was[name]}" for name in differ)
@@ -168,7 +170,7 @@ def _engine_change(old: _Answer, alike: _Answer, second: Request) -> Change:
 
 
 def _hash_settings(answer: _Answer) -> dict[str, str]:
-    """The engine's settings that enter the block hashes of a request."""
+    """The engine's settings on which the block hashes of a request depend."""
     known = answer.routing.hashing.settings
     settings = {
         "block size": str(answer.hashes.block_size),
@@ -183,19 +185,20 @@ def _hash_settings(answer: _Answer) -> dict[str, str]:
 def _best_change(
     first: Request, second: Request, shared: int, old: BlockHashes, ask: _Ask
 ) -> tuple[Change, int, _Answer]:
-    """The change behind which most blocks are shared, how many, and the answer without it.
+    """The change whose restoring makes the requests share most blocks.
 
-    The outermost of equals wins.
+    Returned with it are the number of these blocks and the answer to the restored request. Of
+    several such changes the outermost is returned.
     """
     tried: list[tuple[int, Change, _Answer]] = []
     listed: list[str] = []
-    for change, _ in zip(changes(first, second), range(_MOST_CHANGES), strict=False):
+    for change, _ in zip(changes(first, second), range(_MAX_CHANGES), strict=False):
         listed.append(change.text)
         try:
-            mended = ask(change.mended)
-        except InexactError:  # this part cannot be put back alone
+            restored = ask(change.restored)
+        except InexactError:  # this part cannot be restored alone
             continue
-        tried.append((num_same(old, mended.hashes), change, mended))
+        tried.append((num_same(old, restored.hashes), change, restored))
     best = max(tried, key=lambda each: each[0], default=None)
     if best is not None and (best[0] > shared or len(listed) == 1):
         return best[1], best[0], best[2]
@@ -203,26 +206,26 @@ def _best_change(
     return Change(Cause.SEVERAL, text, first), len(old), ask(first)
 
 
-def _lost_tokens(change: Change, new: _Answer, mended: _Answer, shared: int, reached: int) -> int:
-    """The tokens of the blocks between `shared` and `reached` behind the part that was mended."""
+def _lost_tokens(change: Change, new: _Answer, restored: _Answer, shared: int, reached: int) -> int:
+    """The number of tokens in blocks `shared` to `reached` that are after the restored part."""
     block_size = new.hashes.block_size
     start, end = shared * block_size, reached * block_size
-    # Behind a generation prompt is the rest of a longer conversation.
+    # After a generation prompt follows the rest of a longer conversation, which is not lost.
     if change.cause is not Cause.GENERATION_PROMPT:
         sides = [
             each.ids if change.same_item else _identified_ids(each.routing)
-            for each in (new, mended)
+            for each in (new, restored)
         ]
         at = first_difference(*sides)
         room = min(map(len, sides)) - at
         if room:
             behind = first_difference(*(side[len(side) - room :][::-1] for side in sides))
-            start = max(start, len(mended.ids) - behind)
+            start = max(start, len(restored.ids) - behind)
     return max(0, end - start)
 
 
 def _identified_ids(routing: Routing) -> npt.NDArray[np.int64]:
-    """Token IDs, and below zero where an item stands that is another one."""
+    """The token IDs, with each item's positions replaced by a negative number for its identity."""
     ids = routing.token_ids.astype(np.int64)
     for placeholder, identity in routing.identified():
         end = placeholder.offset + placeholder.length

@@ -1,4 +1,4 @@
-"""A trace's report, and one explanation, as pages that need nothing else."""
+"""A trace's report, and one explanation, as self-contained HTML pages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mmroute.traces.explain import Explanation
 from mmroute.traces.report import cache_table, facts, loss_table, policy_table
 from mmroute.traces.simulation import Policy
 
-_SHOWN: Final = (Policy.BLOCK_HASHES, Policy.ROUND_ROBIN)  # over time, beside one cache
+_SHOWN: Final = (Policy.BLOCK_HASHES, Policy.ROUND_ROBIN)  # the policies in the plot over time
 _UNITS: Final = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000))  # milliseconds
-_MOST_TICKS: Final = 6
+_MAX_TICKS: Final = 6
 
 _Plot: TypeAlias = "tuple[str, str, Markup, Sequence[str], Sequence[Sequence[str]]]"
 
@@ -27,8 +27,8 @@ def explanation_page(found: Explanation) -> str:
     sizes = f"{found.first.num_blocks} and {found.second.num_blocks}"
     verdict = f"{found.shared_blocks} blocks shared, of {sizes}."
     if found.block is not None:
-        verdict += f" The first other block is {found.block}"
-        verdict += "." if found.token is None else f", the first other token {found.token}."
+        verdict += f" The first block that differs is {found.block}"
+        verdict += "." if found.token is None else f", the first token {found.token}."
     return rendered(
         "traces/explanation.html", title="Why a prefix missed", verdict=verdict, found=found
     )
@@ -38,14 +38,14 @@ def trace_page(name: str, report: dict[str, Any]) -> str:
     """A report as HTML.
 
     Args:
-        name: of the trace.
-        report: as `mmroute.traces.report.as_dict` gives it.
+        name: the name of the trace.
+        report: the report from `mmroute.traces.report.as_dict`.
     """
     best = max(report["policies"], key=lambda each: each["hit_rate"])
     verdict = (
-        f"One cache that forgets nothing would hold {report['one_cache'][-1]['hit_rate']:.1%} of "
-        f"the prompt tokens. {report['workers']} workers of {report['worker_blocks']:,} blocks "
-        f"hold {best['hit_rate']:.1%} of them if requests are routed by {best['policy']}."
+        f"One unlimited cache would have {report['one_cache'][-1]['hit_rate']:.1%} of the prompt "
+        f"tokens. {report['workers']} workers of {report['worker_blocks']:,} blocks have "
+        f"{best['hit_rate']:.1%} of them if requests are routed by {best['policy']}."
     )
     plots = [_curve(report), _policies(report), _over_time(report)]
     if any(loss["tokens"] for loss in report["losses"]):
@@ -76,11 +76,11 @@ def _curve(report: dict[str, Any]) -> _Plot:
     first, last = math.log(sizes[0]), math.log(sizes[-1])
     places = [(math.log(size) - first) / max(1e-9, last - first) for size in sizes]
     points = [(at, e["hit_rate"]) for at, e in zip(places, report["one_cache"], strict=True)]
-    every = -(-len(sizes) // _MOST_TICKS)
+    every = -(-len(sizes) // _MAX_TICKS)
     ticks = [(at, _short(n)) for at, n in zip(places, sizes, strict=True)][::every]
     return (
         "One cache",
-        "One worker gets all requests. The larger its cache, the more it finds again.",
+        "One worker gets all requests. The larger its cache, the more tokens are cached.",
         lines("hit rate by cache size", [("one cache", points)], ticks, "blocks", "Hit rate"),
         *cache_table(report),
     )
@@ -89,7 +89,7 @@ def _curve(report: dict[str, Any]) -> _Plot:
 def _policies(report: dict[str, Any]) -> _Plot:
     shown = [(e["policy"], e["hit_rate"], f"{e['hit_rate']:.1%}") for e in report["policies"]]
     fleet = f"{report['workers']} workers of {report['worker_blocks']:,} blocks"
-    text = f"Hit rate of {fleet}, by how a router picks one."
+    text = f"Hit rate of {fleet}, by the policy by which a router picks a worker."
     return ("Routing", text, bars("hit rate by routing", shown), *policy_table(report))
 
 
@@ -119,7 +119,7 @@ def _over_time(report: dict[str, Any]) -> _Plot:
     ]
     return (
         "Reuse over time",
-        "Cached tokens of all tokens, as the trace goes on.",
+        "The part of all tokens that is cached, in the course of the trace.",
         lines("hit rate over time", series, ticks, x_label, "Hit rate"),
         ("up to request", *(name for name, _ in named)),
         rows,
@@ -128,12 +128,13 @@ def _over_time(report: dict[str, Any]) -> _Plot:
 
 def _losses(report: dict[str, Any]) -> _Plot:
     text = (
-        f"{report['suspects']:,} requests share less than they could with an earlier one. Counted "
-        "are tokens that are the same in both behind the part that differs."
+        f"{report['suspects']:,} requests share less than they could with an earlier one. The "
+        "counts are of tokens that are the same in both after the part that differs."
     )
     if report["explained"] < report["suspects"]:
         text += (
-            f" {report['explained']:,} were explained, drawn by what they lost; numbers are scaled."
+            f" {report['explained']:,} pairs were explained, a sample weighted by loss; the counts "
+            "are scaled to all pairs."
         )
     return (
         "Lost reuse by cause",

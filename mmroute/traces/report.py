@@ -1,4 +1,4 @@
-"""An analysis in plain values, for JSON, and as text for a terminal."""
+"""An analysis as plain values for JSON, and as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mmroute.traces.reuse import Bin
 from mmroute.traces.suspects import Suspect
 
 Table: TypeAlias = tuple[Sequence[str], list[tuple[str, ...]]]
-"""Names of columns, and rows."""
+"""The names of the columns, and the rows."""
 
 _PERCENTILES: Final = (50, 99)
 
@@ -21,13 +21,13 @@ _PERCENTILES: Final = (50, 99)
 def as_dict(
     analysis: Analysis, command: Callable[[Suspect], str], *, show_text: bool
 ) -> dict[str, Any]:
-    """The numbers of a report.
+    """The values of a report.
 
     Args:
-        analysis: of a trace.
-        command: gives the command line that explains a pair of requests.
-        show_text: whether what prompts say may be in it; without it, messages about refused lines
-            are left out as well, because they quote.
+        analysis: the analysis of a trace.
+        command: makes the command line that explains a pair of requests.
+        show_text: whether the report may have text of prompts. If not, it also lacks the messages
+            about refused lines, because they quote prompts.
     """
     reading, fleet = analysis.reading, analysis.fleet
     curve = reading.curve
@@ -66,14 +66,14 @@ def as_dict(
 
 
 def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is in the trace: names, and how many."""
+    """The counts of a trace, each with its name."""
     items = report["items"]
     counted = {
         "requests with an exact answer": report["requests"],
         "tokens of prompts": report["tokens"],
         **({"tokens of answers": report["output_tokens"]} if report["output_tokens"] else {}),
         **{f"{modality}s": count for modality, count in items.items()},
-        **({"tokens of these": report["item_tokens"]} if items else {}),
+        **({"tokens of items": report["item_tokens"]} if items else {}),
         f"blocks of {report['block_size']} tokens": report["blocks"],
         "different blocks": report["different_blocks"],
     }
@@ -81,13 +81,13 @@ def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def cache_table(report: dict[str, Any]) -> Table:
-    """The hit rates of one cache."""
+    """The hit rates of one cache, by its size."""
     curve = report["one_cache"]
     return ("blocks", "hit rate"), [(f"{e['blocks']:,}", f"{e['hit_rate']:.1%}") for e in curve]
 
 
 def policy_table(report: dict[str, Any]) -> Table:
-    """What each policy makes of the trace; of a trace without items nothing of encoders."""
+    """The outcome of each policy; columns about encoders only if the trace has items."""
     names = ("routing", "hit rate", "not kept", "computed", "busiest", "encoded", "encoder hits")
     rows = []
     for each in report["policies"]:
@@ -106,7 +106,7 @@ def policy_table(report: dict[str, Any]) -> Table:
 
 
 def loss_table(report: dict[str, Any]) -> Table:
-    """What each cause costs."""
+    """The loss by each cause."""
     total = report["tokens"]
     return ("cause", "lost tokens", "of all", "requests"), [
         (e["cause"], f"{e['tokens']:,}", f"{e['tokens'] / total:.1%}", f"{e['pairs']:,}")
@@ -115,7 +115,7 @@ def loss_table(report: dict[str, Any]) -> Table:
 
 
 def _costs(reading: Reading) -> dict[str, float] | None:
-    """Of mmroute, for one request; None where nothing was computed."""
+    """The processor time that mmroute takes for a request; None if it computed none."""
     costs = np.frombuffer(reading.costs, dtype=np.uintc)
     if not costs.any():
         return None

@@ -1,4 +1,4 @@
-"""What a trace holds of each request: what routers can look up, and what workers keep."""
+"""The requests of a trace, reduced to what routers look up and workers cache."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from mmroute.hashing import Algorithm, BlockHashes, hash_blocks
 from mmroute.kv_events.policy import prompt_items
 from mmroute.requests.request import Request
 
-_TEXT_CHUNK: Final = 256  # characters that a router of texts compares at once
+_TEXT_CHUNK: Final = 256  # characters that a text-based router compares at once
 _MOONCAKE_BLOCK: Final = 512
 _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])"
 )  # and full-width ones
-_SHORTEST_PIECE: Final = 24  # characters; shorter sentences are in any request
+_MIN_PIECE: Final = 24  # characters; many requests have the same shorter sentences
 _CHARACTERS_PER_TOKEN: Final = 4
 _WORD: Final = (1 << 64) - 1
-_OF_LINE: Final = {"session_id", "timestamp", "output_length"}  # and of no request
+_LINE_FIELDS: Final = {"session_id", "timestamp", "output_length"}  # not fields of a request
 
 
 class TracedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An image, video or audio of a request.
 
     Attributes:
-        identity: 32 bits of the engine's name for it.
-        end: the position behind its placeholder.
-        features: positions that receive features.
+        identity: 32 bits of the item's identity.
+        end: the position after its placeholder range.
+        features: the number of positions that receive features.
     """
 
     identity: int
@@ -45,11 +45,11 @@ class TracedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A sentence, an item or a tool, wherever it stands in a request.
+    """A sentence, an item or a tool, at any place in a request.
 
     Attributes:
-        key: 32 bits of its hash.
-        tokens: about how many it has.
+        key: 32 bits of the piece's hash.
+        tokens: the estimated number of its tokens.
     """
 
     key: int
@@ -57,20 +57,21 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TracedRequest(msgspec.Struct, frozen=True, array_like=True):
-    """One request, by hashes.
+    """One request, reduced to hashes.
 
     Attributes:
-        line: of the trace, from 1.
-        num_tokens: of the prompt.
-        hashes: of the full blocks, as the engine's events have them.
-        id_hashes: of the same blocks by token IDs alone; empty where there is no item.
-        text: chained hashes of what a router without a tokenizer sees, 256 characters each.
-        pieces: sentences, items and tools in their order; empty without text.
-        session: a number of the line's `session_id`; without one, of the user's first message.
-        items: in their order.
-        output_length: tokens of the answer, if the trace has it.
-        timestamp: milliseconds, if the trace has it.
-        cost: microseconds of processor time that mmroute took.
+        line: the line number in the trace, from 1.
+        num_tokens: the number of tokens in the prompt.
+        hashes: the hashes of the full blocks, as in the engine's events.
+        id_hashes: the hashes of the same blocks over token IDs alone; empty if there is no item.
+        text: the chained hashes of the text that a router without a tokenizer sees, each over
+            256 more characters.
+        pieces: the sentences, items and tools in their order; empty if there is no text.
+        session: a hash of the line's `session_id`, or of the user's first message if it has none.
+        items: the items in their order.
+        output_length: the number of tokens in the output; 0 if the trace does not have it.
+        timestamp: the time in milliseconds; None if the trace does not have it.
+        cost: the processor time that mmroute took, in microseconds.
     """
 
     line: int
@@ -90,10 +91,10 @@ class Chunk(msgspec.Struct):
     """Some lines of a trace.
 
     Attributes:
-        requests: those with an exact answer.
-        refused: reason, line and message of each other one.
-        items: how many items, by modality.
-        block_size: tokens under one hash; 0 without a request.
+        requests: the requests with an exact answer.
+        refused: the reason, line number and message of each other request.
+        items: the number of items, by modality.
+        block_size: the number of tokens under one hash; 0 if there is no request.
     """
 
     requests: list[TracedRequest] = []
@@ -108,7 +109,7 @@ class _Line(BaseModel):
 
 
 class _MooncakeLine(_Line):
-    """A line of Mooncake's public traces: blocks of 512 tokens by number, and no text."""
+    """A line of Mooncake's public traces, which has the numbers of blocks of 512 tokens."""
 
     input_length: NonNegativeInt
     hash_ids: list[NonNegativeInt]
@@ -119,12 +120,12 @@ def read_chunk(
     answer_of: Callable[[Request], Routing] | None,
     block_size: int | None = None,
 ) -> Chunk:
-    """Some lines of a trace; one without an exact answer is named with its reason.
+    """Answer some lines of a trace. A line without an exact answer is kept with its reason.
 
     Args:
-        lines: request lines, or lines of Mooncake's format, with their numbers.
-        answer_of: gives exact answers; None for a trace of Mooncake's format.
-        block_size: the engine's, in tokens; None for its default.
+        lines: the request lines, or lines in Mooncake's format, each with its number.
+        answer_of: answers a request; None for a trace in Mooncake's format.
+        block_size: the number of tokens in a block of the engine; None for the engine's default.
     """
     chunk = Chunk()
     for number, line in lines:
@@ -132,7 +133,7 @@ def read_chunk(
             value = json_object(line)
             if answer_of is not None:
                 if "hash_ids" in value:
-                    raise invalid("a line with hash_ids goes without --model")
+                    raise invalid("a line with hash_ids must be read without --model")
                 _answer(number, value, answer_of, block_size, chunk)
             elif "hash_ids" in value:
                 chunk.requests.append(_of_mooncake(number, value))
@@ -145,21 +146,21 @@ def read_chunk(
 
 
 def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
-    """The block hashes of a request, to be compared with those of others.
+    """The block hashes of a request, to be compared only with each other.
 
     Args:
-        routing: the answer to it.
-        block_size: the engine's, in tokens; None for its default.
+        routing: the answer to the request.
+        block_size: the number of tokens in a block of the engine; None for the engine's default.
 
     Raises:
         InexactError: as `Routing.block_hashes`.
     """
-    # Some algorithms need a seed. Any one will do where the engine's is not known.
+    # Some algorithms need a seed. If the engine's is not known, any seed serves for comparison.
     return routing.block_hashes(block_size=block_size, seed=routing.hashing.settings.seed or "0")
 
 
 def num_same(first: Sequence[object], second: Sequence[object]) -> int:
-    """How many first elements are the same."""
+    """The number of first elements that are the same."""
     for count, (one, other) in enumerate(zip(first, second, strict=False)):
         if one != other:
             return count
@@ -177,7 +178,7 @@ def _of_mooncake(number: int, value: dict[str, Any]) -> TracedRequest:
     line: _MooncakeLine = _checked(_MooncakeLine, value)
     if any(key > _WORD for key in line.hash_ids):
         raise invalid("hash_ids must be below 2**64")
-    # The last of the numbers stands for a block that may not be full.
+    # The last number may stand for a block that is not full.
     full = line.hash_ids[: line.input_length // _MOONCAKE_BLOCK]
     return TracedRequest(
         line=number,
@@ -196,14 +197,14 @@ def _answer(
     chunk: Chunk,
 ) -> None:
     line: _Line = _checked(_Line, value)
-    fields = {name: each for name, each in value.items() if name not in _OF_LINE}
+    fields = {name: each for name, each in value.items() if name not in _LINE_FIELDS}
     started = time.thread_time_ns()
     routing = answer_of(request_of(fields))
     hashes = comparable_hashes(routing, block_size)
     cost = (time.thread_time_ns() - started) // 1000
     by_ids: list[int] = []
     if routing.items:
-        # Only compared with each other: the algorithm that is cheapest will do.
+        # These hashes are compared only with each other, so the cheapest algorithm serves.
         by_ids = hash_blocks(
             routing.token_ids, algorithm=Algorithm.XXHASH, block_size=hashes.block_size, seed="0"
         ).event_ints()
@@ -242,7 +243,7 @@ def _texts_and_pieces(
         if part is not None:
             texts.append(part)
             sentences = _SENTENCE_END.split(part)
-            pieces += [_piece(each) for each in sentences if len(each) >= _SHORTEST_PIECE]
+            pieces += [_piece(each) for each in sentences if len(each) >= _MIN_PIECE]
         elif (item := next(waiting, None)) is not None:
             pieces.append(Piece(item.identity, item.features))
     pieces += [Piece(item.identity, item.features) for item in waiting]
@@ -250,7 +251,7 @@ def _texts_and_pieces(
 
 
 def _beginning(value: dict[str, Any]) -> str:
-    """What all turns of a conversation have in common, and not all conversations."""
+    """The beginning of a conversation, by which its turns are recognized."""
     messages = value.get("messages") or ()
     asked = (each for each in messages if isinstance(each, dict) and each.get("role") == "user")
     prompt = str(value.get("prompt") or "")[:_TEXT_CHUNK]
@@ -262,7 +263,7 @@ def _piece(text: str) -> Piece:
 
 
 def _chunks(text: str) -> Iterator[int]:
-    """Chained hashes of the text that a router sees without a tokenizer."""
+    """The chained hashes of a text in chunks of 256 characters."""
     chained = 0
     for start in range(0, len(text), _TEXT_CHUNK):
         chained = zlib.crc32(text[start : start + _TEXT_CHUNK].encode(errors="replace"), chained)
@@ -270,7 +271,7 @@ def _chunks(text: str) -> Iterator[int]:
 
 
 def _parts(value: object) -> Iterator[str | None]:
-    """The texts of messages in their order, and None for each item between them."""
+    """The texts of messages in their order, with None for each item."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

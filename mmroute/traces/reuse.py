@@ -1,4 +1,4 @@
-"""The reuse that a trace has in itself: what one cache of any size would find again."""
+"""The reuse in a trace: the hit rates of one cache that gets all requests, by its size."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Final
 
 from mmroute.traces.requests import TracedRequest
 
-_MOST_BINS: Final = 120
+_MAX_BINS: Final = 120
 _CAPACITIES: Final = tuple(1 << n for n in range(6, 21))  # blocks
 
 
 @dataclass(slots=True)
 class Bin:
-    """Some requests in a row.
+    """Some consecutive requests.
 
     Attributes:
-        timestamp: of the first one, if the trace has it.
-        requests: how many.
-        tokens: of their prompts.
-        cached: those that were in the cache.
+        timestamp: the time of the first request; None if the trace does not have it.
+        requests: the number of requests.
+        tokens: the number of tokens in their prompts.
+        cached: the number of these tokens that were cached.
     """
 
     timestamp: float | None
@@ -39,9 +39,9 @@ class Timeline:
         self._every = 1
 
     def add(self, request: TracedRequest, cached: int) -> None:
-        """Count a request of which so many tokens were cached."""
+        """Count a request with so many cached tokens."""
         if not self.bins or self.bins[-1].requests == self._every:
-            if len(self.bins) == _MOST_BINS:
+            if len(self.bins) == _MAX_BINS:
                 self._join()
             self.bins.append(Bin(request.timestamp))
         last = self.bins[-1]
@@ -61,37 +61,36 @@ class Timeline:
 class ReuseCurve:
     """Hit rates of one LRU cache that gets all requests, for many sizes in one pass.
 
-    A block is found if fewer different blocks than the cache has were used since its last use
-    (Mattson's reuse distance). Of one request, blocks at the end go before those at the beginning.
-    Blocks are counted by the request that used them last, so a request costs a few steps for each
-    earlier one that it shares blocks with. What is farther away than the largest size is
-    forgotten, which bounds the memory.
+    A block is cached if the number of different blocks used since its last use is below the
+    cache's size (Mattson's reuse distance). Of one request, blocks at the end are evicted before
+    those at the beginning. Blocks are counted by the request that used them last, so a request
+    costs a few steps for each earlier one with which it shares blocks. Blocks beyond the largest
+    size are forgotten, which bounds the memory.
 
     Args:
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
     """
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
-        self._last_use: dict[int, int] = {}  # by block, the number of a request from 1
+        self._last_use: dict[int, int] = {}  # by block hash, the number of a request, from 1
         self._counts = _RunningCounts()
-        self._whole = [0] * (len(_CAPACITIES) + 1)  # found in this size and all larger ones
-        self._partly = [0] * len(_CAPACITIES)  # in this size only
+        self._from_size = [0] * (len(_CAPACITIES) + 1)  # hits in this size and all larger ones
+        self._in_size = [0] * len(_CAPACITIES)  # further hits in this size only
         self.tokens = self.blocks = self.different = 0
         self.timeline = Timeline()
 
     def add(self, request: TracedRequest) -> int:
-        """Count a request; the number of its blocks that the largest cache has."""
+        """Count a request; the number of its first blocks that were used before."""
         hashes = request.hashes
         last_uses = list(map(self._last_use.get, hashes))
         cached = last_uses.index(None) if None in last_uses else len(hashes)
-        taken = min(
-            cached, max(0, request.num_tokens - 1) // self._block_size
-        )  # computes its last token
+        # The last token of a prompt is always computed, with its block.
+        taken = min(cached, max(0, request.num_tokens - 1) // self._block_size)
         start = 0
         runs = [(user, len(list(run))) for user, run in groupby(last_uses) if user is not None]
         for user, length in runs:
-            self._found(self._counts.behind(user), min(length, taken - start))
+            self._count_hits(self._counts.sum_after(user), min(length, taken - start))
             start += length
         for user, length in runs:
             self._counts.add(user, -length)
@@ -108,34 +107,39 @@ class ReuseCurve:
     def hit_rates(self) -> list[tuple[int, float]]:
         """The part of all tokens that is cached, by the cache's size in blocks."""
         rates = []
-        for size, whole, partly in zip(
-            _CAPACITIES, accumulate(self._whole), self._partly, strict=False
+        for size, smaller, own in zip(
+            _CAPACITIES, accumulate(self._from_size), self._in_size, strict=False
         ):
-            rates.append((size, (whole + partly) * self._block_size / max(1, self.tokens)))
+            rates.append((size, (smaller + own) * self._block_size / max(1, self.tokens)))
             if size >= self.different:
                 break
         return rates
 
-    def _found(self, newer: int, length: int) -> None:
-        """Count blocks behind which `newer` ones and those before them were used later."""
+    def _count_hits(self, newer: int, length: int) -> None:
+        """Count the hits of a run of blocks in caches of all sizes.
+
+        Args:
+            newer: the number of blocks that were used after the run.
+            length: the number of blocks in the run.
+        """
         if length <= 0:
             return
         at = bisect_left(_CAPACITIES, newer + length)
-        self._whole[at] += length
+        self._from_size[at] += length
         while at and _CAPACITIES[at - 1] > newer:
             at -= 1
-            self._partly[at] += _CAPACITIES[at] - newer
+            self._in_size[at] += _CAPACITIES[at] - newer
 
     def _forget(self) -> None:
         users = range(1, len(self._counts) + 1)
         oldest = users[
-            bisect_left(users, -_CAPACITIES[-1], key=lambda user: -self._counts.behind(user))
+            bisect_left(users, -_CAPACITIES[-1], key=lambda user: -self._counts.sum_after(user))
         ]
         self._last_use = {b: user for b, user in self._last_use.items() if user >= oldest}
 
 
 class _RunningCounts:
-    """Counts that are appended and changed, and the sum behind any of them: a Fenwick tree."""
+    """A list of counts with fast sums of all counts after one of them (a Fenwick tree)."""
 
     def __init__(self) -> None:
         self._tree = array("q", [0])
@@ -158,7 +162,7 @@ class _RunningCounts:
             self._tree[at] += count
             at += at & -at
 
-    def behind(self, at: int) -> int:
+    def sum_after(self, at: int) -> int:
         total = self._total
         while at:
             total -= self._tree[at]

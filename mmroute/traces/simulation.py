@@ -1,4 +1,4 @@
-"""Workers with prefix and encoder caches behind routers of several kinds."""
+"""Simulates workers with prefix and encoder caches behind routers of several policies."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from mmroute.traces.block_cache import BlockCache
 from mmroute.traces.requests import TracedRequest
 from mmroute.traces.reuse import Bin, Timeline
 
-_WORTH_FOLLOWING: Final = 0.5  # of a prompt's blocks; with less, the least loaded worker gets it
-_WORTH_FOLLOWING_TEXT: Final = 0.3  # `cache_threshold` of SGLang's router, by default
-_MOST_TEXTS: Final = 1 << 20  # chunks of text that a router remembers
+_MIN_BLOCKS_SHARE: Final = 0.5  # the least share of cached blocks by which a worker is picked
+_MIN_TEXT_SHARE: Final = 0.3  # the default of `cache_threshold` in SGLang's router
+_MAX_TEXTS: Final = 1 << 20  # the chunks of text that a router remembers
 
 
 class Policy(StrEnum):
-    """How a router picks a worker."""
+    """The policies by which a router picks a worker."""
 
     ROUND_ROBIN = "round_robin"
-    """One after the other."""
+    """The workers in turn."""
     LEAST_LOAD = "least_load"
     """The worker that computed the fewest tokens so far."""
     SESSION = "session"
-    """Each conversation has its worker."""
+    """The worker of the request's conversation."""
     TEXT_PREFIX = "text_prefix"
-    """The worker that was sent most of the request's text, 256 characters at a time."""
+    """The worker that was sent the longest prefix of the text, in chunks of 256 characters."""
     TOKEN_IDS = "token_ids"
-    """The worker that holds most blocks by token IDs alone: images of one size look the same."""
+    """The worker that holds most blocks by token IDs alone, which depend on image sizes only."""
     BLOCK_HASHES = "block_hashes"
-    """The worker that holds most blocks by their hashes."""
+    """The worker that holds most blocks by the engine's hashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSize:
-    """What workers have.
+    """The number of workers, and the sizes of their caches.
 
     Attributes:
-        workers: how many.
-        blocks: of each one's prefix cache.
-        block_size: tokens in a block.
-        encoder_tokens: features of items that each one's encoder cache holds.
+        workers: the number of workers.
+        blocks: the number of blocks in each worker's prefix cache.
+        block_size: the number of tokens in a block.
+        encoder_tokens: the number of features that each worker's encoder cache holds.
     """
 
     workers: int
@@ -55,18 +55,18 @@ class FleetSize:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a policy made of a trace.
+    """The outcome of routing a trace by one policy.
 
     Attributes:
         policy: the policy.
-        hit_rate: cached tokens of all tokens, 0 to 1.
-        computed: tokens that were computed.
-        imbalance: tokens computed by the busiest worker, of the mean.
-        items_in_blocks: items that were not needed: cached blocks cover them.
-        items_in_encoder: other items whose features were in their worker's encoder cache.
-        items_encoded: all others.
-        too_large: requests with more blocks than a worker.
-        over_time: tokens and cached tokens, as the trace goes on.
+        hit_rate: the part of all prompt tokens that was cached, 0 to 1.
+        computed: the number of tokens that were computed.
+        imbalance: the tokens that the busiest worker computed, divided by the workers' mean.
+        items_in_blocks: the number of items that cached blocks cover, so that they are not needed.
+        items_in_encoder: the number of other items whose features were in the encoder cache.
+        items_encoded: the number of all other items.
+        too_large: the number of requests with more blocks than a worker has.
+        over_time: the tokens and cached tokens in the course of the trace.
     """
 
     policy: Policy
@@ -84,8 +84,8 @@ class Fleet:
     """Workers that answer one request after the other, behind one router.
 
     Args:
-        policy: how the router picks.
-        size: of the workers.
+        policy: the policy by which the router picks a worker.
+        size: the number of workers, and the sizes of their caches.
     """
 
     def __init__(self, policy: Policy, size: FleetSize) -> None:
@@ -112,7 +112,7 @@ class Fleet:
         }[policy]
 
     def serve(self, request: TracedRequest) -> None:
-        """Send one request to a worker."""
+        """Send a request to the worker that the policy picks."""
         worker = self._pick(request)
         block_size = self._size.block_size
         # The answer's last token is not computed. Nobody asks for the blocks of the others.
@@ -143,7 +143,7 @@ class Fleet:
                 outcome.items_encoded += 1
 
     def outcome(self) -> Outcome:
-        """What came of the requests so far."""
+        """The outcome of the requests so far."""
         outcome = self._outcome
         outcome.over_time = self._timeline.bins
         outcome.computed = computed = sum(self._computed)
@@ -157,7 +157,7 @@ class Fleet:
 
     def _by_text(self, request: TracedRequest) -> int:
         sent = [self._texts[chunk] for chunk in request.text if chunk in self._texts]
-        if len(sent) <= _WORTH_FOLLOWING_TEXT * len(request.text):
+        if len(sent) <= _MIN_TEXT_SHARE * len(request.text):
             return self._least_loaded()
         return sent[-1]
 
@@ -165,13 +165,13 @@ class Fleet:
         for chunk in text:
             self._texts[chunk] = worker
             self._texts.move_to_end(chunk)
-        while len(self._texts) > _MOST_TEXTS:
+        while len(self._texts) > _MAX_TEXTS:
             self._texts.popitem(last=False)
 
     def _by_blocks(self, caches: Sequence[BlockCache], hashes: Sequence[int]) -> int:
         held = [cache.num_held(hashes) for cache in caches]
         most = max(held)
-        if not most or most < _WORTH_FOLLOWING * len(hashes):
+        if not most or most < _MIN_BLOCKS_SHARE * len(hashes):
             return self._least_loaded()
         best = [worker for worker, blocks in enumerate(held) if blocks == most]
         return min(best, key=self._computed.__getitem__)

@@ -1,4 +1,4 @@
-"""The lines of a trace: a file of JSON Lines, or the rows of a Parquet file as such lines."""
+"""The lines of a trace, from a file of JSON Lines or from the rows of a Parquet file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mmroute.answering.lines import json_object, numbered, request_of
 from mmroute.errors import InexactError
 from mmroute.requests.request import Request
 
-_ROWS: Final = 256  # that are decoded at once
-# One column has one type, and a message's content is a text or a list: such columns hold JSON.
+_ROWS: Final = 256  # rows that are decoded at once
+# Columns that hold JSON, because a column has one type and these fields have values of several.
 _NESTED: Final = (
     "messages", "tools", "images", "videos", "audios", "chat_template_kwargs",
     "mm_processor_kwargs", "media_io_kwargs", "lora", "prompt_token_ids", "hash_ids",
@@ -23,16 +23,16 @@ _NESTED: Final = (
 
 
 def is_parquet(path: str) -> bool:
-    """Whether a file is one of rows, by its name."""
+    """Whether a file is a Parquet file, by its name."""
     return path.endswith(".parquet")
 
 
 def open_file(path: str) -> BinaryIO:
-    """A local file, or one in object storage by its address, such as ``s3://bucket/trace.jsonl``.
+    """Open a local file, or one in object storage, such as ``s3://bucket/trace.jsonl``.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: pyarrow is needed, and not installed, or knows no such storage.
+        OSError: the file cannot be read.
+        ValueError: pyarrow is needed and not installed, or does not support the storage.
     """
     if "://" not in path:
         return Path(path).open("rb")
@@ -41,14 +41,14 @@ def open_file(path: str) -> BinaryIO:
 
 
 def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, and their numbers from 1.
+    """The lines of a file that are not blank, with their numbers from 1.
 
-    A row of a Parquet file becomes a line. Its fields are the columns; a missing value is a missing
-    field. A text in a column of a nested field, such as ``messages``, is read as JSON.
+    A row of a Parquet file becomes a line. Its fields are the columns, without missing values. A
+    text in a column of a nested field, such as ``messages``, is read as JSON.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: as `open_file`; or it is no Parquet file, though it is named so.
+        ValueError: as `open_file`; or the file has the name of a Parquet file and is not one.
     """
     with open_file(path) as file:
         lines = _rows(file) if is_parquet(path) else file
@@ -58,10 +58,15 @@ def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
 def requests_of(
     path: str, wanted: str | None = None, at_line: int | None = None
 ) -> Iterator[Request]:
-    """All requests of a file, or those with an ID, or the one of a line.
+    """The requests of a file.
+
+    Args:
+        path: the path of the file.
+        wanted: the ID of the requests to read; None for all.
+        at_line: the number of the line to read; None for all.
 
     Raises:
-        ValueError: a line is no request, or there is none.
+        ValueError: a line is not a request, or there is no such request.
     """
     found = False
     for number, line in numbered_lines(path):
@@ -82,7 +87,7 @@ def requests_of(
 
 def _arrow(module: str) -> Any:
     try:
-        return importlib.import_module(f"pyarrow.{module}")  # of an extra, and large
+        return importlib.import_module(f"pyarrow.{module}")  # optional and large
     except ImportError as error:
         hint = "Parquet files and object storage need pyarrow: pip install 'mmroute[parquet]'"
         raise ValueError(hint) from error
@@ -95,17 +100,17 @@ def _rows(file: BinaryIO) -> Iterator[bytes]:
 
 
 def line_of_row(row: dict[str, Any]) -> bytes:
-    """A row of a Parquet file as a line."""
+    """A row of a Parquet file as a line of JSON."""
     fields = _without_missing(row)
     for name in _NESTED:
         if isinstance(fields.get(name), str):
-            with contextlib.suppress(ValueError, RecursionError):  # the request is refused then
+            with contextlib.suppress(ValueError, RecursionError):  # the request is refused later
                 fields[name] = json.loads(fields[name])
     return json.dumps(fields, default=str).encode()
 
 
 def _without_missing(value: Any) -> Any:
-    """Arrow gives each struct all the fields that any struct of its column has."""
+    """A value without null fields: Arrow adds to each struct the fields of all its column's."""
     if isinstance(value, dict):
         return {n: _without_missing(each) for n, each in value.items() if each is not None}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Requests of a trace that hold what an earlier one holds, and do not find its blocks."""
+"""Finds requests of a trace that have much in common with an earlier one and miss its blocks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from mmroute.traces.requests import TracedRequest, num_same
 
-_MOST_BLOCKS: Final = 1 << 19  # of the requests that are remembered
-_MOST_PIECES: Final = 1 << 21
-_MOST_COMPARED: Final = 4  # earlier requests, for each one
-_OF_TEXT: Final = 1 << 32  # tells the keys of texts from those of pieces
+_MAX_BLOCKS: Final = 1 << 19  # the blocks of all requests that are remembered
+_MAX_PIECES: Final = 1 << 21
+_MAX_COMPARED: Final = 4  # earlier requests that each request is compared with
+_TEXT_KEY: Final = 1 << 32  # a bit that marks keys of texts, as against keys of pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Suspect:
     """Two requests that may have lost reuse.
 
     Attributes:
-        first: line of the earlier one.
-        second: line of the later one.
-        stands_for: how many such pairs this one stands for, where not all are explained.
+        first: the line of the earlier request.
+        second: the line of the later request.
+        stands_for: the number of pairs that this one represents in a sample; 1 without sampling.
     """
 
     first: int
@@ -34,28 +34,29 @@ class Suspect:
 
 
 class Suspects:
-    """Finds pairs of requests that share text or items, and fewer blocks than they could.
+    """Finds pairs of requests that have text or items in common, and share too few blocks.
 
-    The earlier one has most of the later one's sentences, items and tools; of equals, the longest
-    beginning of its text. Compared are those that last had some of these. About as many blocks are
-    lost as belong to what both have behind their first difference.
+    For each request it picks the earlier one with most of its sentences, items and tools; of
+    several, the one with the longest common prefix of text. Candidates are the last requests that
+    had one of these pieces. The loss is estimated from the pieces that both have after their first
+    difference.
 
     Args:
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
     """
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._recent: OrderedDict[int, TracedRequest] = OrderedDict()
         self._num_blocks = 0
-        self._last_with: dict[int, int] = {}  # by piece or beginning of a text, the line
-        self._pairs = array("Q")  # of each: the first line, the second one, and the blocks
+        self._last_with: dict[int, int] = {}  # the line that last had a piece or prefix, by key
+        self._pairs = array("Q")  # for each pair both lines and the blocks that it may have lost
 
     def __len__(self) -> int:
         return len(self._pairs) // 3
 
     def add(self, request: TracedRequest, found: int) -> None:
-        """Look at a request of which so many blocks are found in the largest cache."""
+        """Examine a request of which `found` blocks were used before."""
         if not request.pieces:
             return
         earlier = self._nearest(request)
@@ -66,7 +67,7 @@ class Suspects:
         self._remember(request)
 
     def drawn(self, most: int) -> list[Suspect]:
-        """All pairs, or a part of them, drawn by the blocks they may have lost."""
+        """All pairs, or a sample of at most `most`, weighted by the blocks they may have lost."""
         pairs = np.frombuffer(self._pairs, dtype=np.uint64).reshape(-1, 3)
         if len(pairs) <= most:
             return [Suspect(first, second, 1) for first, second, _ in pairs.tolist()]
@@ -85,9 +86,9 @@ class Suspects:
             line = self._last_with.get(piece.key, 0)
             if line in self._recent:
                 votes[line] += piece.tokens
-        lines = {line for line, _ in votes.most_common(_MOST_COMPARED)}
-        # Short sentences are no pieces: a request may differ from the last one with its pieces.
-        beginnings = (self._last_with.get(_OF_TEXT | key, 0) for key in reversed(request.text))
+        lines = {line for line, _ in votes.most_common(_MAX_COMPARED)}
+        # Short sentences are not pieces, so the request with the same pieces may differ in them.
+        beginnings = (self._last_with.get(_TEXT_KEY | key, 0) for key in reversed(request.text))
         lines.update(itertools.islice((line for line in beginnings if line in self._recent), 1))
 
         def in_common(earlier: TracedRequest) -> tuple[int, int, int]:
@@ -98,10 +99,10 @@ class Suspects:
         return max((self._recent[line] for line in lines), key=in_common, default=None)
 
     def _shareable(self, earlier: TracedRequest, request: TracedRequest) -> int:
-        """About how many blocks the two could share."""
+        """An estimate of the number of blocks that the two could share."""
         keys = [[piece.key for piece in each.pieces] for each in (earlier, request)]
         same = num_same(*keys)
-        if same == min(map(len, keys)):  # one begins as the other one ends
+        if same == min(map(len, keys)):  # one is a prefix of the other
             return min(len(earlier.hashes), len(request.hashes))
         behind = set(keys[0][same:])
         tokens = sum(piece.tokens for piece in request.pieces[same:] if piece.key in behind)
@@ -110,13 +111,13 @@ class Suspects:
     def _remember(self, request: TracedRequest) -> None:
         self._recent[request.line] = request
         self._num_blocks += len(request.hashes)
-        while self._num_blocks > _MOST_BLOCKS:
+        while self._num_blocks > _MAX_BLOCKS:
             _, oldest = self._recent.popitem(last=False)
             self._num_blocks -= len(oldest.hashes)
         for piece in request.pieces:
             self._last_with[piece.key] = request.line
         for key in request.text:
-            self._last_with[_OF_TEXT | key] = request.line
-        if len(self._last_with) > _MOST_PIECES:
+            self._last_with[_TEXT_KEY | key] = request.line
+        if len(self._last_with) > _MAX_PIECES:
             known = self._recent
             self._last_with = {k: line for k, line in self._last_with.items() if line in known}

@@ -1,4 +1,4 @@
-"""A trace on several processes: chunks of lines, each answered once and kept in a directory."""
+"""Answers a trace on several processes, in chunks of lines that are kept in a directory."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
 _CHUNK_LINES: Final = 1000
-_CHUNK_BYTES: Final = 16 << 20  # of lines, which may hold images
-_AHEAD: Final = 2  # tasks of each process that wait
+_CHUNK_BYTES: Final = 16 << 20  # lines may hold images
+_AHEAD: Final = 2  # tasks that wait for each process
 
-_normalizers: Final[list[Normalizer | None]] = []  # the one of this process
+_normalizers: Final[list[Normalizer | None]] = []  # this process's normalizer, once it is loaded
 
 
 class Processes:
-    """Runs functions of a normalizer and one argument; until it is started, in this process.
+    """Runs functions of a normalizer and one argument in processes; before `start`, in this one.
 
     Args:
-        most: how many processes to start.
-        normalizer: each process loads it again; None for a trace without a model.
+        most: the number of processes to start.
+        normalizer: the normalizer, which each process loads again; None for a trace without a
+            model.
     """
 
     def __init__(self, most: int, normalizer: Normalizer | None) -> None:
@@ -49,15 +50,15 @@ class Processes:
 
     @property
     def count(self) -> int:
-        """How many work."""
+        """The number of processes that work."""
         return 1 if self._pool is None else self._most
 
     def start(self) -> None:
-        """Start the processes, if it is more than one."""
+        """Start the processes, if there is to be more than one."""
         if self._most > 1:
             self._pool = ProcessPoolExecutor(
                 self._most,
-                multiprocessing.get_context("spawn"),  # threads of tokenizers do not survive a fork
+                multiprocessing.get_context("spawn"),  # a fork would lose the tokenizers' threads
                 initializer=_keep,
                 initargs=(self._normalizer,),
             )
@@ -67,7 +68,7 @@ class Processes:
         function: Callable[[Normalizer | None, _Argument], _Result],
         arguments: Iterable[_Argument],
     ) -> Iterator[_Result]:
-        """The results in the order of the arguments, of which a few are read ahead.
+        """The results in the order of the arguments; a few arguments are read ahead.
 
         Raises:
             concurrent.futures.process.BrokenProcessPool: a process died.
@@ -88,7 +89,7 @@ class Processes:
 def _keep(normalizer: Normalizer | None) -> None:
     _normalizers.append(normalizer)
     if normalizer is not None:
-        normalizer.stats()  # waits for its encoder, which is not a cost of the first requests
+        normalizer.stats()  # wait for its encoder, so that the first requests do not pay for it
 
 
 def _run(
@@ -112,15 +113,15 @@ def chunks_of(lines: Iterable[tuple[int, bytes]]) -> Iterator[Lines]:
 
 
 class ChunkFiles:
-    """The chunks of one trace in a directory, where a later run finds those that are finished.
+    """The chunks of one trace in a directory, where a later run finds the finished ones.
 
     Args:
-        directory: of the chunks.
-        made_of: what they depend on, as JSON has it.
+        directory: the directory of the chunks.
+        made_of: the values on which the chunks depend, as JSON.
 
     Raises:
-        ValueError: the directory has chunks of something else.
-        OSError: it cannot be written to.
+        ValueError: the directory has chunks that depend on other values.
+        OSError: the directory is not writable.
     """
 
     def __init__(self, directory: Path, made_of: Mapping[str, Any]) -> None:
@@ -133,14 +134,14 @@ class ChunkFiles:
         differ = sorted(name for name, value in made_of.items() if known.get(name) != value)
         if differ:
             raise ValueError(
-                f"{directory} has the chunks of another run: {', '.join(differ)} differ; give an "
-                "empty directory"
+                f"{directory} has the chunks of another run, which differs in {', '.join(differ)}; "
+                "give an empty directory"
             )
 
     def read_all(
         self, chunks: Iterable[Lines], block_size: int | None, processes: Processes
     ) -> Iterator[tuple[Path, Chunk]]:
-        """The chunks in their order; only those are answered that are not finished."""
+        """The chunks in their order; only chunks that are not finished are answered."""
 
         def tasks() -> Iterator[_Task]:
             for number, lines in enumerate(itertools.chain(first, waiting)):
@@ -149,7 +150,7 @@ class ChunkFiles:
 
         waiting = iter(chunks)
         first = list(itertools.islice(waiting, 2))
-        if len(first) > 1:  # one is not worth the start of a process
+        if len(first) > 1:  # for one chunk, starting processes would take longer
             processes.start()
         decoder = msgspec.msgpack.Decoder(Chunk)
         for path in processes.map(_write_chunk, tasks()):
@@ -158,7 +159,7 @@ class ChunkFiles:
     def keep_all(
         self, chunks: Iterable[Chunk], processes: Processes
     ) -> Iterator[tuple[Path, Chunk]]:
-        """Chunks that were answered elsewhere, now in files as well."""
+        """Write chunks that were answered elsewhere to files."""
         for number, chunk in enumerate(chunks):
             if number == 1:
                 processes.start()
@@ -184,7 +185,7 @@ def _write_chunk(normalizer: Normalizer | None, task: _Task) -> Path:
 
 
 def traced_requests(paths: Iterable[Path]) -> Iterator[TracedRequest]:
-    """The requests of chunks."""
+    """The requests in files of chunks."""
     decoder = msgspec.msgpack.Decoder(Chunk)
     for path in paths:
         yield from decoder.decode(path.read_bytes()).requests

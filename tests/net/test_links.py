@@ -457,7 +457,7 @@ def test_of_a_video_that_is_too_large_the_header_is_fetched(site: str) -> None:
 
 @pytest.mark.process
 def test_parts_of_different_files_are_not_put_together(site: str) -> None:
-    with pytest.raises(InexactError, match="another file") as caught:
+    with pytest.raises(InexactError, match="file changed") as caught:
         linked(site, "parts/large;changing", "clip")
     assert caught.value.reason is Reason.IMAGE_LINK_FAILED
 

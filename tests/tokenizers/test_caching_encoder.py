@@ -26,7 +26,7 @@ from reuse_helpers import (
 from tokenizers import AddedToken
 
 from mmroute import Normalizer
-from mmroute.reuse.fast_paths import FastPaths, ReuseStats
+from mmroute.reuse.fast_paths import CacheStats, FastPaths
 from mmroute.tokenizers.caching_encoder import CachingEncoder
 from mmroute.tokenizers.choice import PendingEncoder
 from mmroute.tokenizers.encoders import FastEncoder, ReferenceEncoder
@@ -40,7 +40,7 @@ def short_texts_are_known() -> Iterator[None]:
         yield
 
 
-def reuse_of(encoder: CachingEncoder) -> ReuseStats:
+def reuse_of(encoder: CachingEncoder) -> CacheStats:
     stats = encoder.stats().reuse
     assert stats is not None
     return stats
@@ -162,7 +162,7 @@ def test_short_texts_and_those_that_get_a_bos_are_neither_looked_for_nor_kept() 
         encoded(reuse, text[:11])
         reuse.encode(text, add_special_tokens=True)
     assert encoder.texts == 2 * [text[:11], text]
-    assert reuse_of(reuse) == ReuseStats()
+    assert reuse_of(reuse) == CacheStats()
 
 
 def test_an_answer_can_be_changed_without_changing_later_ones() -> None:
