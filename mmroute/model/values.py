@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.model.resolved import Origin
 from mmroute.model.spec import Lookup
 from mmroute.model_directory import PREPROCESSOR, FieldRef, JsonValue, ModelFiles
+
+_SIZES: Final = ({"height", "width"}, {"shortest_edge", "longest_edge"})
+"""The fields that stand together in a size of transformers."""
 
 
 class Values:
@@ -39,10 +42,12 @@ class Values:
         transformers 5.20.2). A default is no value of a model of which that file was not copied.
 
         Raises:
-            ModelError: `contradictory_config`; `invalid_config_field` if the value has no name;
-                `missing_file`.
+            ModelError: `contradictory_config`; `invalid_config_field` if the value has no name, or
+                a size lacks it; `missing_file`.
         """
         places = [self.files.effective(ref) for ref in lookup.sources]
+        for ref in places:
+            self._check_size(ref, places)
         for ref in places:
             present, value = self.files.lookup(ref)
             if present:
@@ -62,6 +67,28 @@ class Values:
             note = f": {lookup.note}" if lookup.note else ""
             self.note(name, default, f"default{note}")
         return default
+
+    def _check_size(self, ref: FieldRef, places: Sequence[FieldRef]) -> None:
+        """Refuse a model whose size has another form than the one that the engine reads.
+
+        A size in a preprocessor's file replaces the processor's own as a whole, and fields that
+        stand beside it, such as ``max_pixels``, are put into it. The engine does not start where
+        it then lacks a side, or has sides of two forms. Source: transformers 5.20.2
+        ``image_processing_utils.py`` (`VALID_SIZE_DICT_KEYS`).
+        """
+        form = next((form for form in _SIZES if ref.path[-1] in form), None)
+        if form is None:
+            return
+        size = FieldRef(ref.file, ref.path[:-1])
+        present, value = self.files.lookup(size)
+        given = any(self.files.lookup(place)[0] for place in places)
+        if present and not (given and isinstance(value, dict) and value.keys() <= form):
+            raise ModelError(
+                Reason.INVALID_CONFIG_FIELD,
+                f"{self.files.name}: {size} is {quoted(value)}. The engine needs "
+                f"{' and '.join(sorted(form))} there for the family {self.family}: it does not "
+                "start, or refuses each item.",
+            )
 
     def _named(self, name: str, value: JsonValue, lookup: Lookup) -> JsonValue:
         if not lookup.names:

@@ -355,6 +355,47 @@ def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[...,
     assert places["min_pixels"][1].startswith("default")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"size": {"height": 560, "width": 560}},
+        {"size": {"height": 560, "width": 560}, "min_pixels": 3136, "max_pixels": 200704},
+        {"size": {"longest_edge": 200704}},
+        {"size": {}},
+        {"size": 448},
+    ],
+)
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-qwen2-vl"])
+def test_a_size_replaces_the_engines_own_as_a_whole(
+    name: str, fields: dict[str, Any], changed_model: Callable[..., Path]
+) -> None:
+    """With each of these vLLM 0.33.0 does not start: KeyError 'longest_edge', and the like."""
+
+    def change(files: Files) -> None:
+        kept = files["preprocessor_config.json"]
+        for field in ("min_pixels", "max_pixels"):
+            kept.pop(field, None)
+        kept |= fields
+
+    with pytest.raises(ModelError, match=r"preprocessor_config\.json:size is") as caught:
+        resolve_model(str(changed_model(name, change)))
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize(
+    "fields", [{"size": None}, {"size": {"shortest_edge": 3136}, "max_pixels": 200704}]
+)
+def test_a_size_is_completed_by_the_fields_beside_it(
+    fields: dict[str, Any], changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        kept = files["preprocessor_config.json"]
+        del kept["min_pixels"], kept["max_pixels"]
+        kept |= fields
+
+    assert resolve_model(str(changed_model("small-qwen2.5-vl", change))).media
+
+
 def test_extra_special_tokens_win_over_a_field_of_their_name(
     changed_model: Callable[..., Path],
 ) -> None:
