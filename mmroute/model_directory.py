@@ -72,8 +72,10 @@ class FieldRef:
         return f"{self.file}:{'.'.join(self.path)}"
 
 
-PREPROCESSOR = "preprocessor_config.json"
-_NESTED_PREPROCESSOR = FieldRef("processor_config.json", ("image_processor",))
+PREPROCESSOR: Final = "preprocessor_config.json"
+VIDEO_PREPROCESSOR: Final = "video_preprocessor_config.json"
+_PROCESSOR: Final = "processor_config.json"
+_NESTED: Final = {PREPROCESSOR: "image_processor", VIDEO_PREPROCESSOR: "video_processor"}
 _EXTRA_TOKENS = FieldRef("tokenizer_config.json", ("extra_special_tokens",))
 
 
@@ -163,13 +165,18 @@ class ModelFiles:
     def effective(self, ref: FieldRef) -> FieldRef:
         """The place from which the engine reads a field.
 
-        An image processor in processor_config.json replaces all of preprocessor_config.json.
-        Tokens in extra_special_tokens of tokenizer_config.json replace its fields of the same
-        names. Source: transformers 5.20.2
-        ``image_processing_base.py``, ``tokenization_utils_base.py`` (`_from_pretrained`).
+        An image or video processor in processor_config.json replaces all of its own file. A video
+        processor without either is read from preprocessor_config.json. Tokens in
+        extra_special_tokens of tokenizer_config.json replace its fields of the same names.
+        Source: transformers 5.20.2 ``image_processing_base.py``, ``video_processing_utils.py``
+        (`get_video_processor_dict`), ``tokenization_utils_base.py`` (`_from_pretrained`).
         """
-        if ref.file == PREPROCESSOR and isinstance(self.lookup(_NESTED_PREPROCESSOR)[1], dict):
-            return FieldRef(_NESTED_PREPROCESSOR.file, (*_NESTED_PREPROCESSOR.path, *ref.path))
+        if ref.file in _NESTED:
+            part = _NESTED[ref.file]
+            if self._has_nested(part):
+                return FieldRef(_PROCESSOR, (part, *ref.path))
+            if ref.file == VIDEO_PREPROCESSOR and not self.has(ref.file):
+                return FieldRef(PREPROCESSOR, ref.path)
         if ref.file == _EXTRA_TOKENS.file:
             extra = FieldRef(ref.file, (*_EXTRA_TOKENS.path, *ref.path))
             return extra if self.lookup(extra)[0] else ref
@@ -183,6 +190,21 @@ class ModelFiles:
             if value is None:
                 return False, None
         return True, value
+
+    def has_part(self, part: str) -> bool:
+        """Whether a part of a model's processor can be read.
+
+        Args:
+            part: ``image_processor``, ``video_processor`` or ``feature_extractor``.
+
+        Source: transformers 5.20.2 ``image_processing_base.py``, ``video_processing_utils.py``,
+        ``feature_extraction_utils.py``.
+        """
+        files = [PREPROCESSOR, *(file for file, nested in _NESTED.items() if nested == part)]
+        return self._has_nested(part) or any(map(self.has, files))
+
+    def _has_nested(self, part: str) -> bool:
+        return isinstance(self.lookup(FieldRef(_PROCESSOR, (part,)))[1], dict)
 
     def names(self, patterns: Sequence[str] = MODEL_FILES) -> list[str]:
         """The names of the model's files that match the patterns."""

@@ -221,6 +221,15 @@ class _Resolver:
             self.values.note(str(ref), value, str(ref))
             if value not in allowed:
                 raise self.values.invalid(str(ref), value, " or ".join(map(quoted, allowed)))
+        for part in self.family.parts:
+            if not self.files.has_part(part):
+                raise ModelError(
+                    Reason.MISSING_FILE,
+                    f"{self.files.name}: {self.files.root} has no preprocessor_config.json, and no "
+                    f"{part} in processor_config.json. Without the {part} the engine does not "
+                    f"start a model of the family {self.family.family}; copy it from the model's "
+                    "repository.",
+                )
 
     def _note_bos(self, tokenizer: Tokenizer) -> None:
         added = tokenizer.encode("", add_special_tokens=True).tolist()

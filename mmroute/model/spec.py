@@ -69,6 +69,9 @@ class Lookup(_Strict):
     note: str = ""
     names: Mapping[str, Any] = Field(default_factory=dict)
     """What each text that may stand there, or in a list there, means; empty if it means itself."""
+    floats: bool = False
+    """Whether a whole number may be written with a decimal point: with most the engine does not
+    start."""
     equals: tuple[_Ref, ...] = ()
     """Places that, where present, must hold the same."""
     optional: bool = False
@@ -305,6 +308,8 @@ class FamilySpec(FamilyHead):
     """Field -> the values that this spec holds for; a model with another is refused by name."""
     refused: str = ""
     """Why the answers of an engine are not covered for this family; in that engine's own table."""
+    parts: tuple[Literal["image_processor", "video_processor", "feature_extractor"], ...] = ()
+    """The parts of the model's processor without whose configuration the engine does not start."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
     tokenizer: TokenizerSpec = TokenizerSpec()

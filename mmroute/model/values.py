@@ -51,6 +51,8 @@ class Values:
         for ref in places:
             present, value = self.files.lookup(ref)
             if present:
+                if lookup.floats and isinstance(value, float) and value.is_integer():
+                    value = int(value)
                 self.note(name, value, str(ref))
                 self.agree(f"{ref} is {value!r}", value, lookup.equals)
                 return self._named(name, value, lookup)
@@ -85,9 +87,9 @@ class Values:
         if present and not (given and isinstance(value, dict) and value.keys() <= form):
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
-                f"{self.files.name}: {size} is {quoted(value)}. The engine needs "
-                f"{' and '.join(sorted(form))} there for the family {self.family}: it does not "
-                "start, or refuses each item.",
+                f"{self.files.name}: {size} is {quoted(value)}. The family {self.family} is covered "
+                f"with {' and '.join(sorted(form))} there; with other sizes the engine does not "
+                "start, or counts otherwise.",
             )
 
     def _named(self, name: str, value: JsonValue, lookup: Lookup) -> JsonValue:

@@ -24,6 +24,7 @@ from mmroute.model.resolve import resolve_model
 from mmroute.model.spec import load_spec
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.oracles.common import OracleError
+from mmroute.requests.items import Modality
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 if (MODELS := real_models()) is not None:
@@ -324,7 +325,7 @@ def test_no_two_families_match_one_model() -> None:
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mistral_common.tokens.tokenizers.mistral", None)
-    with pytest.raises(ModelError, match=r"pip install 'mmroute\[mistral\]'") as missing:
+    with pytest.raises(ModelError, match=r"pip install .*'mmroute\[mistral\]'") as missing:
         find_model(EMBEDDED_MODEL)
     assert missing.value.reason == Reason.UNSUPPORTED_TOKENIZER
 
@@ -396,6 +397,61 @@ def test_a_size_is_completed_by_the_fields_beside_it(
     assert resolve_model(str(changed_model("small-qwen2.5-vl", change))).media
 
 
+def test_a_smallest_area_may_be_written_with_a_decimal_point(
+    changed_model: Callable[..., Path],
+) -> None:
+    """vLLM 0.33.0 starts and counts by it; with such a largest area it does not start."""
+
+    def change(files: Files, field: str, value: float) -> None:
+        files["preprocessor_config.json"][field] = value
+
+    def write(field: str, value: float) -> str:
+        return str(changed_model("small-qwen2.5-vl", lambda files: change(files, field, value)))
+
+    geometry = resolve_model(write("min_pixels", 3136.0)).media[Modality.IMAGE].geometry
+    assert geometry == resolve_model(write("min_pixels", 3136)).media[Modality.IMAGE].geometry
+    for field, value in (("min_pixels", 3136.5), ("max_pixels", 1003520.0)):
+        with pytest.raises(ModelError, match=field) as caught:
+            resolve_model(write(field, value))
+        assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-onevision"])
+def test_a_processor_without_a_video_part_is_refused(
+    name: str, changed_model: Callable[..., Path]
+) -> None:
+    """vLLM 0.33.0 does not start, of whatever modality its requests are."""
+
+    def change(files: Files) -> None:
+        nested = files.pop("preprocessor_config.json")
+        files["processor_config.json"] = {"image_processor": nested}
+
+    with pytest.raises(ModelError, match="no video_processor in processor_config") as caught:
+        resolve_model(str(changed_model(name, change)))
+    assert caught.value.reason is Reason.MISSING_FILE
+
+
+@pytest.mark.parametrize(
+    ("files_added", "place"),
+    [
+        ({}, "preprocessor_config.json:merge_size"),
+        ({"video_preprocessor_config.json": {"merge_size": 4}}, "video_preprocessor_config.json:"),
+        ({"video_preprocessor_config.json": {"patch_size": 14}}, "default"),
+        ({"processor_config.json": {"image_processor": {}}}, "preprocessor_config.json:merge_size"),
+        (
+            {"processor_config.json": {"video_processor": {"merge_size": 4}}},
+            "processor_config.json:video_processor.merge_size",
+        ),
+    ],
+)
+def test_a_video_processor_is_read_from_one_place(
+    files_added: Files, place: str, changed_model: Callable[..., Path]
+) -> None:
+    written = changed_model("small-qwen2.5-vl", lambda files: files.update(files_added))
+    sources = {origin.name: origin.source for origin in resolve_model(str(written)).origins}
+    assert sources["video.merge_size"].startswith(place)
+
+
 def test_extra_special_tokens_win_over_a_field_of_their_name(
     changed_model: Callable[..., Path],
 ) -> None:
@@ -416,7 +472,9 @@ def test_a_processor_is_named_in_any_of_three_files(place: str, tmp_path: Path) 
     for name in ("preprocessor_config.json", "tokenizer_config.json"):
         files[name].pop("processor_class", None)
     files[place]["processor_class"] = "Glm46VProcessor"
-    files["video_preprocessor_config.json"] = {"size": {"longest_edge": 90000}}
+    files["video_preprocessor_config.json"] = {
+        "size": {"shortest_edge": 9000, "longest_edge": 90000}
+    }
     origins = resolve_model(str(write_model(files, tmp_path / "model"))).origins
     (time,) = [origin for origin in origins if origin.name == "video.time"]
     assert time.source == f"{place}:processor_class"
@@ -430,7 +488,10 @@ def test_fields_by_which_the_engine_writes_videos_must_agree(
     name: str, field: str, tmp_path: Path
 ) -> None:
     files = copy.deepcopy(FAMILY_MODELS["small-glm-4.1v"]())
-    files["video_preprocessor_config.json"] = {"size": {"longest_edge": 90000}, "merge_size": 2}
+    files["video_preprocessor_config.json"] = {
+        "size": {"shortest_edge": 9000, "longest_edge": 90000},
+        "merge_size": 2,
+    }
     files[name][field] = 1
     with pytest.raises(ModelError, match=field) as caught:
         resolve_model(str(write_model(files, tmp_path / "model")))
