@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.engines.vllm.architectures import register
-from mmroute.model.families import known_families
-from mmroute.model.spec import FamilySpec
+from mmroute.families.matching import known_families
+from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import FieldRef
 from mmroute.specs.architectures import Architecture, architectures
 from mmroute.tokenizers.engine_classes import FILE, MODEL_TYPES, engine_class

@@ -9,8 +9,8 @@ from typing import Any
 
 from mmroute.cli.common import Commands, add_command, load_normalizer, model_arguments, print_table
 from mmroute.engines.vllm.architectures import register
-from mmroute.model.families import known_families
-from mmroute.model.spec import OWN_PACKAGE
+from mmroute.families.matching import known_families
+from mmroute.families.spec import OWN_PACKAGE
 from mmroute.specs.architectures import Architecture, architectures
 
 _ENCODERS = ("tokenizers", "mistral-common")  # their versions decide over IDs too

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.settings import Frontend
 from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.rust.profile import VLLM_RUST

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import Hashes
-from mmroute.engines.settings import Frontend
 from mmroute.requests.items import Identity, IdentityForm, Item, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.settings import EngineSettings
-    from mmroute.geometry import Overrides
+    from mmroute.families.spec import FamilySpec
+    from mmroute.geometry import AnyGeometry, Overrides
     from mmroute.geometry.frame_sampling import Frames
-    from mmroute.model.resolved import MediaRules
-    from mmroute.model.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
     from mmroute.requests.request import Request
     from mmroute.tokenizers import Tokenizer
@@ -116,7 +115,7 @@ class EngineProfile:
     min_encoder_cache: int
     applies_exif_orientation: bool
     load_chat: Callable[
-        [ModelFiles, FamilySpec, Tokenizer, Mapping[Modality, MediaRules], EngineSettings], Chat
+        [ModelFiles, FamilySpec, Tokenizer, Mapping[Modality, AnyGeometry], EngineSettings], Chat
     ]
     identify: Identify
     longest_context: Callable[..., int]

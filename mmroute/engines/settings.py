@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 from typing import Any, Final
 
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import quoted
 from mmroute.requests.items import Modality
 
@@ -20,14 +20,6 @@ _OF_HASHES: Final = (
     "loras", "hashes_refused", "without_effect",
 )  # fmt: skip
 _OF_ANSWERS: Final = ("tool_parser", "reasoning_parser")
-
-
-class Frontend(StrEnum):
-    """The API server in front of an engine, which renders, tokenizes and names images."""
-
-    PYTHON = "python"
-    RUST = "rust"
-    """vLLM's, by VLLM_USE_RUST_FRONTEND. Its token IDs and image identities are others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,15 @@ from typing import Final
 
 from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.settings import EngineSettings, Frontend
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, malformed, quoted
+from mmroute.families.spec import FamilySpec
 from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.arguments import with_pixel_limits
 from mmroute.geometry.geometry import RefusedItems
-from mmroute.model.spec import FamilySpec
 from mmroute.model_directory import ModelFiles
 from mmroute.requests.items import Modality
 

@@ -14,6 +14,8 @@ from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, needs_extra, quoted
+from mmroute.families.matching import match_family
+from mmroute.families.spec import FamilySpec, Lookup, MediaSpec
 from mmroute.geometry import AnyGeometry, CachePlan, Geometry
 from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.registry import GRIDS, LAYOUTS
@@ -27,9 +29,7 @@ from mmroute.model.configured import (
     configured_hashing,
     overriding,
 )
-from mmroute.model.families import match_family
 from mmroute.model.resolved import MediaRules, ResolvedModel
-from mmroute.model.spec import FamilySpec, Lookup, MediaSpec
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
 from mmroute.model.words import resolve_words
@@ -162,7 +162,8 @@ class _Resolver:
             self.values.note("placement", self.family.placement, "family spec")
         placement = placement_rules()[self.family.placement].build(tokenizer, tokens)
         named = dataclasses.replace(self.settings, model=model_id or self.files.name)
-        chat = engine.load_chat(self.files, self.family, tokenizer, media, named)
+        geometries = {modality: rules.geometry for modality, rules in media.items()}
+        chat = engine.load_chat(self.files, self.family, tokenizer, geometries, named)
         chat = configured_chat(chat, self.settings, self.files.name)
         for name, origin in chat.origins.items():
             value = chat.content_format if name == "content_format" else None

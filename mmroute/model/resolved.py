@@ -14,7 +14,7 @@ from mmroute.requests.items import IdentityForm, Modality
 if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.profile import EngineProfile
-    from mmroute.model.spec import FamilySpec
+    from mmroute.families.spec import FamilySpec
     from mmroute.model_directory import JsonValue
     from mmroute.placement import Placement
     from mmroute.tokenizers import Tokenizer

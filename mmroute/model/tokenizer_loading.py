@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, needs_extra
-from mmroute.model.families import match_family
-from mmroute.model.spec import FamilySpec
+from mmroute.families.matching import match_family
+from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import TOKENIZER_CONFIGURATION, TOKENIZER_FILES, ModelFiles, find_model
 from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
 from mmroute.tokenizers.detection import FileKind, kind_of_file

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mmroute.errors import ModelError, Reason, quoted
+from mmroute.families.spec import Lookup
 from mmroute.model.resolved import Origin
-from mmroute.model.spec import Lookup
 from mmroute.model_directory import PREPROCESSOR, FieldRef, JsonValue, ModelFiles
 
 _SIZES: Final = ({"height", "width"}, {"shortest_edge", "longest_edge"})

@@ -14,9 +14,9 @@ from string import Formatter
 from types import NoneType
 from typing import Any, Final, get_args
 
+from mmroute.families.spec import Lookup, MediaSpec
 from mmroute.geometry.layout import Around, Words
 from mmroute.geometry.registry import LAYOUTS
-from mmroute.model.spec import Lookup, MediaSpec
 from mmroute.model.values import Values
 from mmroute.tokenizers import Tokenizer
 

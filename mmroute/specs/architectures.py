@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from mmroute.engines.vllm.architectures import Refusal, register
-from mmroute.model.families import known_families
-from mmroute.model.spec import FamilySpec
+from mmroute.families.matching import known_families
+from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import FieldRef
 
 _DECLARED: Final = FieldRef.parse("config.json:architectures")

@@ -16,11 +16,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, quoted
+from mmroute.families.matching import known_families, match_family
+from mmroute.families.spec import FamilySpec, Lookup, media_problems
 from mmroute.geometry.registry import GRIDS
-from mmroute.model.families import known_families, match_family
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
-from mmroute.model.spec import FamilySpec, Lookup, media_problems
 from mmroute.model_directory import MODEL_FILES, ModelFiles, find_model
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY

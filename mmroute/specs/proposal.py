@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, quoted
-from mmroute.model.families import spec_files
+from mmroute.families.matching import spec_files
+from mmroute.families.spec import load_spec
 from mmroute.model.resolve import resolve_files
-from mmroute.model.spec import load_spec
 from mmroute.model_directory import FieldRef, ModelFiles
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.comparison import our_outcome

@@ -16,7 +16,7 @@ from small_models import Files
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
-from mmroute.model.spec import load_spec
+from mmroute.families.spec import load_spec
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause

@@ -11,7 +11,7 @@ import pytest
 from command_line import run
 
 from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
-from mmroute.engines.settings import Frontend
+from mmroute.engines.frontends import Frontend
 from mmroute.model_directory import EMBEDDED_MODEL
 
 QWEN = "small-qwen2.5-vl"

@@ -9,6 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast, Qwen2Config
 
 from mmroute.errors import InexactError, Reason
+from mmroute.families.matching import known_families
 from mmroute.geometry.arguments import Arguments, Others
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.grids.anyres import AnyRes
@@ -18,7 +19,6 @@ from mmroute.geometry.grids.navit import Navit
 from mmroute.geometry.grids.patch_budget import BudgetedFrames
 from mmroute.geometry.grids.smart_resize import SmartResize
 from mmroute.geometry.grids.thumbnail_tiles import ThumbnailTiles
-from mmroute.model.families import known_families
 from mmroute.requests.items import Modality
 
 QWEN = SmartResize(patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12845056)

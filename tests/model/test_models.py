@@ -19,9 +19,9 @@ from mmroute import ModelError, Normalizer, Reason, SpecError
 from mmroute.bundle.fleet import FleetError
 from mmroute.engines.known import engine_names
 from mmroute.errors import NoTokenIdsError
-from mmroute.model.families import known_families, match_family
+from mmroute.families.matching import known_families, match_family
+from mmroute.families.spec import load_spec
 from mmroute.model.resolve import resolve_model
-from mmroute.model.spec import load_spec
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.oracles.common import OracleError
 from mmroute.requests.items import Modality
@@ -324,8 +324,9 @@ def test_no_two_families_match_one_model() -> None:
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mistral_common.tokens.tokenizers.mistral", None)
-    with pytest.raises(ModelError, match=r"pip install .*'mmroute\[mistral\]'") as missing:
+    for name in ("mistral_common", "mistral_common.tokens.tokenizers.mistral"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModelError, match=r"pip install 'mmroute\[mistral\]'") as missing:
         find_model(EMBEDDED_MODEL)
     assert missing.value.reason == Reason.UNSUPPORTED_TOKENIZER
 

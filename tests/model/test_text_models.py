@@ -18,8 +18,8 @@ from small_vocabularies import SPECIALS, byte_pairs, written
 from mmroute import EngineSettings, ImageSize, Normalizer
 from mmroute.engines.vllm import harmony
 from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.families.matching import known_families
 from mmroute.health.self_check import check_model
-from mmroute.model.families import known_families
 from mmroute.model.resolve import resolve_model
 from mmroute.tokenizers.engine_classes import engine_class
 

@@ -18,7 +18,7 @@ from PIL import Image
 from scripted_server import ScriptedServer
 
 from mmroute.errors import MmrouteError, ModelError, Reason
-from mmroute.model.families import known_families
+from mmroute.families.matching import known_families
 from mmroute.model_directory import find_model
 from mmroute.parity.cases import Case, Oracle, UndecidedError
 from mmroute.parity.oracles import OracleError, find_oracle

@@ -12,9 +12,9 @@ from small_vocabularies import SPECIALS, byte_pairs, written
 
 from mmroute import Normalizer
 from mmroute.engines.known import find_engine
-from mmroute.model.families import match_family
+from mmroute.families.matching import match_family
+from mmroute.families.spec import TokenizerSpec
 from mmroute.model.resolve import resolve_files
-from mmroute.model.spec import TokenizerSpec
 from mmroute.model_directory import find_model
 from mmroute.parity.comparison import Verdict, compare
 from mmroute.parity.suite import built_in_cases

@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 
 from mmroute import SpecError
-from mmroute.model.spec import load_spec
+from mmroute.families.spec import load_spec
 from mmroute.specs.check import SpecReport, check_spec
 
 SPECS = sorted((ROOT / "model_specs").glob("*.toml"))

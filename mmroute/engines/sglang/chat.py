@@ -28,8 +28,8 @@ from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
-    from mmroute.model.resolved import MediaRules
-    from mmroute.model.spec import FamilySpec
+    from mmroute.families.spec import FamilySpec
+    from mmroute.geometry import AnyGeometry
     from mmroute.model_directory import ModelFiles
 
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
@@ -45,7 +45,7 @@ def load_chat(
     files: ModelFiles,
     family: FamilySpec,
     tokenizer: Tokenizer,
-    _media: Mapping[Modality, MediaRules],
+    _geometries: Mapping[Modality, AnyGeometry],
     _settings: EngineSettings,
 ) -> SglangChat:
     """The chat renderer of one model.

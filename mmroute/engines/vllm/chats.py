@@ -21,8 +21,8 @@ from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
-    from mmroute.model.resolved import MediaRules
-    from mmroute.model.spec import FamilySpec
+    from mmroute.families.spec import FamilySpec
+    from mmroute.geometry import AnyGeometry
     from mmroute.model_directory import ModelFiles
 
 _NAMES: Final = (
@@ -55,7 +55,7 @@ def load_chat(
     files: ModelFiles,
     family: FamilySpec,
     tokenizer: Tokenizer,
-    media: Mapping[Modality, MediaRules],
+    geometries: Mapping[Modality, AnyGeometry],
     settings: EngineSettings,
 ) -> Chat:
     """The chat renderer of one model.
@@ -74,7 +74,7 @@ def load_chat(
         case "harmony":
             return _harmony(settings)
         case "mistral" | "mistral_text":
-            return _mistral(family, tokenizer, media)
+            return _mistral(family, tokenizer, geometries)
         case "refused":
             # Source: vLLM 0.33.0 ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
             return RefusedChat(
@@ -152,7 +152,7 @@ def _placeholders(family: FamilySpec) -> Mapping[Modality, str]:
 
 
 def _mistral(
-    family: FamilySpec, tokenizer: Tokenizer, media: Mapping[Modality, MediaRules]
+    family: FamilySpec, tokenizer: Tokenizer, geometries: Mapping[Modality, AnyGeometry]
 ) -> Chat:
     # mistral-common is an extra, and slow to import.
     from mmroute.engines.vllm.mistral_chat import MistralChat
@@ -165,9 +165,11 @@ def _mistral(
     context = ModelContext(0, lambda text: tokenizer.encode(text, add_special_tokens=False))
 
     def tokens_of(size: ImageSize | AudioLength) -> list[int]:
-        (replacement,) = media[size.modality].geometry.replacements([size], context)
+        (replacement,) = geometries[size.modality].replacements([size], context)
         ids: list[int] = replacement.token_ids.tolist()
         return ids
 
     # Images were compared with `LLM.chat`, audio with the server.
-    return MistralChat(encoder.with_items(media, tokens_of), takes_kwargs=Modality.IMAGE in media)
+    return MistralChat(
+        encoder.with_items(geometries, tokens_of), takes_kwargs=Modality.IMAGE in geometries
+    )

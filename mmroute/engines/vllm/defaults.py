@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.engines.overlays import overlaid
 from mmroute.errors import InexactError, Reason, invalid
+from mmroute.families.overlays import overlaid
 from mmroute.requests.items import Modality
 from mmroute.requests.request import NO_KWARGS, Request
 

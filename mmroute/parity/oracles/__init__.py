@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, did_you_mean, nearest
-from mmroute.model.families import match_family
+from mmroute.families.matching import match_family
 from mmroute.model_directory import ModelFiles, find_model
 from mmroute.parity.cases import Oracle
 from mmroute.parity.oracles.common import OracleError

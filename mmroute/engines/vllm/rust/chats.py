@@ -21,8 +21,8 @@ from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
-    from mmroute.model.resolved import MediaRules
-    from mmroute.model.spec import FamilySpec
+    from mmroute.families.spec import FamilySpec
+    from mmroute.geometry import AnyGeometry
     from mmroute.model_directory import ModelFiles
 
 _NATIVE: Final = frozenset({
@@ -35,7 +35,7 @@ def load_chat(
     files: ModelFiles,
     _family: FamilySpec,
     tokenizer: Tokenizer,
-    _media: Mapping[Modality, MediaRules],
+    _geometries: Mapping[Modality, AnyGeometry],
     settings: EngineSettings,
 ) -> Chat:
     """The chat renderer of one model, whose family does not matter to the frontend.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.engines.settings import Frontend
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.profile import VLLM
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mmroute.errors import ModelError, Reason, SpecError
-from mmroute.model.spec import OWN_PACKAGE, FamilyHead, FamilySpec, check_spec, read_spec
+from mmroute.families.spec import OWN_PACKAGE, FamilyHead, FamilySpec, check_spec, read_spec
 from mmroute.model_directory import ModelFiles
 from mmroute.plugins import entry_points, owner
 

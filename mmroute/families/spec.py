@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from mmroute.engines.overlays import overlaid
 from mmroute.errors import SpecError, did_you_mean, problem
+from mmroute.families.overlays import overlaid
 from mmroute.geometry.arguments import Argument, Arguments, Others
 from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles

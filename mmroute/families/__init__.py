@@ -1,0 +1,1 @@
+"""What is known of families of models: the format of their specs, and which one a model matches."""
