@@ -79,8 +79,8 @@ class Exchange:
         if announced.isdigit():
             self.reservation.expect(int(announced[:_DIGITS]))
 
-    def take(self, chunk: bytes) -> None:
-        """More of the body.
+    def take(self, chunk: bytes | memoryview) -> None:
+        """More of the body; it is copied.
 
         Raises:
             ApiError: 413, 503: it is too much.
@@ -89,7 +89,7 @@ class Exchange:
         if self._body is not None:
             self._body.write(chunk)
         elif self.route.takes_body:
-            self._body = io.BytesIO(chunk)  # not a copy, until there is more
+            self._body = io.BytesIO(chunk)
             self._body.seek(0, io.SEEK_END)
 
     def body(self) -> bytes:

@@ -26,7 +26,6 @@ from mmroute.server.service import Service
 _MOST_EXTRA: Final = 32
 _PAGES: Final = frozenset({"GET", "HEAD"})
 _READ: Final = 1 << 18  # bytes of one connection at a time
-_READ_FRAMED: Final = 1 << 16  # of what has to be taken apart: heads and chunks
 _TURN: Final = 0.001  # seconds after which a connection lets others have the event loop
 _TICK: Final = 0.25
 _LINGER: Final = 5.0
@@ -68,7 +67,6 @@ class Front:
         date: of the responses.
         share: of all connections, where there are several processes; else None.
         buffer: what arrives for any of them; it is copied before anything else is read.
-        framed: the part of it for heads and chunks, which take longer for each byte.
     """
 
     def __init__(self, service: Service, limits: ConnectionLimits) -> None:
@@ -86,8 +84,7 @@ class Front:
             limits.write_seconds,
             _LINGER,
         )
-        self.buffer: Final = memoryview(bytearray(_READ))
-        self.framed: Final = self.buffer[:_READ_FRAMED]
+        self.buffer: Final = bytearray(_READ)
         service.metrics.connections.set_function(lambda: len(self.connections))
         self.empty = asyncio.Event()
         self.empty.set()
@@ -183,18 +180,18 @@ class Connection(asyncio.BufferedProtocol):
             self._task.cancel()
         self._end(CLIENT_HAS_GONE)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        framed = self._phase is not _BODY or self._parser.is_chunked
-        return self._front.framed if framed else self._front.buffer
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._front.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._deaf:
             return
-        self._parser.receive(self._front.buffer[:nbytes])
+        self._parser.receive(self._front.buffer, nbytes)
         if self._phase < _ANSWER:
             self._advance()
         else:
             self._transport.pause_reading()
+            self._parser.keep()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -207,21 +204,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def _advance(self) -> None:
         """Go on with what was received, until something has to be waited for, or for a turn."""
-        turn_ends = perf_counter() + _TURN
+        turn_ends = math.inf
         try:
             while self._phase < _ANSWER and not self._deaf:
                 exchange = self._exchange
                 if not (self._take_head() if exchange is None else self._take_body(exchange)):
                     break
-                if perf_counter() > turn_ends:
+                if not self._parser.unread:
+                    if self._exchange is None:
+                        break
+                    continue
+                now = perf_counter()
+                if now > turn_ends:
                     self._transport.pause_reading()
+                    self._parser.keep()
                     self._front.loop.call_soon(self._advance)
                     return
-                if self._exchange is None and not self._parser.unread:
-                    break
+                turn_ends = min(turn_ends, now + _TURN)
         except MalformedError as error:
             self._lingers = True
             self._refuse(error.status)
+        self._parser.keep()
         if self._phase < _ANSWER and not self._deaf and not self._transport.is_reading():
             self._transport.resume_reading()
 

@@ -9,8 +9,6 @@ Source: RFC 9110 (HTTP semantics) and RFC 9112 (HTTP/1.1); sections are named wh
 from __future__ import annotations
 
 import re
-import string
-from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -24,8 +22,12 @@ _END: Final = b"\r\n\r\n"
 _MOST_FIELDS: Final = 256
 _DIGITS: Final = 20  # of a length of 64 bits; llhttp lets nothing but zeros pass before them
 _MOST_TRAILERS: Final = 4096  # bytes
-# Section 3.2.2 of RFC 3986, as characters.
-_IN_HOST: Final = (string.ascii_letters + string.digits + "-._~!$&'()*+,;=%:[]").encode()
+_MOST_FRAMED: Final = 1 << 16  # bytes at a time that have to be taken apart, which holds the loop
+_LINE_BREAK: Final = b"\r\n"
+_EMPTY_LINES: Final = re.compile(rb"[\r\n]+")
+_CURRENT: Final = b"HTTP/1.1"
+_VERSIONS: Final = frozenset({_CURRENT, b"HTTP/1.0"})
+_HOST: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]*")  # RFC 3986, 3.2.2, as characters
 # Section 7.1 of RFC 9112. The line break behind the data of a chunk is read with the next size.
 _SIZE: Final = rb"([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]{0,4096})?"
 _FIRST_SIZE: Final = re.compile(_SIZE + rb"\r\n")
@@ -58,41 +60,60 @@ class RequestParser:
     Which bytes came together makes no difference to what it gives, but for where a body is parted.
 
     Args:
-        head_bytes: most of one head, from its first byte to its empty line.
+        head_bytes: the most bytes of one head, from its first one to its empty line.
 
     Attributes:
-        unread: what was received and not given yet.
-        begun: whether there is a part of a head.
         complete: whether the body of the last head was given whole.
         keep_alive: whether the sender of the last head may send another one.
         expects_continue: whether that sender waits for a 100 before it sends the body.
     """
 
     def __init__(self, head_bytes: int) -> None:
-        self.unread = b""
-        self.begun = self.complete = self.keep_alive = self.expects_continue = False
+        self.complete = self.keep_alive = self.expects_continue = False
         self._head_bytes = head_bytes
+        # What was received and not given yet.
+        self._data: bytes | bytearray = b""
+        self._at = self._end = 0
         # Of a head.
         self._llhttp: httptools.HttpRequestParser
         self._in_step = False  # whether llhttp knows where the last request ends
+        self._read = 0  # bytes that llhttp has read
         self._read_all = False
-        self._size = 0
-        self._last = b""  # what may be the beginning of its end
-        self._target = b""
-        self._fields: list[tuple[bytes, bytes]] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._repeated: list[bytes] = []
         # Of a body.
         self._left = 0  # bytes of it, or of the chunk, that were not given
         self._size_of: re.Pattern[bytes] | None = None  # the next chunk; None if there are none
         self._in_trailers = False
 
     @property
-    def is_chunked(self) -> bool:
-        """Whether nobody knows how long the body of the last head is."""
-        return self._size_of is not None
+    def unread(self) -> bool:
+        """Whether something was received that was not given yet."""
+        return self._at < self._end
 
-    def receive(self, data: memoryview) -> None:
-        """Take what has arrived."""
-        self.unread += data
+    @property
+    def begun(self) -> bool:
+        """Whether there is a part of a head."""
+        return self._read > 0
+
+    def receive(self, buffer: bytearray, size: int) -> None:
+        """Take what has arrived: the first bytes of a buffer. It is read where it is, until `keep`.
+
+        Args:
+            buffer: filled by the connection.
+            size: the number of bytes that have arrived.
+        """
+        if self._at == self._end:
+            self._data, self._at, self._end = buffer, 0, size
+        else:
+            kept = memoryview(self._data)[self._at : self._end]
+            self._data = b"".join((kept, memoryview(buffer)[:size]))
+            self._at, self._end = 0, len(self._data)
+
+    def keep(self) -> None:
+        """Copy what is unread, and nothing else: others use the buffer from now on."""
+        self._data = bytes(memoryview(self._data)[self._at : self._end])
+        self._at, self._end = 0, len(self._data)
 
     def head(self) -> Head | None:
         """The next head; None if not all of it has arrived.
@@ -100,43 +121,42 @@ class RequestParser:
         Raises:
             MalformedError: 400, 414, 431, 501 or 505.
         """
-        # RFC 9112, section 2.2: empty lines may stand before a request.
-        data = self.unread if self._size else self.unread.lstrip(b"\r\n")
-        if not data:
-            self.unread = b""
+        if not self._read and not self._begin():
             return None
-        if not self._size:
-            self._begin()
-        last, room = self._last, self._head_bytes - self._size
-        found = (last + data).find(_END)
-        end = len(data) if found < 0 else found + len(_END) - len(last)
-        read = data[: min(end, room)]
-        self._read(read)
-        if end > room:
-            if len(self._target) > self._head_bytes // 2:  # RFC 9112, section 3
+        data, at, end, read = self._data, self._at, self._end, self._read
+        found = data.find(_END, max(at, at + read - len(_END) + 1), end)
+        if found >= 0:
+            end = found + len(_END)
+        most = at + self._head_bytes
+        try:
+            self._llhttp.feed_data(data[at + read : min(end, most)])
+        except httptools.HttpParserUpgrade:
+            self._in_step = False  # no other protocol is spoken (RFC 9110, section 7.8)
+        except httptools.HttpParserError:
+            raise MalformedError(HTTPStatus.BAD_REQUEST) from None
+        if end > most or len(self._headers) + len(self._repeated) > _MOST_FIELDS:
+            if data.find(_LINE_BREAK, at, at + self._head_bytes // 2) < 0:  # RFC 9112, section 3
                 raise MalformedError(HTTPStatus.REQUEST_URI_TOO_LONG)
             raise MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        self.unread = data[end:]
         if self._read_all:
-            self._size = 0
-            self.begun = self._read_all = False
-            return self._checked()
+            self._at, self._read, self._read_all = end, 0, False
+            return self._checked(bytes(data[at : data.find(_LINE_BREAK, at)]))
         if found >= 0:  # it goes on for llhttp: the preface of HTTP/2
             raise MalformedError(HTTPStatus.BAD_REQUEST)
-        self._size += end
-        self._last = (last + read[-3:])[-3:]
+        self._read = end - at
         return None
 
-    def body(self) -> bytes:
-        """What has arrived of the body, without its framing.
+    def body(self) -> bytes | memoryview:
+        """What has arrived of the body, without its framing; to be copied before `keep`.
 
         Raises:
             MalformedError: 400, 431.
         """
         if self._size_of is not None:
             return self._chunks(self._size_of)
-        part = self.unread[: self._left]
-        self.unread = self.unread[self._left :]
+        end = min(self._end, self._at + self._left)
+        part = memoryview(self._data)[self._at : end]
+        self._at = end
         self._left -= len(part)
         self.complete = not self._left
         if self._in_step:
@@ -145,55 +165,42 @@ class RequestParser:
 
     # httptools calls these.
 
-    def on_message_begin(self) -> None:
-        self.begun = True
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name.lower(), value))
+        name = name.lower()
+        if name in self._headers:
+            self._repeated.append(name)
+        else:
+            self._headers[name] = value.rstrip(b" \t")
 
     def on_headers_complete(self) -> None:
         self._read_all = True
         self.keep_alive = self._llhttp.should_keep_alive()  # until there is no body to come
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Pass over empty lines (RFC 9112, section 2.2); False if no head begins behind them."""
+        first = _EMPTY_LINES.match(self._data, self._at, self._end)
+        self._at = self._at if first is None else first.end()
+        if self._at == self._end:
+            return False
         if not self._in_step:
             self._llhttp = httptools.HttpRequestParser(self)
             self._in_step = True
-        self._target = self._last = b""
-        self._fields = []
+        self._headers, self._repeated = {}, []
+        return True
 
-    def _read(self, data: bytes) -> None:
-        """Let llhttp read some of a head."""
-        status = None
-        try:
-            self._llhttp.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._in_step = False  # no other protocol is spoken (RFC 9110, section 7.8)
-        except httptools.HttpParserError:
-            status = HTTPStatus.BAD_REQUEST
-        if len(self._fields) > _MOST_FIELDS:  # each takes many times its bytes
-            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-        if status is not None:
-            raise MalformedError(status)
+    def _checked(self, line: bytes) -> Head:
+        """The head that was read, whose framing is known from now on.
 
-    def _checked(self) -> Head:
-        """The head that was read, whose framing is known from now on."""
-        llhttp, fields = self._llhttp, self._fields
-        method, version = llhttp.get_method(), llhttp.get_http_version()
-        if version not in ("1.0", "1.1"):
+        Args:
+            line: its first line.
+        """
+        method, target, version = (*line.split(), b"")[:3]  # or llhttp would have refused it
+        if version not in _VERSIONS:
             raise MalformedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        current = version == "1.1"
-        headers = {name: value.rstrip(b" \t") for name, value in reversed(fields)}
-        repeated = len(headers) < len(fields)
+        current = version == _CURRENT
+        headers, repeated = self._headers, self._repeated
         host = headers.get(b"host", b"" if not current else None)
-        if (
-            host is None
-            or host.translate(None, _IN_HOST)
-            or (repeated and _count(fields, b"host") > 1)
-        ):
+        if host is None or not _HOST.fullmatch(host) or b"host" in repeated:
             raise MalformedError(HTTPStatus.BAD_REQUEST)  # RFC 9112, section 3.2
         length = headers.get(b"content-length")
         self._left = int(length[-_DIGITS:]) if length else 0
@@ -202,17 +209,15 @@ class RequestParser:
         if coding is not None:  # RFC 9112, section 6.1
             if not current:
                 raise MalformedError(HTTPStatus.BAD_REQUEST)
-            if coding.lower() != b"chunked" or (
-                repeated and _count(fields, b"transfer-encoding") > 1
-            ):
+            if coding.lower() != b"chunked" or b"transfer-encoding" in repeated:
                 raise MalformedError(HTTPStatus.NOT_IMPLEMENTED)
             self._size_of, self._in_step = _FIRST_SIZE, False
         self.complete = not self._left and self._size_of is None
-        tunnel = method == b"CONNECT"  # what follows its head is none of HTTP
-        self.keep_alive &= current and not tunnel
+        # What follows the head of a CONNECT is none of HTTP.
+        self.keep_alive &= current and method != b"CONNECT"
         expected = headers.get(b"expect") if current else None
         self.expects_continue = expected is not None and expected.lower() == b"100-continue"
-        path, query = _path_and_query(self._target)
+        path, query = _path_and_query(target)
         return Head(method.decode(), path, query, headers)
 
     def _chunks(self, size_of: re.Pattern[bytes]) -> bytes:
@@ -221,7 +226,8 @@ class RequestParser:
         Args:
             size_of: the next chunk.
         """
-        data, at, left = self.unread, 0, self._left
+        end = min(self._end, self._at + _MOST_FRAMED)
+        data, at, left = bytes(memoryview(self._data)[self._at : end]), 0, self._left
         parts = []
         while not self._in_trailers:
             if left:
@@ -245,12 +251,8 @@ class RequestParser:
                 _may_become(_TRAILERS, data, at)
             else:
                 at, self.complete = trailers.end(), True
-        self.unread, self._left, self._size_of = data[at:], left, size_of
+        self._at, self._left, self._size_of = self._at + at, left, size_of
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _count(fields: Sequence[tuple[bytes, bytes]], name: bytes) -> int:
-    return sum(field == name for field, _ in fields)
 
 
 def _may_become(pattern: re.Pattern[bytes], data: bytes, at: int) -> None:
@@ -261,12 +263,11 @@ def _may_become(pattern: re.Pattern[bytes], data: bytes, at: int) -> None:
 
 def _path_and_query(target: bytes) -> tuple[str, str]:
     """Of any form that RFC 9112 has in section 3.2, as far as it has them."""
-    path, _, query = target.partition(b"?")
     if not target.startswith(b"/") and target != b"*":
         try:
             found = httptools.parse_url(target)
         except httptools.HttpParserError:
             raise MalformedError(HTTPStatus.BAD_REQUEST) from None
-        path, query = found.path or b"/", found.query or b""
-    text = path.decode("ascii")  # llhttp takes nothing else
-    return unquote(text) if "%" in text else text, query.decode("ascii")
+        target = b"%b?%b" % (found.path or b"/", found.query or b"")
+    path, _, query = target.decode("ascii").partition("?")  # llhttp takes nothing else
+    return unquote(path) if "%" in path else path, query
