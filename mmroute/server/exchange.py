@@ -52,7 +52,7 @@ class Exchange:
         head: of the request.
         route: that answers it.
         reservation: what it may hold.
-        request_id: the client's own, or one that was drawn.
+        given_id: the ID that the client gave the request; empty if it gave none.
 
     Attributes:
         began: when the head was complete, by the performance counter.
@@ -61,12 +61,12 @@ class Exchange:
 
     __slots__ = ("_body", "began", "entry", "head", "reservation", "route")
 
-    def __init__(self, head: Head, route: Route, reservation: Reservation, request_id: str) -> None:
+    def __init__(self, head: Head, route: Route, reservation: Reservation, given_id: str) -> None:
         self.head = head
         self.route = route
         self.reservation = reservation
         self.began = time.perf_counter()
-        self.entry = LogEntry(request_id)
+        self.entry = LogEntry(given_id)
         self._body: io.BytesIO | None = None
 
     def expect(self) -> None:

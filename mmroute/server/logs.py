@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import sys
 import time
 import traceback
@@ -14,23 +15,36 @@ from typing import Any, Final
 
 _LOG: Final = logging.getLogger("mmroute.server")
 _LONGEST_ID: Final = 128
+_ID_BYTES: Final = 16  # of one that is drawn
 _FAILURE: Final = 500
 
 
 class LogEntry:
-    """What is known of one request when it has been answered; filled in on its way."""
+    """What is known of one request when it has been answered; filled in on its way.
+
+    Args:
+        given_id: the ID that the client gave the request; empty if it gave none.
+    """
 
     __slots__ = (
-        "bytes", "images", "model", "outcome", "param", "reason", "request_id", "tokens",
+        "_id", "bytes", "images", "model", "outcome", "param", "reason", "tokens",
     )  # fmt: skip
 
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id[:_LONGEST_ID]
+    def __init__(self, given_id: str) -> None:
+        self._id = given_id[:_LONGEST_ID]
         self.model: str | None = None
         self.outcome: str | None = None
         self.reason: str | None = None
         self.param: str | None = None
         self.tokens = self.images = self.bytes = 0
+
+    @property
+    def request_id(self) -> str:
+        """The client's own, or one that is drawn when somebody asks for it."""
+        if not self._id:
+            # It need not be secret; the system's own random numbers cost as much as a small answer.
+            self._id = random.randbytes(_ID_BYTES).hex()
+        return self._id
 
 
 class JsonLines(logging.Formatter):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +27,6 @@ from mmroute.server.settings import AccessLog, ServerSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
-_ID_BYTES: Final = 16  # of a request
 _HEALTH: Final = frozenset({"/health", "/ping", "/readyz"})  # a 503 of theirs is no failure
 _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 """What vLLM 0.33.0 wants an API key for, and nothing else
@@ -120,9 +118,8 @@ class Service:
 
     def begin(self, head: Head) -> Exchange:
         """A request whose head is complete."""
-        # It need not be secret; the system's own random numbers cost as much as a small answer.
-        own = head.header(b"x-request-id") or random.randbytes(_ID_BYTES).hex()
-        return Exchange(head, self._route(head), Reservation(self._capacity), own)
+        given_id = head.header(b"x-request-id")
+        return Exchange(head, self._route(head), Reservation(self._capacity), given_id)
 
     def answer(self, exchange: Exchange) -> Answer:
         """What to send, or what has to be waited for first."""

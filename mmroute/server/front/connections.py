@@ -204,27 +204,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def _advance(self) -> None:
         """Go on with what was received, until something has to be waited for, or for a turn."""
-        turn_ends = math.inf
+        parser, turn_ends = self._parser, math.inf
         try:
             while self._phase < _ANSWER and not self._deaf:
                 exchange = self._exchange
-                if not (self._take_head() if exchange is None else self._take_body(exchange)):
+                goes_on = self._take_head() if exchange is None else self._take_body(exchange)
+                if not goes_on or not parser.unread:
                     break
-                if not self._parser.unread:
-                    if self._exchange is None:
-                        break
-                    continue
                 now = perf_counter()
                 if now > turn_ends:
                     self._transport.pause_reading()
-                    self._parser.keep()
                     self._front.loop.call_soon(self._advance)
                     return
                 turn_ends = min(turn_ends, now + _TURN)
         except MalformedError as error:
             self._lingers = True
             self._refuse(error.status)
-        self._parser.keep()
+        finally:
+            parser.keep()
         if self._phase < _ANSWER and not self._deaf and not self._transport.is_reading():
             self._transport.resume_reading()
 
@@ -233,20 +230,23 @@ class Connection(asyncio.BufferedProtocol):
         parser = self._parser
         head = parser.head()
         if head is None:
-            if parser.begun and self._phase is _IDLE:
+            if parser.unread and self._phase is _IDLE:
                 self._wait_for(_HEAD)
             return False
         if self in self._front.extra and head.method not in _PAGES:
             self.turn_away()
             return False
         exchange = self._exchange = self._service.begin(head)
+        if parser.complete:
+            self._answer(exchange)
+            return True
         try:
             exchange.expect()
         except ApiError as error:
             self._answer_early(exchange, self._service.refuse(exchange, error))
             return False
-        if parser.complete:
-            self._answer(exchange)
+        if not parser.unread:
+            self._wait_for_body()
         return True
 
     def _take_body(self, exchange: Exchange) -> bool:
@@ -262,10 +262,13 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(exchange)
             return True
         if self._phase is not _BODY:
-            self._wait_for(_BODY)
-            if parser.expects_continue:
-                self._transport.write(_CONTINUE)
+            self._wait_for_body()
         return bool(part)
+
+    def _wait_for_body(self) -> None:
+        self._wait_for(_BODY)
+        if self._parser.expects_continue:
+            self._transport.write(_CONTINUE)
 
     # From here on a request is answered.
 
@@ -339,13 +342,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._exchange is not None:
             self.abort()
             return
-        self._lingers = self._parser.begun
+        self._lingers = self._parser.unread
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "retry-after: 1\r\n")
 
     def expire(self) -> None:
         """It has waited for too long."""
         match self._phase:
-            case _Phase.HEAD if self._parser.begun:
+            case _Phase.HEAD if self._parser.unread:
                 self._lingers = True
                 self._refuse(HTTPStatus.REQUEST_TIMEOUT)
             case _Phase.IDLE | _Phase.HEAD:  # clients would take a 408 for their next answer

@@ -25,8 +25,9 @@ _MOST_TRAILERS: Final = 4096  # bytes
 _MOST_FRAMED: Final = 1 << 16  # bytes at a time that have to be taken apart, which holds the loop
 _LINE_BREAK: Final = b"\r\n"
 _EMPTY_LINES: Final = re.compile(rb"[\r\n]+")
-_CURRENT: Final = b"HTTP/1.1"
-_VERSIONS: Final = frozenset({_CURRENT, b"HTTP/1.0"})
+_REQUEST_LINE: Final = re.compile(rb"([^ ]+) +([^ ]+) +HTTP/1\.([01])\r")
+_METHOD: Final = re.compile(rb"[!#$%&'*+\-.^`|~\w]{1,32}")
+_METHOD_AND_SPACE: Final = re.compile(_METHOD.pattern + b" ")
 _HOST: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]*")  # RFC 3986, 3.2.2, as characters
 # Section 7.1 of RFC 9112. The line break behind the data of a chunk is read with the next size.
 _SIZE: Final = rb"([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]{0,4096})?"
@@ -65,11 +66,10 @@ class RequestParser:
     Attributes:
         complete: whether the body of the last head was given whole.
         keep_alive: whether the sender of the last head may send another one.
-        expects_continue: whether that sender waits for a 100 before it sends the body.
     """
 
     def __init__(self, head_bytes: int) -> None:
-        self.complete = self.keep_alive = self.expects_continue = False
+        self.complete = self.keep_alive = False
         self._head_bytes = head_bytes
         # What was received and not given yet.
         self._data: bytes | bytearray = b""
@@ -88,13 +88,13 @@ class RequestParser:
 
     @property
     def unread(self) -> bool:
-        """Whether something was received that was not given yet."""
+        """Whether something was received that was not given yet: between bodies, of a head."""
         return self._at < self._end
 
     @property
-    def begun(self) -> bool:
-        """Whether there is a part of a head."""
-        return self._read > 0
+    def expects_continue(self) -> bool:
+        """Whether the sender of the last head waits for a 100 before it sends the body."""
+        return self._headers.get(b"expect", b"").lower() == b"100-continue"
 
     def receive(self, buffer: bytearray, size: int) -> None:
         """Take what has arrived: the first bytes of a buffer. It is read where it is, until `keep`.
@@ -112,8 +112,12 @@ class RequestParser:
 
     def keep(self) -> None:
         """Copy what is unread, and nothing else: others use the buffer from now on."""
-        self._data = bytes(memoryview(self._data)[self._at : self._end])
-        self._at, self._end = 0, len(self._data)
+        if self._at == self._end:
+            self._data = b""
+            self._at = self._end = 0
+        else:
+            self._data = bytes(memoryview(self._data)[self._at : self._end])
+            self._at, self._end = 0, len(self._data)
 
     def head(self) -> Head | None:
         """The next head; None if not all of it has arrived.
@@ -123,28 +127,21 @@ class RequestParser:
         """
         if not self._read and not self._begin():
             return None
-        data, at, end, read = self._data, self._at, self._end, self._read
-        found = data.find(_END, max(at, at + read - len(_END) + 1), end)
+        at, end = self._at, self._end
+        found = self._data.find(_END, at, end)
         if found >= 0:
             end = found + len(_END)
-        most = at + self._head_bytes
-        try:
-            self._llhttp.feed_data(data[at + read : min(end, most)])
-        except httptools.HttpParserUpgrade:
-            self._in_step = False  # no other protocol is spoken (RFC 9110, section 7.8)
-        except httptools.HttpParserError:
-            raise MalformedError(HTTPStatus.BAD_REQUEST) from None
-        if end > most or len(self._headers) + len(self._repeated) > _MOST_FIELDS:
-            if data.find(_LINE_BREAK, at, at + self._head_bytes // 2) < 0:  # RFC 9112, section 3
-                raise MalformedError(HTTPStatus.REQUEST_URI_TOO_LONG)
-            raise MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if self._read_all:
-            self._at, self._read, self._read_all = end, 0, False
-            return self._checked(bytes(data[at : data.find(_LINE_BREAK, at)]))
-        if found >= 0:  # it goes on for llhttp: the preface of HTTP/2
-            raise MalformedError(HTTPStatus.BAD_REQUEST)
-        self._read = end - at
-        return None
+        raw = bytes(self._data[at:end])
+        if len(raw) > self._head_bytes:
+            self._feed(raw[: self._head_bytes])
+            raise _too_large(raw[: self._head_bytes // 2])
+        self._feed(raw)
+        if not self._read_all:
+            if found >= 0:  # it goes on for llhttp: the preface of HTTP/2
+                raise MalformedError(HTTPStatus.BAD_REQUEST)
+            return None
+        self._at, self._read, self._read_all = end, 0, False
+        return self._checked(raw)
 
     def body(self) -> bytes | memoryview:
         """What has arrived of the body, without its framing; to be copied before `keep`.
@@ -167,10 +164,11 @@ class RequestParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
-        if name in self._headers:
+        headers = self._headers
+        if name in headers:
             self._repeated.append(name)
         else:
-            self._headers[name] = value.rstrip(b" \t")
+            headers[name] = value.rstrip()
 
     def on_headers_complete(self) -> None:
         self._read_all = True
@@ -178,45 +176,66 @@ class RequestParser:
 
     def _begin(self) -> bool:
         """Pass over empty lines (RFC 9112, section 2.2); False if no head begins behind them."""
-        first = _EMPTY_LINES.match(self._data, self._at, self._end)
-        self._at = self._at if first is None else first.end()
-        if self._at == self._end:
-            return False
+        if self._data[self._at : self._at + 1] in _LINE_BREAK:
+            lines = _EMPTY_LINES.match(self._data, self._at, self._end)
+            self._at = self._at if lines is None else lines.end()
+            if self._at == self._end:
+                return False
         if not self._in_step:
             self._llhttp = httptools.HttpRequestParser(self)
             self._in_step = True
         self._headers, self._repeated = {}, []
         return True
 
-    def _checked(self, line: bytes) -> Head:
+    def _feed(self, raw: bytes) -> None:
+        """Let llhttp read what it has not read yet of a head."""
+        try:
+            self._llhttp.feed_data(raw[self._read :])
+            self._read = len(raw)
+        except httptools.HttpParserUpgrade:
+            self._in_step = False  # no other protocol is spoken (RFC 9110, section 7.8)
+            # What follows the head of a CONNECT is none of HTTP.
+            self.keep_alive &= self._llhttp.get_method() != b"CONNECT"
+            self._read = len(raw)
+        except httptools.HttpParserInvalidMethodError:
+            self._in_step = False
+            if not _METHOD.fullmatch(raw):  # or there may be more of it, and llhttp reads it again
+                status = "NOT_IMPLEMENTED" if _METHOD_AND_SPACE.match(raw) else "BAD_REQUEST"
+                raise MalformedError(HTTPStatus[status]) from None
+        except httptools.HttpParserError:
+            raise MalformedError(HTTPStatus.BAD_REQUEST) from None
+
+    def _checked(self, raw: bytes) -> Head:
         """The head that was read, whose framing is known from now on.
 
         Args:
-            line: its first line.
+            raw: all of it.
         """
-        method, target, version = (*line.split(), b"")[:3]  # or llhttp would have refused it
-        if version not in _VERSIONS:
+        line = _REQUEST_LINE.match(raw)
+        if line is None:
             raise MalformedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        current = version == _CURRENT
+        method, target, minor = line.groups()
         headers, repeated = self._headers, self._repeated
-        host = headers.get(b"host", b"" if not current else None)
+        if len(headers) + len(repeated) > _MOST_FIELDS:  # each takes many times its bytes
+            raise MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if minor == b"0":
+            self.keep_alive = False
+            headers.setdefault(b"host", b"")
+            headers.pop(b"expect", None)  # RFC 9110, section 10.1.1
+            if b"transfer-encoding" in headers:  # RFC 9112, section 6.1
+                raise MalformedError(HTTPStatus.BAD_REQUEST)
+        host = headers.get(b"host")
         if host is None or not _HOST.fullmatch(host) or b"host" in repeated:
             raise MalformedError(HTTPStatus.BAD_REQUEST)  # RFC 9112, section 3.2
-        length = headers.get(b"content-length")
-        self._left = int(length[-_DIGITS:]) if length else 0
-        self._size_of, self._in_trailers = None, False
         coding = headers.get(b"transfer-encoding")
-        if coding is not None:  # RFC 9112, section 6.1
-            if not current:
-                raise MalformedError(HTTPStatus.BAD_REQUEST)
-            if coding.lower() != b"chunked" or b"transfer-encoding" in repeated:
-                raise MalformedError(HTTPStatus.NOT_IMPLEMENTED)
-            self._size_of, self._in_step = _FIRST_SIZE, False
-        self.complete = not self._left and self._size_of is None
-        # What follows the head of a CONNECT is none of HTTP.
-        self.keep_alive &= current and method != b"CONNECT"
-        expected = headers.get(b"expect") if current else None
-        self.expects_continue = expected is not None and expected.lower() == b"100-continue"
+        if coding is None:
+            length = headers.get(b"content-length")
+            self._left = int(length[-_DIGITS:]) if length else 0
+            self.complete = not self._left
+        elif coding.lower() == b"chunked" and b"transfer-encoding" not in repeated:
+            self._size_of, self._in_step, self.complete = _FIRST_SIZE, False, False
+        else:
+            raise MalformedError(HTTPStatus.NOT_IMPLEMENTED)
         path, query = _path_and_query(target)
         return Head(method.decode(), path, query, headers)
 
@@ -250,9 +269,17 @@ class RequestParser:
             if trailers is None:
                 _may_become(_TRAILERS, data, at)
             else:
-                at, self.complete = trailers.end(), True
-        self._at, self._left, self._size_of = self._at + at, left, size_of
+                at, self.complete, self._in_trailers = trailers.end(), True, False
+        self._at, self._left = self._at + at, left
+        self._size_of = None if self.complete else size_of
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(half: bytes) -> MalformedError:
+    """Say what is too large of a head that begins with these bytes (RFC 9112, section 3)."""
+    if b"\r" in half:
+        return MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    return MalformedError(HTTPStatus.REQUEST_URI_TOO_LONG)
 
 
 def _may_become(pattern: re.Pattern[bytes], data: bytes, at: int) -> None:
