@@ -41,6 +41,16 @@ class Line:
             for _ in range(3):
                 await asyncio.sleep(0)
 
+    async def ask(self, request: bytes) -> Answer:
+        """Send a request whose body is complete, and take its one answer."""
+        await self.send([request])
+        while (answer := self._next(request.startswith(b"HEAD "))) is None:
+            async with asyncio.timeout(30):
+                more = await self._loop.sock_recv(self._end, 1 << 16)
+            assert more, self._received
+            self._received += more
+        return answer
+
     async def answers(self, heads: Iterable[int] = (), wanted: int | None = None) -> list[Answer]:
         """All responses, until the front closes or has nothing more to say.
 
