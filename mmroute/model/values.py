@@ -87,9 +87,9 @@ class Values:
         if present and not (given and isinstance(value, dict) and value.keys() <= form):
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
-                f"{self.files.name}: {size} is {quoted(value)}. The family {self.family} is covered "
-                f"with {' and '.join(sorted(form))} there; with other sizes the engine does not "
-                "start, or counts otherwise.",
+                f"{self.files.name}: {size} is {quoted(value)}. The family {self.family} is "
+                f"covered with {' and '.join(sorted(form))} there; with other sizes the engine "
+                "does not start, or counts otherwise.",
             )
 
     def _named(self, name: str, value: JsonValue, lookup: Lookup) -> JsonValue:

@@ -17,7 +17,7 @@ from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat, check_api_fields
 from mmroute.chat.template import ChatTemplate
-from mmroute.chat.template_files import chat_templates
+from mmroute.chat.template_files import chat_templates, check_one_template
 from mmroute.engines.sglang.messages import parse_messages
 from mmroute.engines.sglang.tools import flat_tools, template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
@@ -54,6 +54,7 @@ def load_chat(
         ModelError: its chat template cannot be loaded, or knows no items: how the engine gives it
             message contents is not covered then.
     """
+    check_one_template(files)
     template, tool_template = chat_templates(files)
     template = template or tool_template
     if template is not None and not any(word in template.source for word in _MEDIA_WORDS):

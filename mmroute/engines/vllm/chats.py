@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat, ParsedChat
 from mmroute.chat.cache import ChatCache
-from mmroute.chat.template_files import chat_templates
+from mmroute.chat.template_files import chat_templates, check_one_template
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import parse_chat
@@ -129,6 +129,7 @@ def harmony_refusal(settings: EngineSettings) -> RefusedChat | None:
 
 
 def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer) -> Chat:
+    check_one_template(files)
     _, template = chat_templates(files)  # the tokenizer's, whether there are tools or not
     if template is None:
         raise ModelError(

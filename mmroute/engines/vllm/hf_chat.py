@@ -122,10 +122,11 @@ class HfChat(Chat):
         tools = tools_of(kwargs, request)
         template = self.template if tools is None else self.tool_template
         if template is None:
-            with_tools = "" if tools is None else " that is used when a request has tools"
+            kind = "without tools" if tools is None else "with tools"
             raise InexactError(
                 Reason.CHAT_TEMPLATE_MISSING,
-                f"the model has no chat template{with_tools}; send a rendered `prompt` instead",
+                f"the model has no chat template that the engine takes for requests {kind}; send "
+                "a rendered `prompt` instead",
             )
         variables: dict[str, Any] = dict(self.special_tokens)
         if kwargs:
