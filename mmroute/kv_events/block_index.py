@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
 import msgspec
+import numpy as np
 
 from mmroute.kv_events.events import (
     AllBlocksCleared,
@@ -18,10 +19,12 @@ from mmroute.kv_events.events import (
     EventBatch,
     decode_changes,
 )
+from mmroute.kv_events.groups import Group, Held, hash_size, reused_tokens
 from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
 from mmroute.kv_events.streams import Lost, Message, Position, Received, Restarted, Source
 
+_GPU: Final = "GPU"
 _MOST_RANKS: Final = MAX_SLOTS - 1  # a rank that is cleared takes a slot beside its old one
 _SWEPT_AT_ONCE: Final = 2048  # entries for each batch: some 20 microseconds
 
@@ -48,6 +51,7 @@ class _Rank:
     slot: int
     topic: str | None = None
     position: Position | None = None
+    groups: dict[int | None, Group] = field(default_factory=dict)
 
 
 class _SavedRank(msgspec.Struct, frozen=True, array_like=True):
@@ -56,6 +60,7 @@ class _SavedRank(msgspec.Struct, frozen=True, array_like=True):
     slot: Annotated[int, msgspec.Meta(ge=0, lt=MAX_SLOTS)]
     topic: str | None
     position: tuple[int, float] | None
+    groups: dict[int | None, Group] = {}
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -76,7 +81,8 @@ class BlockIndex:
       has announced again, without a copy, stay here until the cache is cleared.
     - A block is held if any group in any medium holds it. Groups need not agree: those with a
       sliding window or a recurrent state skip blocks (`cache_full_blocks`), those with larger
-      blocks have fewer hashes. Where groups are mixed the engine may reuse less than is held.
+      blocks have fewer hashes. Where groups are mixed the engine may reuse less than is held:
+      `reused_tokens` says how much.
     - `AllBlocksCleared` clears every medium of the rank. It names none: the GPU's pool sends it
       and so does the CPU's (v1/simple_kv_offload/manager.py), while v1/kv_offload/cpu/manager.py
       is reset without an event. A copy that survived is missed until it is stored again; one
@@ -185,6 +191,61 @@ class BlockIndex:
             )
             return dict(zip(self._ranks, longest(tables, wanted, self._packed()), strict=True))
 
+    def block_size(self, worker: str) -> int | None:
+        """The number of tokens under one hash of a worker, as far as its events tell it.
+
+        Give it to `Routing.block_hashes`: engines choose it for hybrid models. It is another one
+        with ``--prefix-match-unit``.
+
+        Returns:
+            None before the first block in GPU memory.
+        """
+        with self._lock:
+            ranks = [self._ranks[rank] for rank in self._of(worker)]
+            return hash_size([group for rank in ranks for group in rank.groups.values()])
+
+    def reused_tokens(
+        self, hashes: Iterable[bytes | int], *, num_tokens: int, block_size: int
+    ) -> dict[WorkerRank, int | None]:
+        """How many leading tokens of a prompt each rank will take from its GPU's cache.
+
+        As `longest_prefixes`, but as an engine decides it whose layers keep different blocks; see
+        `mmroute.kv_events.groups`.
+
+        Args:
+            hashes: the hashes of the prompt's blocks, in order; in full, or their low 64 bits.
+            num_tokens: tokens of the prompt.
+            block_size: tokens under one hash.
+
+        Returns:
+            A number for every rank that ever sent a batch; None where it does not follow from the
+            events: a group has announced no block yet, or is of a kind that is not followed.
+        """
+        wanted = tuple(hashes)
+        with self._lock:
+            held = {
+                number: self._held(wanted, number)
+                for number in {r.group_idx for r in self._tables if r.medium == _GPU}
+            }
+            found: dict[WorkerRank, int | None] = {}
+            for at, (rank, known) in enumerate(self._ranks.items()):
+                groups = known.groups
+                own = [(group, held[n][at : at + 1]) for n, group in groups.items()]
+                tokens = reused_tokens(own, num_tokens=num_tokens, block_size=block_size)
+                told = tokens is not None and groups.keys() == set(range(len(groups)))
+                found[rank] = int(tokens[0]) if tokens is not None and told else None
+        return found
+
+    def _held(self, hashes: tuple[bytes | int, ...], group_idx: int | None) -> Held:
+        """Which blocks of a prompt each rank holds for one group in its GPU's memory."""
+        tables = tuple(
+            table
+            for residency, table in self._tables.items()
+            if residency.group_idx == group_idx and residency.medium == _GPU
+        )
+        rows = [longest(tables, (one,), self._packed()) for one in hashes]
+        return np.array(rows, bool).reshape(len(hashes), len(self._ranks)).T
+
     def residencies(
         self, rank: WorkerRank, hashes: Iterable[bytes | int]
     ) -> dict[Residency, tuple[bool, ...]]:
@@ -234,7 +295,7 @@ class BlockIndex:
         """
         with self._lock:
             ranks = tuple(
-                _SavedRank(*rank, known.slot, known.topic, known.position)
+                _SavedRank(*rank, known.slot, known.topic, known.position, known.groups)
                 for rank, known in self._ranks.items()
             )
             slots = self._packed()
@@ -259,6 +320,7 @@ class BlockIndex:
                 rank = index._rank(WorkerRank(each.worker, each.data_parallel_rank), each.slot)
                 rank.topic = each.topic
                 rank.position = Position(*each.position) if each.position else None
+                rank.groups = each.groups
             for group_idx, medium, ownership, records in saved.tables:
                 table = index._tables[Residency(group_idx, medium, ownership)] = new_table()
                 table.load(records)
@@ -283,6 +345,9 @@ class BlockIndex:
             if table is None:
                 table = self._tables[residency] = new_table()
             table.store(rank.slot, event.block_hashes)
+            if event.group_idx not in rank.groups and event.medium == _GPU and event.block_size:
+                kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window
+                rank.groups[event.group_idx] = Group(kind, event.block_size, window)
 
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:
@@ -290,6 +355,8 @@ class BlockIndex:
             for rank in self._of(worker):
                 self._clear(self._ranks[rank])
                 self._ranks[rank].position = None
+                if isinstance(message, Restarted):  # with other options, it may be
+                    self._ranks[rank].groups = {}
 
     def _of(self, worker: str) -> list[WorkerRank]:
         return [rank for rank in self._ranks if rank.worker == worker]

@@ -123,8 +123,11 @@ class StoredHashes(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
     """What a `BlockStored` says of what is held. To read all of it takes three times as long."""
 
     block_hashes: tuple[BlockHash, ...]
+    block_size: int
     medium: str | None
     group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
     ownership: str | None = None
 
 

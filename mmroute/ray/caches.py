@@ -155,6 +155,14 @@ class ReplicaCaches:
         self._expire()
         return sum(expected.replica == replica for expected in self._expected.values())
 
+    def block_size(self) -> int | None:
+        """The number of tokens under one hash, as the first replica's events tell it.
+
+        Replicas of a deployment are alike. None before the first block.
+        """
+        sizes = map(self._index.block_size, self._followers)
+        return next(filter(None, sizes), None)
+
     def longest_prefixes(
         self, hashes: Sequence[bytes], *, medium: str | None = None
     ) -> Mapping[str, Blocks]:

@@ -31,11 +31,12 @@ _DECISIONS: Final = "mmroute_router_decisions"
 class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
     """Picks the replica at which a prompt costs least: `mmroute.kv_events.policy.pick`.
 
-    For any deployment whose replicas publish vLLM's KV events. A replica tells where they are, and
-    its block size, by its method ``record_routing_stats``, in the form of Ray Serve LLM's own
-    replicas::
+    For any deployment whose replicas publish vLLM's KV events. A replica tells where they are by
+    its method ``record_routing_stats``, in the form of Ray Serve LLM's own replicas::
 
         {"kv_event_metadata": {"endpoint": ..., "replay_endpoint": ..., "block_size": 16}}
+
+    The block size may be left out. That of the events wins: engines choose it for some models.
 
     The request is the first argument of a call that has ``messages`` or ``prompt``: a mapping, or
     an object with these attributes. A request without an exact answer goes to the replica with the
@@ -155,14 +156,15 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         self, pending: PendingRequest | None
     ) -> tuple[Prompt | None, tuple[bytes, ...], str]:
         """The prompt of a request and its hashes; or None, no hashes, and why."""
-        if self._block_size is None or pending is None:
+        block_size = self._caches.block_size() or self._block_size
+        if block_size is None or pending is None:
             return None, (), "no_events"
         try:
             routing = self._routing(pending)
             if self._token_ids_kwarg is not None:
                 pending.kwargs[self._token_ids_kwarg] = routing.unexpanded_token_ids
-            hashes = self.look_up(routing, self._block_size)
-            return Prompt.of(routing, self._block_size), hashes, ""
+            hashes = self.look_up(routing, block_size)
+            return Prompt.of(routing, block_size), hashes, ""
         except (NoRoutingError, InexactError) as error:
             return None, (), str(error.reason)
 
@@ -210,7 +212,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
                 None if told is None else Endpoints(told["endpoint"], told.get("replay_endpoint"))
             )
             if told is not None:
-                self._block_size = told["block_size"]
+                self._block_size = told.get("block_size")
         self._caches.follow(replicas)
 
 

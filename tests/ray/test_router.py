@@ -164,6 +164,19 @@ def test_a_prompt_goes_where_its_blocks_are_and_another_picture_does_not(publish
     assert fleet.picks(chat(FIRST)) == {"a", "b"}
 
 
+@pytest.mark.parametrize("told", [None, 4 * BLOCK_SIZE])
+def test_the_events_tell_the_block_size(publisher: Worker, told: int | None) -> None:
+    fleet = Fleet(publisher)
+    stats = {**fleet.a.routing_stats[EVENTS_KEY]}
+    del stats["block_size"]
+    fleet.a.routing_stats = {EVENTS_KEY: stats if told is None else {**stats, "block_size": told}}
+    fleet.router._block_size = None
+    fleet.update([fleet.a, fleet.b])
+    assert fleet.router._block_size == told
+    publisher.publish(events("BlockStored", FIRST.blocks))
+    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
+
+
 def test_by_token_ids_alone_another_picture_of_the_size_looks_cached(publisher: Worker) -> None:
     assert FIRST.by_ids == SECOND.by_ids
     publisher.publish(events("BlockStored", FIRST.by_ids))
