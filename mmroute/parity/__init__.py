@@ -1,1 +1,1 @@
-"""Parity: compare routing token IDs with an engine's, and diagnose differences."""
+"""Compares mmroute's answers with an engine's, and finds the causes of differences."""

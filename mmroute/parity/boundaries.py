@@ -1,8 +1,8 @@
 """The image sizes at which a geometry's count changes, found by bisection over the geometry.
 
-Nothing is known of the algorithm: along a line of growing sizes the answer is constant for a
-while and then another, and what two engines disagree about is where exactly. So a pair of
-neighbouring sizes with different answers says more than any round number.
+Nothing needs to be known about the algorithm. Along a line of growing sizes the answer is constant
+for a while, and then changes. Two engines mostly disagree about the size at which it changes. So a
+pair of neighbouring sizes with different answers is a better test than any round number.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Probe: TypeAlias = Callable[[_Size], bytes | None]
 _Line: TypeAlias = Callable[[int], _Size]
 _Edge: TypeAlias = "tuple[_Line, int | None]"
 
-# Larger pictures take an oracle seconds, and models none.
-_MOST_PIXELS: Final = 1 << 25
+# An oracle takes seconds for larger pictures, and models scale them down anyway.
+_MAX_PIXELS: Final = 1 << 25
 _LONGEST: Final = 20_000
 _EDGES_PER_LINE: Final = 2
 _REFUSALS_PER_LINE: Final = 2
@@ -33,8 +33,8 @@ _GROWING: Final[tuple[_Line, ...]] = (
     lambda t: (max(4 * t // 3, 1), t),
     lambda t: (t, 3 * t),
 )
-# One side grows, from a first size on. Of the last ones any model scales the other side down, by
-# a ratio that leaves neither halves nor whole pixels.
+# Lines on which one side grows from a first size. On the last lines any model scales the other
+# side down, by a ratio that gives neither halves nor whole pixels.
 _ROUNDING: Final[tuple[tuple[_Line, int], ...]] = (
     (lambda t: (t, 480), 640),
     (lambda t: (720, t), 1000),
@@ -47,7 +47,7 @@ _THIN: Final[tuple[_Line, ...]] = (
     lambda t: (t, 7),
     lambda t: (7, t),
 )
-# What every model is asked, also one that counts all sizes alike.
+# Sizes that every model is tested with, also one that counts all sizes alike.
 _ALWAYS: Final[tuple[tuple[str, _Size], ...]] = (
     ("tiny", (1, 1)),
     ("tiny", (1, 2)),
@@ -67,9 +67,9 @@ _ALWAYS: Final[tuple[tuple[str, _Size], ...]] = (
 def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[tuple[str, ImageSize]]:
     """Sizes on both sides of a geometry's boundaries; each once, with the first kind that finds it.
 
-    ``limits``: growing in proportion, where the first and the last change is. ``rounding``:
-    changes in between, one side growing. ``aspect``: thin images, where they begin to be
-    refused. ``tiny``: hardly a pixel.
+    The kinds are ``limits``: the first and the last change while both sides grow in proportion;
+    ``rounding``: changes in between, while one side grows; ``aspect``: thin images, where refusals
+    begin; ``tiny``: sides of a few pixels.
     """
 
     @cache
@@ -92,9 +92,9 @@ def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[tuple[s
 
 
 def _next_change(probe: _Probe, line: _Line, start: int, end: int) -> int | None:
-    """The t from `start` on at which the answer differs from that of t + 1.
+    """The t from `start` on at which the answer differs from that for t + 1.
 
-    Found in growing steps, so it is the very next one where changes are far apart.
+    The steps of the search grow, so where changes are close together it may skip some.
     """
     first = probe(line(start))
     step = 1 if end > start else -1
@@ -108,18 +108,18 @@ def _next_change(probe: _Probe, line: _Line, start: int, end: int) -> int | None
 
 
 def _boundary(holds: Callable[[int], bool], inside: int, outside: int) -> int:
-    """The smaller of the two neighbours between which `holds` changes, found by halving."""
+    """The smaller of two neighbours between which `holds` changes, found by bisection."""
     low, high = sorted((inside, outside))
     at_low = holds(low)
     return low - 1 + bisect_left(range(low, high), True, key=lambda t: holds(t) != at_low)
 
 
 def _end(line: _Line) -> int:
-    """The last t of a line whose picture is not too large to be asked for."""
+    """The last t of a line whose picture is not too large."""
 
     def fits(t: int) -> bool:
         width, height = line(t)
-        return max(width, height) <= _LONGEST and width * height <= _MOST_PIXELS
+        return max(width, height) <= _LONGEST and width * height <= _MAX_PIXELS
 
     return _boundary(fits, 1, _LONGEST + 1)
 
@@ -150,7 +150,7 @@ def _aspects(probe: _Probe) -> Iterator[_Edge]:
 
 
 def _refusal_edges(probe: _Probe, line: _Line, end: int) -> Iterator[int]:
-    """Where sizes begin to be refused, or cease: between two refusals are any number of counts."""
+    """The changes between refused and counted sizes; between two of them counts may change, too."""
 
     def refused(t: int) -> bool:
         return probe(line(t)) is None

@@ -1,4 +1,4 @@
-"""Requests to compare, the files they are in, their answers, and who is asked."""
+"""The requests of a comparison, their files, their outcomes, and the interface of oracles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mmroute.requests.items import Modality
 
 _ITEM_FIELDS: Final = ("images", "videos", "audios")
 Range: TypeAlias = tuple[int, int]
-"""Offset and length of one image in the expanded prompt."""
+"""The offset and length of one image in the expanded prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Case:
     """One request to compare.
 
     Attributes:
-        id: its name in the report.
-        kind: what it tests, such as ``rounding``; the report counts by it.
-        request: as ``mmroute tokens`` takes it, without id.
+        id: the name of the case in the report.
+        kind: the kind of test, such as ``rounding``, by which the report counts.
+        request: the request as ``mmroute tokens`` reads it, without id.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Case:
 
     @property
     def modalities(self) -> frozenset[Modality]:
-        """What items the request has, beside its messages and in their parts."""
+        """The modalities of the request's items, beside its messages and in their parts."""
         kinds = {field.removesuffix("s") for field in _ITEM_FIELDS if self.request.get(field)}
         for message in self.request.get("messages") or ():
             parts = message.get("content") if isinstance(message, Mapping) else None
@@ -48,12 +48,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What an engine, or mmroute, gives for one request: token IDs, or a refusal.
+    """The answer of an engine, or of mmroute, to one request: token IDs, or a refusal.
 
     Attributes:
         token_ids: the expanded prompt, shape (n,), uint32; None if the request is refused.
-        ranges: where the items stand, by position; None if the oracle does not say.
-        identities: what the items are called, by position; None if it is not known.
+        ranges: the placeholder ranges by position; None if the oracle does not give them.
+        identities: the identities of the items by position; None if they are not known.
         refusal: the first words of the refusal; None if there are IDs.
     """
 
@@ -63,7 +63,7 @@ class Outcome:
     identities: tuple[str, ...] | None = None
 
     def same(self, other: Outcome) -> bool:
-        """Whether both refuse, or have the same IDs; and ranges and identities if both know."""
+        """Whether both refuse, or both have the same IDs, and ranges and identities if known."""
         if self.token_ids is None or other.token_ids is None:
             return self.token_ids is other.token_ids
         pairs = ((self.ranges, other.ranges), (self.identities, other.identities))
@@ -72,15 +72,15 @@ class Outcome:
 
 
 class UndecidedError(Exception):
-    """An oracle cannot say what the engine gives for one request; the message says why."""
+    """An oracle does not know the engine's answer to a request; the message says why."""
 
 
 class Oracle(Protocol):
     """A source of expected results: the engine itself, or a record of its answers.
 
     Attributes:
-        name: for the report, such as ``vllm``.
-        version: of the software that computes the results, such as ``0.33.0``.
+        name: the name in the report, such as ``vllm``.
+        version: the version of the software that computes the results, such as ``0.33.0``.
     """
 
     name: str
@@ -88,13 +88,13 @@ class Oracle(Protocol):
 
     @property
     def running(self) -> RunningEngine | None:
-        """The engine that answers, or whose answers are recorded; None if no engine does."""
+        """The engine that answers, or whose answers are recorded; None if it is no engine."""
 
     def answer(self, case: Case) -> Outcome:
-        """What the engine gives for one request.
+        """The engine's answer to a request.
 
         Raises:
-            UndecidedError: this oracle cannot say.
+            UndecidedError: this oracle does not know the answer.
         """
 
 
@@ -102,10 +102,10 @@ def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """The objects of a file.
 
     Yields:
-        The number of the line, path and number as messages name them, and the object.
+        The line number, the place for messages (path and line number), and the object.
 
     Raises:
-        MmrouteError: `missing_file`; `malformed_file`: there is no line, or one is no object.
+        MmrouteError: `missing_file`; `malformed_file` if there is no line, or one is not an object.
     """
     try:
         content = path.read_bytes()
@@ -113,8 +113,8 @@ def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         message = f"{path} cannot be read: {error.strerror}"
         raise MmrouteError(Reason.MISSING_FILE, message) from error
     if not content.strip():
-        raise MmrouteError(Reason.MALFORMED_FILE, f"{path} holds no request")
-    # Only a line feed ends a line: strings may hold other separators.
+        raise MmrouteError(Reason.MALFORMED_FILE, f"{path} has no request")
+    # Only a line feed ends a line, because strings may have other separators.
     for number, line in numbered(content.split(b"\n")):
         where = f"{path}, line {number}"
         try:

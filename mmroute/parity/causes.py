@@ -1,4 +1,4 @@
-"""The causes of a difference by name, and the settings that end it."""
+"""The causes of a difference by name, and the settings that remove it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mmroute.tokenizers import Tokenizer
 
 
 class Word(StrEnum):
-    """A word of a report, and what it means there. The values are stable."""
+    """A word of a report, with its meaning there. The values are stable."""
 
     meaning: str
 
@@ -44,7 +44,7 @@ class Cause(Word):
         "wrong_count",
         "The same text, and images have counts that no processor argument that was tried gives.",
     )
-    RANGES_ONLY = "ranges_only", "The same IDs; the images are said to stand elsewhere in them."
+    RANGES_ONLY = "ranges_only", "The same IDs, and other ranges for the images."
     IDENTITIES_ONLY = (
         "identities_only",
         "The same IDs and ranges; items have other identities, and so their blocks other hashes.",
@@ -55,10 +55,10 @@ class Cause(Word):
     )
     BLOCK_SIZE = "block_size", "The engine's blocks have another size."
     ALGORITHM = "algorithm", "The hashes are those of another algorithm."
-    SEED = "seed", "The hashes begin with another PYTHONHASHSEED."
-    LAYOUT = "layout", "The hashes are laid out as in another version of the engine."
+    SEED = "seed", "The hashes are those of another PYTHONHASHSEED."
+    LAYOUT = "layout", "The hashes have the layout of another version of the engine."
     LOOKAHEAD = "lookahead", "The hashes cover other numbers of tokens behind their block."
-    HASHES_ONLY = "hashes_only", "The same IDs, and hashes that nothing tried gives."
+    HASHES_ONLY = "hashes_only", "The same IDs, and hashes that no setting that was tried gives."
     LORA = "lora", "The engine answered with another adapter, or at another path."
     CACHE_SALT = "cache_salt", "The engine has another cache salt."
     OTHER = "other", "No setting that was tried makes the two answers equal."
@@ -66,11 +66,11 @@ class Cause(Word):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Where two answers begin to differ, and why.
+    """The place at which two answers begin to differ, and the cause.
 
     Attributes:
-        cause: by name.
-        first_difference: index of the first token ID that differs; 0 for a refusal, and the
+        cause: the cause.
+        first_difference: the index of the first token ID that differs; 0 for a refusal, and the
             length of the answer if only ranges or identities differ.
         explanation: one or two sentences for the person who has to correct it.
         alternatives: the settings that give the oracle's answer, such as ``--model NAME``.
@@ -83,12 +83,12 @@ class Diagnosis:
 
 
 class Remedy(NamedTuple):
-    """The cause of a difference, and the setting that ends it.
+    """The cause of a difference, and the setting that removes it.
 
     Attributes:
-        cause: by name.
-        explanation: for the person who sets it right.
-        setting: what goes into ``--engine-args``; empty if it is no option, or not known.
+        cause: the cause.
+        explanation: one or two sentences for the person who has to correct it.
+        setting: the text to add to ``--engine-args``; empty if it is not an option or not known.
     """
 
     cause: Cause
@@ -97,11 +97,11 @@ class Remedy(NamedTuple):
 
     @staticmethod
     def diagnosis(remedies: Sequence[Remedy], at: int) -> Diagnosis:
-        """The diagnosis that several remedies make together; the first names the cause.
+        """The diagnosis from several remedies; the first gives the cause.
 
         Args:
-            remedies: at least one.
-            at: index of the first token ID that differs.
+            remedies: the remedies, at least one.
+            at: the index of the first token ID that differs.
         """
         return Diagnosis(
             remedies[0].cause,

@@ -1,4 +1,4 @@
-"""Compare mmroute's answers with an oracle's."""
+"""Compares mmroute's answers with an oracle's."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Verdict(Word):
 
     EQUAL = (
         "equal",
-        "the same IDs, ranges, identities and hashes, as far as the oracle tells; or both refuse",
+        "the same IDs, ranges, identities and hashes, as far as the oracle has them; or refusals",
     )
-    # A router would not notice.
-    SILENT = "silent", "mmroute's answer is exact, and another than the oracle's"
+    # A router would not notice it.
+    SILENT = "silent", "mmroute's answer is exact, and differs from the oracle's"
     UNNEEDED = "unneeded", "the oracle answers, and mmroute does not"
     UNDECIDED = (
         "undecided",
-        "the oracle cannot tell; parity needs no less equal answers than undecided ones",
+        "the oracle does not know; for parity, at least as many answers must be equal",
     )
 
 
@@ -39,10 +39,10 @@ class Finding:
     Attributes:
         case: the request.
         ours: mmroute's answer.
-        theirs: the oracle's; None if undecided.
-        verdict: of the comparison.
-        diagnosis: the cause of the difference; None if there is none.
-        note: why the oracle is undecided, or mmroute inexact; empty otherwise.
+        theirs: the oracle's answer; None if undecided.
+        verdict: the result of the comparison.
+        diagnosis: the cause of the difference; None if there is no difference.
+        note: the reason why the oracle is undecided, or mmroute inexact; empty otherwise.
     """
 
     case: Case
@@ -54,7 +54,7 @@ class Finding:
 
 
 def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
-    """Each case's finding, as soon as it is known."""
+    """Compare case by case; each finding is yielded as soon as it is known."""
     told = "" if oracle.running is None else oracle.running.model_string
     arguments_found: list[Mapping[str, Any]] = []
     for case in cases:
@@ -78,7 +78,7 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
 
 
 def our_outcome(model: ResolvedModel, case: Case) -> Outcome:
-    """What mmroute says to a case."""
+    """The outcome of a case in mmroute."""
     try:
         routing = answer(model, request_of(dict(case.request)))
         ranges = tuple((p.offset, p.length) for p in routing.placeholders)

@@ -1,4 +1,4 @@
-"""Requests that test everything but image sizes: order, text, options."""
+"""Requests that test everything except image sizes: order, text, options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
 
 IMAGE: Final[Mapping[str, Any]] = {"type": "image"}
-"""A part that takes the next entry of `images`."""
+"""A message part that takes the next entry of `images`."""
 
 TEXTS: Final = (
     "e\u0301 n\u0303 \u1112\u1161\u11ab \ufb01 ½ \uff71 \u212b",
@@ -35,7 +35,7 @@ WHITESPACE: Final = (
 )
 """Runs of every kind of space."""
 
-# Special tokens of many models: to one they are tokens, to the others only look like it.
+# Special tokens of many models. For one model they are tokens, for all others plain text.
 _LOOKALIKES: Final = (
     "</s><s>[INST] x [/INST]<unk><pad>",
     "<|im_start|>user\nx<|im_end|><|endoftext|>",
@@ -60,7 +60,7 @@ _CALL: Final[Mapping[str, Any]] = {
     "function": {"name": "lookup", "arguments": '{"q": "<ü>", "n": [1, 2.50]}'},
 }
 _WITHOUT_CHATS: Final = (Reason.CHAT_TEMPLATE_MISSING, Reason.CHAT_RENDERER_UNSUPPORTED)
-_MOST_SPECIAL: Final = 4
+_MAX_SPECIAL: Final = 4
 _SIZES: Final = ((640, 480), (90, 230), (500, 300))
 
 _Request = dict[str, Any]
@@ -77,14 +77,14 @@ def user(*parts: Mapping[str, Any]) -> _Request:
 
 
 def own_texts(model: ResolvedModel) -> list[str]:
-    """What means something to this model when a user types it: placeholder, special tokens."""
+    """The texts that have a meaning for this model if a user types them: its special tokens."""
     placeholder = _placeholder(model, 1)
     special = [text for text in model.tokenizer.named_tokens if text]
-    return [placeholder, *special[:_MOST_SPECIAL]] if placeholder else special[:_MOST_SPECIAL]
+    return [placeholder, *special[:_MAX_SPECIAL]] if placeholder else special[:_MAX_SPECIAL]
 
 
 def conversations(model: ResolvedModel) -> Iterator[Case]:
-    """Everything but the geometry, in a fixed order."""
+    """The requests that test everything except the geometry, in a fixed order."""
     yield from _numbered("order", _order())
     yield from _numbered("multi-turn", _turns())
     yield from _numbered("system", _systems())
@@ -97,13 +97,13 @@ def conversations(model: ResolvedModel) -> Iterator[Case]:
 
 
 def takes_chats(model: ResolvedModel) -> bool:
-    """Whether the model can be asked in chats at all."""
+    """Whether the model has a chat template or renderer."""
     hello = Request(messages=[{"role": "user", "content": "Hi"}])
     return answer(model, hello).reason not in _WITHOUT_CHATS
 
 
 def as_prompt(model: ResolvedModel, request: Mapping[str, Any]) -> _Request:
-    """The text and the images of a chat as a prompt, for a model without a template."""
+    """A chat as a prompt with the same text and images, for a model without a template."""
     texts = []
     number = 0
     for message in request["messages"]:
@@ -180,7 +180,7 @@ def _texts(model: ResolvedModel) -> Iterator[Case]:
         ("special-tokens", special),
     ):
         for number, text in enumerate(texts):
-            # Every other one beside an image: where one is, some engines encode the text anew.
+            # Every second text stands beside an image, because some engines then encode it again.
             parts: tuple[Mapping[str, Any], ...] = (part(text),)
             if number % 2:
                 parts = (part(text), IMAGE, part(text))
@@ -189,7 +189,7 @@ def _texts(model: ResolvedModel) -> Iterator[Case]:
 
 
 def _placeholder(model: ResolvedModel, number: int) -> str | None:
-    """What stands for an image in a prompt; what the family's users call it, if it is fixed."""
+    """The placeholder for an image in a prompt; None if the model has no fixed one."""
     rules = model.media.get(Modality.IMAGE)
     if rules is None:
         return None
@@ -256,7 +256,7 @@ def _options() -> dict[str, _Request]:
 
 
 def _rendered(model: ResolvedModel) -> Iterator[Case]:
-    """Completion prompts and token IDs, made of a chat of this model as it is rendered."""
+    """Completion prompts and token IDs, made from a rendered chat of this model."""
     takes_images = Modality.IMAGE in model.media
     asked = user(*[IMAGE] * takes_images, part("What is this?"))
     images = _sizes(int(takes_images))
@@ -286,9 +286,9 @@ def _rendered(model: ResolvedModel) -> Iterator[Case]:
 def _prompt(
     model: ResolvedModel, messages: Sequence[_Request], images: Sequence[_Request]
 ) -> tuple[str, list[int]]:
-    """A chat as text and as IDs, before its images are expanded.
+    """A chat as text and as token IDs, before its images are expanded.
 
-    A model without a template has its placeholder and some words.
+    For a model without a template it is the placeholder and some words.
     """
     request = Request(messages=messages)
     sizes = [ImageSize(image["width"], image["height"]) for image in images]

@@ -1,4 +1,4 @@
-"""Find the cause of a difference between two answers, and the setting that ends it."""
+"""Finds the cause of a difference between two answers, and the setting that removes it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def diagnose(
     arguments_found: list[Mapping[str, Any]],
     told: str = "",
 ) -> Diagnosis:
-    """The cause of a difference; `other` where no setting that was tried ends it.
+    """The cause of a difference; `other` if no setting that was tried removes it.
 
     Args:
         model: the model that gave our answer.
         case: the request.
         ours: our answer.
-        theirs: the oracle's, which is another.
-        arguments_found: as for `token_remedy`.
-        told: the engine's model string, if the oracle tells it.
+        theirs: the oracle's answer, which differs.
+        arguments_found: see `token_remedy`.
+        told: the engine's model string, if the oracle gives it; else empty.
     """
     if ours.token_ids is None:
         return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
@@ -43,8 +43,8 @@ def diagnose(
         return Diagnosis(
             Cause.ORACLE_REFUSES,
             0,
-            f"The oracle refuses this request ({theirs.refusal}), and mmroute answers it. Which "
-            "check of the engine is missing?",
+            f"The oracle refuses this request ({theirs.refusal}), and mmroute answers it. mmroute "
+            "lacks a check of the engine.",
         )
     if not np.array_equal(ours.token_ids, theirs.token_ids):
         at, wanted = first_difference(ours.token_ids, theirs.token_ids), theirs.token_ids
@@ -79,6 +79,6 @@ def _ranges(ours: Outcome, theirs: Outcome) -> Diagnosis:
     return Diagnosis(
         Cause.RANGES_ONLY,
         0 if ours.token_ids is None else len(ours.token_ids),
-        f"All IDs are equal; image {k + 1} stands at {shown[0]} in mmroute, at {shown[1]} in the "
+        f"All IDs are equal; image {k + 1} is at {shown[0]} in mmroute, and at {shown[1]} in the "
         f"oracle ({len(a)} and {len(b)} ranges).",
     )

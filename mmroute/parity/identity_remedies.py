@@ -1,4 +1,4 @@
-"""Settings under which items have the identities that an engine gives them."""
+"""Finds the settings under which items have the engine's identities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODEL = "--model "
 
 
 def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
-    """What the items of a chat are called, if oracles get the pictures; None if nobody can say."""
+    """The identities of a chat's items with the pictures that oracles get; None if not known."""
     request = dict(case.request)
     try:
         request["messages"] = with_pictures(request["messages"], request.pop("images", None))
@@ -37,25 +37,25 @@ def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
 def identity_remedy(
     model: ResolvedModel, fits: Callable[[ResolvedModel], bool], told: str = ""
 ) -> Remedy:
-    """Which setting gives the items the identities that the engine has.
+    """The setting that gives the items the engine's identities.
 
     Args:
-        model: the model that predicted.
-        fits: whether a model gives them.
+        model: the model that predicted the identities.
+        fits: returns true for a model that gives the engine's identities.
         told: the engine's model string as its server tells it; empty if it does not.
     """
     strings = tuple(dict.fromkeys(filter(None, (told, *_spellings_of(model)))))
-    taken = f"The engine's model string was taken to be {model.model_id!r}"
+    used = f"mmroute used the model string {model.model_id!r}"
     for setting, other in _identified_otherwise(model, strings):
         if fits(other):
             return Remedy(
                 Cause.MODEL_STRING if setting.startswith(_MODEL) else Cause.IDENTITIES_ONLY,
-                f"Items have other identities. {taken}; they are equal with {setting}.",
+                f"Items have other identities. {used}; they are equal with {setting}.",
                 setting,
             )
     return Remedy(
         Cause.IDENTITIES_ONLY,
-        f"Items have other identities. {taken}; none of the strings that were tried gives them: "
+        f"Items have other identities. {used}; none of the strings that were tried gives them: "
         f"{', '.join(strings)}. The server tells {repr(told) if told else 'no string'}. Which "
         "string stands behind `vllm serve` there, and which version is it? --engine URL asks it.",
     )

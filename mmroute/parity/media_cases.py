@@ -1,4 +1,4 @@
-"""Requests with videos and audio, whose files are made on the spot: GIF, lists of JPEG, and WAV."""
+"""Requests with videos and audio, whose files are made here: GIF, lists of JPEG, and WAV."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mmroute.parity.conversations import part, user
 from mmroute.requests.items import Modality
 
 _QUESTION: Final = "What happens here?"
-# Width, height, frames, and hundredths of a second of each: around what samplers and pairs decide.
+# Width, height, frames, and hundredths of a second per frame, near the limits of frame samplers.
 _VIDEOS: Final = (
     (64, 48, 1, 4), (64, 48, 2, 100), (64, 48, 3, 50), (64, 48, 4, 4), (64, 48, 5, 25),
     (320, 240, 8, 13), (90, 33, 9, 4), (40, 200, 31, 10), (64, 48, 32, 4), (64, 48, 33, 7),
     (64, 48, 64, 3), (32, 32, 150, 10), (32, 32, 301, 100),
 )  # fmt: skip
 _FRAME_LISTS: Final = ((64, 48, 1), (100, 60, 5), (64, 48, 40))
-# Samples and their rate: around a frame, a second, a chunk, and what is lost in 32 bits.
+# Samples and their rate, near the length of a frame, a second, a chunk, and a loss in 32 bits.
 _RECORDINGS: Final = (
     (1, 16_000), (160, 16_000), (161, 16_000), (321, 16_000), (641, 16_000), (16_000, 16_000),
     (16_001, 16_000), (16_160, 16_000), (8_081, 8_000), (44_100, 44_100), (44_101, 44_100),
@@ -32,7 +32,7 @@ _RECORDINGS: Final = (
 
 
 def media_cases(model: ResolvedModel) -> Iterator[Case]:
-    """Chats with each of the modalities but images that the engine takes for a model."""
+    """Chats with each modality except images that the engine accepts for a model."""
     if Modality.VIDEO in model.media:
         yield from video_cases()
     if Modality.AUDIO in model.media:
@@ -50,7 +50,7 @@ def video_cases() -> Iterator[Case]:
 
 
 def audio_cases() -> Iterator[Case]:
-    """Chats with one recording each."""
+    """Chats with one audio each."""
     for samples, rate in _RECORDINGS:
         yield _case(f"audio-{samples}-at-{rate}", "audio_url", _wav(samples, rate))
 
@@ -62,7 +62,7 @@ def _case(name: str, kind: str, url: str) -> Case:
 
 
 def _gif(width: int, height: int, frames: int, delay: int) -> str:
-    # Each frame of another grey: Pillow makes one of equal ones.
+    # Each frame has another grey, because Pillow merges equal frames.
     first, *others = [Image.new("L", (width, height), n * 97 % 256) for n in range(frames)]
     file = io.BytesIO()
     first.save(file, "GIF", save_all=True, append_images=others, duration=delay * 10, loop=0)

@@ -1,4 +1,4 @@
-"""A validation as one page that needs nothing else: the tokens of both sides, aligned."""
+"""A validation as a self-contained HTML page, with the tokens of both sides aligned."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arguments of an image processor that give a request's images the counts that an oracle has.
+"""Finds arguments of an image processor that give a request's images the oracle's counts.
 
-A switch has its other position, and a number is searched for a value that gives the count.
+A boolean is inverted. For a number a value is searched that gives the count.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from mmroute.errors import InexactError
 from mmroute.geometry import AnyGeometry, Geometry, ModelContext, Overrides
 from mmroute.requests.items import ImageSize
 
-# Sides, patches, tiles and areas that models are known to have; 28 * 28 is Qwen's area of a token.
+# Sides, patches, tiles and areas of known models; 28 * 28 is the area of a token in Qwen's models.
 _KNOWN: Final = (
     1, 2, 3, 4, 6, 8, 9, 12, 14, 16, 24, 28, 32, 224, 336, 384, 448, 560, 672, 896, 980, 1024,
     1540, 4 * 28 * 28, 256 * 28 * 28, 1280 * 28 * 28, 16384 * 28 * 28, 1 << 16, 1 << 20, 1 << 24,
 )  # fmt: skip
-# A number is searched among so many times its half and its double, in quarter steps of a power.
+# A number is searched by so many octaves below and above its value, in quarter steps.
 _OCTAVES: Final = 8
 _STEPS: Final = 4
 _LIMITS: Final = ("max_", "min_")
@@ -26,9 +26,10 @@ _LIMITS: Final = ("max_", "min_")
 def processor_arguments(
     geometry: AnyGeometry, images: Sequence[ImageSize], context: ModelContext, wanted: int
 ) -> Iterator[Mapping[str, Any]]:
-    """Arguments by which all images together have `wanted` tokens; limits first, as operators set.
+    """Arguments with which all images together have `wanted` tokens.
 
-    They are among those that the family's spec says the processor takes.
+    They are among the arguments that the family's spec lists for the processor. Limits come first,
+    because operators set them most often.
     """
     if not isinstance(geometry, Geometry):
         return
@@ -42,10 +43,10 @@ def processor_arguments(
 
 
 def total(geometry: AnyGeometry, images: Sequence[ImageSize], context: ModelContext) -> int | None:
-    """How many tokens all images have together; None if one is refused."""
+    """The number of tokens of all images together; None if one is refused."""
     try:
         replacements = list(geometry.replacements(images, context))
-    except (InexactError, ArithmeticError, ValueError, IndexError):  # a senseless variant
+    except (InexactError, ArithmeticError, ValueError, IndexError):  # the value makes no sense
         return None
     return sum(len(replacement.token_ids) for replacement in replacements)
 
@@ -58,7 +59,7 @@ def _with(geometry: Geometry, name: str, value: object) -> AnyGeometry | None:
 
 
 def _values(value: object) -> Iterator[object]:
-    """Other values of a number: the nearest first, then those that models have, then samples."""
+    """Other values of a number: the nearest ones, then those of known models, then samples."""
     if isinstance(value, bool):
         yield not value
     elif value is None:

@@ -1,4 +1,4 @@
-"""Settings under which mmroute has the token IDs that an oracle has, found by trying them."""
+"""Finds the settings under which mmroute has the oracle's token IDs, by trying them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mmroute.requests.request import Request
 _TEMPLATE_FIELDS: Final = ("chat_template.json", "processor_config.json", "tokenizer_config.json")
 _TEMPLATE_SWITCHES: Final = ({"enable_thinking": False}, {"enable_thinking": True},
                              {"thinking": False}, {"thinking": True})  # fmt: skip
-_MOST_COUNTS: Final = 12
+_MAX_COUNTS: Final = 12
 _SHOWN: Final = 60
 
 
@@ -40,22 +40,23 @@ def token_remedy(
     fits: Callable[[Routing], bool],
     arguments_found: list[Mapping[str, Any]],
 ) -> Remedy:
-    """Why the oracle has other token IDs.
+    """The cause by which the oracle has other token IDs.
 
     Args:
-        model: the model that predicted.
+        model: the model that answered.
         request: the request.
-        routing: what was predicted, with token IDs.
+        routing: mmroute's answer, with token IDs.
         theirs: the oracle's token IDs, shape (n,), uint32.
-        fits: whether a routing has the oracle's token IDs.
-        arguments_found: arguments of the processor that other requests had: they are tried first,
-            and those that are found are added.
+        fits: returns true for a routing with the oracle's token IDs.
+        arguments_found: the processor arguments found for earlier requests. They are tried first,
+            and new ones are added.
     """
     for remedy, other_model, other_request in _rendered_otherwise(model, request):
         if fits(answer(other_model, other_request)):
             return remedy
     tried = _processor_arguments(model, request, routing, theirs)
-    # What the engine was started with needs no trust, and it has a cache for the counts.
+    # The arguments are tried as those with which the engine was started, which need no trust. Its
+    # encoder cache is large enough for its own counts.
     settings = replace(model.settings, trust_request_mm_kwargs=True)
     cache = max(model.encoder_cache, len(theirs))
     model = replace(model, settings=settings, encoder_cache=cache)
@@ -102,9 +103,9 @@ def _rendered_otherwise(
 
 
 def _templates_of(model: ResolvedModel) -> Iterator[ChatTemplate]:
-    """All chat templates there are: those that were loaded, and the others of the directory."""
+    """All chat templates: those that were loaded, and the others in the directory."""
     yield from (model.chat.templates or {}).values()
-    # A hub name would have to be fetched again; what was loaded is all there is then.
+    # The files of a hub name would have to be fetched again, so only loaded templates are used.
     if not Path(model.name).is_dir():
         return
     files = find_model(model.name)
@@ -128,7 +129,7 @@ def _sources(files: ModelFiles) -> Iterator[tuple[str, str]]:
 def _processor_arguments(
     model: ResolvedModel, request: Request, routing: Routing, theirs: TokenIds
 ) -> Iterator[Mapping[str, Any]]:
-    """Arguments that give all images together as many tokens as the oracle has."""
+    """Arguments with which all images together have as many tokens as in the oracle."""
     try:
         prepared = prepare(model, request)
         found = [item.size for item in prepared.items.get(Modality.IMAGE, ())]
@@ -141,13 +142,13 @@ def _processor_arguments(
         wanted -= int(np.isin(routing.token_ids, fills).sum()) - sum(
             placed.length for placed in routing.placeholders
         )
-        yield from islice(processor_arguments(geometry, sizes, model.context, wanted), _MOST_COUNTS)
+        yield from islice(processor_arguments(geometry, sizes, model.context, wanted), _MAX_COUNTS)
     except InexactError:
         return
 
 
 def _fills(routing: Routing) -> TokenIds:
-    """The IDs that stand for images."""
+    """The token IDs of which the replacements of images consist."""
     pieces = [routing.token_ids[p.offset : p.offset + p.length] for p in routing.placeholders]
     found: TokenIds = np.unique(np.concatenate(pieces)) if pieces else np.zeros(0, np.uint32)
     return found
@@ -163,11 +164,11 @@ def _unexplained(model: ResolvedModel, routing: Routing, theirs: TokenIds) -> Re
             Cause.WRONG_COUNT,
             f"mmroute has {len(routing.token_ids)} token IDs and the oracle {len(theirs)}. The "
             "text is the same, and no processor argument that was tried gives the images' counts. "
-            "Has the engine --mm-processor-kwargs, or other preprocessor files?",
+            "Check the engine's --mm-processor-kwargs and its preprocessor files.",
         )
     shown = (text_of(model.tokenizer, text) or "")[:_SHOWN]
     return Remedy(
         Cause.OTHER,
         f"mmroute has {len(routing.token_ids)} token IDs and the oracle {len(theirs)}, whose text "
-        f"begins {shown!r}. Has the engine another --chat-template, or other files of the model?",
+        f"begins {shown!r}. Check the engine's --chat-template and its files of the model.",
     )

@@ -17,7 +17,7 @@ from mmroute.tokenizers import Tokenizer
 
 _WORDS: Final = ("model", "family", "oracle", "engine", "warning", "proposal")
 _AROUND: Final = 6  # token IDs shown before and after the first difference
-_SHOWN_CASES: Final = 3  # of each cause
+_SHOWN_CASES: Final = 3  # cases shown of each cause
 _LONGEST_TEXT: Final = 60
 _LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdict]
 
@@ -27,16 +27,16 @@ class Report:
     """All findings of one validation.
 
     Attributes:
-        model: as it was given.
-        family: of the model.
-        oracle: name and version of the oracle.
-        findings: in the order of the cases.
-        tokenizer: of the model, to show what IDs stand for.
-        known_differences: of this oracle and the engine, for this family, in words.
-        engine: the engine that answered, and how its version is known; empty if none was asked.
-        warning: why its version may answer otherwise; empty if it does not.
-        proposal: by which settings more would be equal; empty if nothing is known.
-        modalities: the modalities that the model takes.
+        model: the model's name, as the caller gave it.
+        family: the model's family.
+        oracle: the name and version of the oracle.
+        findings: the findings in the order of the cases.
+        tokenizer: the model's tokenizer, which shows the texts of IDs.
+        known_differences: the known differences of oracle and engine for this family, in words.
+        engine: the engine that answered, and how its version is known; empty for other oracles.
+        warning: the reason why the engine's version may answer otherwise; empty if it does not.
+        proposal: the settings with which more answers would be equal; empty if none are known.
+        modalities: the modalities of the model.
     """
 
     model: str
@@ -52,15 +52,15 @@ class Report:
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
-        """How many findings of each kind."""
+        """The number of findings of each verdict."""
         return Counter(finding.verdict for finding in self.findings)
 
     @property
     def parity(self) -> bool | None:
         """True if all decided answers are equal; False if one is not.
 
-        None if most are not decided, or if both sides refuse every request with an item that the
-        model takes.
+        None if most answers are undecided, or if both sides refuse every request with an item of
+        one of the model's modalities.
         """
         if self.verdicts[Verdict.SILENT] or self.verdicts[Verdict.UNNEEDED]:
             return False
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def uncompared(self) -> tuple[Modality, ...]:
-        """The modalities that the model takes and of which no two answers were compared."""
+        """The modalities of the model for which no two answers were compared."""
         answered = (f for f in self.findings if f.theirs and f.theirs.token_ids is not None)
         compared = {modality for f in answered for modality in f.case.modalities}
         return tuple(modality for modality in self.modalities if modality not in compared)
@@ -128,7 +128,7 @@ def as_lines(report: Report) -> Iterator[str]:
             yield f"  and {len(findings) - _SHOWN_CASES} more"
     if report.parity is False and report.known_differences:
         yield ""
-        yield "known to differ, neither being wrong:"
+        yield "known differences, in which neither is wrong:"
         yield from (f"  {known}" for known in report.known_differences)
     yield ""
     yield from _LEGEND
@@ -149,7 +149,7 @@ def verdict_of(report: Report) -> str:
 
 
 def by_kind(findings: Sequence[Finding]) -> dict[str, dict[str, int]]:
-    """How many findings of each verdict, by the kind of their case."""
+    """The number of findings of each verdict, by the kind of their case."""
     kinds: dict[str, dict[str, int]] = {}
     for finding in findings:
         of_kind = kinds.setdefault(finding.case.kind, {})
@@ -158,7 +158,7 @@ def by_kind(findings: Sequence[Finding]) -> dict[str, dict[str, int]]:
 
 
 def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
-    """Findings that are not equal: wrong answers by their cause, then the others."""
+    """The findings that are not equal: wrong answers by cause, then the others."""
     groups: defaultdict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
@@ -171,13 +171,13 @@ def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]
 
 
 def meaning_of(findings: Sequence[Finding]) -> str:
-    """What the cause of a group of findings means; empty if they have none."""
+    """The meaning of the cause of a group of findings; empty if they have no cause."""
     diagnosis = findings[0].diagnosis
     return "" if diagnosis is None else diagnosis.cause.meaning
 
 
 def shared_alternatives(findings: Sequence[Finding]) -> list[str]:
-    """What would have given the oracle's count in every finding; one alone may fit by chance."""
+    """The settings that remove the difference in every finding; one alone may fit by chance."""
     diagnoses = [finding.diagnosis for finding in findings if finding.diagnosis is not None]
     if not diagnoses:
         return []
@@ -202,7 +202,7 @@ def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _strip(ids: TokenIds, at: int, tokenizer: Tokenizer) -> str:
-    """The IDs around the first difference, which stands in brackets; and their text."""
+    """The IDs around the first difference, which is in brackets, and their text."""
     start, end = max(0, at - _AROUND), at + _AROUND + 1
     shown = list(map(str, ids[start:end].tolist()))
     if at < len(ids):

@@ -29,11 +29,11 @@ from mmroute.requests.items import Modality
 
 _CHAT_KINDS: Final = frozenset({"tools", "options"})
 _REFUSED: Final = "order-first"
-_MOST_PARTS: Final = 4
-_MOST_IMAGES: Final = 4
-_MOST_WORDS: Final = 12
+_MAX_PARTS: Final = 4
+_MAX_IMAGES: Final = 4
+_MAX_WORDS: Final = 12
 _LONGEST_SIDE: Final = 3000
-_MOST_PIXELS: Final = 1 << 22
+_MAX_PIXELS: Final = 1 << 22
 _WORDS: Final = (
     "the", "image", "What", "is", "in", "this", "picture", "and", "a", "cat's", "12,345.67",
     "naïve", "東京", "здравствуй", "f(x)", "=>", "https://example.com/?q=1", "don't", "A.B.C.",
@@ -41,10 +41,11 @@ _WORDS: Final = (
 
 
 def built_in_cases(model: ResolvedModel) -> list[Case]:
-    """The same requests for a model every time: its geometry's edges, and unusual prompts.
+    """The built-in requests for a model: the boundaries of its geometry, and unusual prompts.
 
-    A model that takes no images gets those without, and one image, to be refused. One without a
-    chat template gets prompts of the same text, and the chats that cannot be written as one.
+    They are the same every time. A model without images gets the requests without images, and one
+    with an image, which must be refused. A model without a chat template gets prompts with the same
+    text, and the chats that have no such prompt.
     """
     cases = list(conversations(model))
     if takes_chats(model):
@@ -75,7 +76,7 @@ def _without_chat(model: ResolvedModel, case: Case) -> Case:
 
 
 def random_cases(model: ResolvedModel, count: int, seed: int = 0) -> Iterator[Case]:
-    """Random conversations and sizes; the same ones for the same model and seed."""
+    """Random conversations and sizes, which are the same for the same model and seed."""
     source = _Random(model, seed)
     chats = takes_chats(model)
     for number in range(count):
@@ -84,7 +85,7 @@ def random_cases(model: ResolvedModel, count: int, seed: int = 0) -> Iterator[Ca
 
 
 class _Random:
-    """Draws requests."""
+    """Draws random requests."""
 
     def __init__(self, model: ResolvedModel, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -92,7 +93,7 @@ class _Random:
         self.unusual = (*TEXTS, *WHITESPACE, *own_texts(model))
 
     def request(self) -> dict[str, Any]:
-        """One request. Most are plain; what is rare makes most of the rest refused."""
+        """One request. Most are plain, because unusual options are refused more often."""
         draw = self.draw
         if self._sometimes(0.1):
             return {"prompt": self._text(), "add_special_tokens": self._sometimes(0.5)}
@@ -103,7 +104,7 @@ class _Random:
         for turn in range(draw.randint(1, 3)):
             if turn:
                 messages.append({"role": "assistant", "content": self._text()})
-            parts = [self._part(images) for _ in range(draw.randint(1, _MOST_PARTS))]
+            parts = [self._part(images) for _ in range(draw.randint(1, _MAX_PARTS))]
             messages.append(user(*parts))
         request: dict[str, Any] = {"messages": messages, "images": images}
         if self._sometimes(0.1):
@@ -114,31 +115,31 @@ class _Random:
         return self.draw.random() < probability
 
     def _part(self, images: list[dict[str, int]]) -> Mapping[str, Any]:
-        may = self.takes_images and len(images) < _MOST_IMAGES
+        may = self.takes_images and len(images) < _MAX_IMAGES
         if may and self._sometimes(0.4):
             images.append(self._size())
             return IMAGE
         return part(self._text())
 
     def _size(self) -> dict[str, int]:
-        """Sides of any order of magnitude, each as likely as the others."""
+        """A size with sides of any order of magnitude, each equally likely."""
         while True:
             width, height = (round(_LONGEST_SIDE ** self.draw.random()) for _ in range(2))
-            if width * height <= _MOST_PIXELS and max(width, height) <= 100 * min(width, height):
+            if width * height <= _MAX_PIXELS and max(width, height) <= 100 * min(width, height):
                 return {"width": width, "height": height}
 
     def _text(self) -> str:
         draw = self.draw
-        words = draw.choices(_WORDS, k=draw.randint(1, _MOST_WORDS))
+        words = draw.choices(_WORDS, k=draw.randint(1, _MAX_WORDS))
         if self._sometimes(0.3):
             words.insert(draw.randint(0, len(words)), draw.choice(self.unusual))
         return " ".join(words)
 
 
 def cases_from_file(path: Path) -> list[Case]:
-    """A user's own requests, one to a line as ``mmroute tokens`` takes them; kind ``file``.
+    """A user's own requests, one in a line as ``mmroute tokens`` reads them; kind ``file``.
 
-    A line without ``id`` is called by its number.
+    A line without ``id`` is named by its number.
 
     Raises:
         MmrouteError: `missing_file`; `malformed_file` or `invalid_request`, naming the line.
@@ -148,14 +149,12 @@ def cases_from_file(path: Path) -> list[Case]:
         try:
             request_of(request)
         except InexactError as inexact:
-            # A field that is not covered is for the report, as what mmroute does not answer.
+            # A field that is not covered belongs in the report, as a request without an answer.
             if inexact.reason is Reason.INVALID_REQUEST:
                 raise MmrouteError(inexact.reason, f"{where}: {inexact}") from inexact
         name = request.pop("id", None)
         case_id = f"line-{number}" if name is None else str(name)
         if case_id in cases:
-            raise MmrouteError(
-                Reason.MALFORMED_FILE, f"{where}: the id {case_id!r} was there before"
-            )
+            raise MmrouteError(Reason.MALFORMED_FILE, f"{where}: the id {case_id!r} occurs twice")
         cases[case_id] = Case(case_id, "file", request)
     return list(cases.values())

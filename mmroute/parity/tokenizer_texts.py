@@ -1,4 +1,4 @@
-"""Texts that show how a tokenizer was built from its file."""
+"""Texts that tell apart the ways in which a tokenizer can be built from its file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import JsonValue, ModelFiles, find_model
 from mmroute.tokenizers.pipelines import PIPELINES
 
-_MOST_PIECES: Final = 8
+_MAX_PIECES: Final = 8
 
 
 def telling_texts(model: ResolvedModel) -> Iterator[str]:
-    """Texts to which tokenizer classes give other IDs: their default tokens, unmerged pieces."""
+    """Texts for which tokenizer classes differ: their default tokens, and unmerged pieces."""
     yield " ".join(sorted({text for p in PIPELINES.values() for text in p.defaults.values()}))
     files = _files(model)
     if files is None:
@@ -23,12 +23,12 @@ def telling_texts(model: ResolvedModel) -> Iterator[str]:
     unmerged = _unmerged(files.object("tokenizer.json").get("model"))
     texts = map(model.tokenizer.decode, ([token_id] for token_id in unmerged))
     plain = (text for text in texts if len(text.strip()) > 1 and text.isprintable())
-    if telling := list(itertools.islice(plain, _MOST_PIECES)):
+    if telling := list(itertools.islice(plain, _MAX_PIECES)):
         yield "\n".join(telling)
 
 
 def _unmerged(bpe: JsonValue) -> list[int]:
-    """The IDs of pieces that no merge gives: only a BPE with ignore_merges finds them."""
+    """The IDs of pieces that no merge gives, which only a BPE with ignore_merges finds."""
     vocabulary, merges = (
         (bpe.get("vocab"), bpe.get("merges")) if isinstance(bpe, dict) else ({}, [])
     )
@@ -40,7 +40,7 @@ def _unmerged(bpe: JsonValue) -> list[int]:
 
 
 def _files(model: ResolvedModel) -> ModelFiles | None:
-    """The model's directory, if it has a tokenizer.json; a hub name would have to be fetched."""
+    """The model's directory, if it has a tokenizer.json; None for a name on the hub."""
     if not Path(model.name).is_dir() or model.tokenizer.chat_encoder is not None:
         return None
     files = find_model(model.name)

@@ -87,9 +87,9 @@ def test_the_clients_uuid_is_not_given_to_a_made_up_picture() -> None:
     [
         (user(IMAGE), [], "more image parts"),
         (user(text("x")), [SIZE], "more sizes"),
-        (user(IMAGE), [{"width": 4}], "images[0] has no width and height"),
-        (user(IMAGE), [{"width": True, "height": 1}], "images[0] has no width and height"),
-        (user(IMAGE), [3], "images[0] has no width and height"),
+        (user(IMAGE), [{"width": 4}], "images[0] must have width and height"),
+        (user(IMAGE), [{"width": True, "height": 1}], "images[0] must have width and height"),
+        (user(IMAGE), [3], "images[0] must have width and height"),
         (user(IMAGE), 3, "must be a list"),
         (user(IMAGE), [{"width": 2501, "height": 1}], "aspect above 2500"),
         (user(IMAGE), [{"width": 100_000, "height": 100_000}], "no picture of more than"),
@@ -162,7 +162,7 @@ def test_vectors_of_this_repository_are_readable(path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "where"),
     [
-        ([], "holds no request"),
+        ([], "has no request"),
         (['{"kind"'], "line 1: the line is not JSON"),
         ([[]], "line 1: the line must be a JSON object"),
         ([{**META, "kind": "other"}], "line 1: kind"),
@@ -178,7 +178,7 @@ def test_vectors_of_this_repository_are_readable(path: Path) -> None:
             [META, {"id": "a", "expect": {"token_runs": [], "placeholders": [{"offset": 1}]}}],
             "expect.placeholders.0.length",
         ),
-        ([META, *[{"id": "a", "expect": {"refused": "x"}}] * 2], "line 3: id: 'a' was there"),
+        ([META, *[{"id": "a", "expect": {"refused": "x"}}] * 2], "line 3: id: 'a' occurs twice"),
     ],
 )
 def test_malformed_vectors_are_named(tmp_path: Path, lines: list[Any], where: str) -> None:
@@ -332,9 +332,9 @@ def test_oracles_by_url_and_path(server: ScriptedServer, tmp_path: Path) -> None
         ("vlm", "did you mean 'vllm'?"),
         ("Transformer", "did you mean 'transformers'?"),
         ("localhost:8000", "did you mean http://localhost:8000?"),
-        ("llama", "Known are vllm, transformers"),
+        ("llama", "An oracle is vllm, transformers"),
         ("nowhere.jsonl", "there is no file nowhere.jsonl"),
-        ("", "Known are"),
+        ("", "An oracle is"),
     ],
 )
 def test_no_such_oracle(against: str, why: str) -> None:

@@ -1,1 +1,1 @@
-"""Predicted block hashes against those that a running engine announces in its KV events."""
+"""Compares predicted block hashes with those that a running engine announces in its KV events."""

@@ -1,4 +1,4 @@
-"""Announced blocks, joined to the prompts that they are the beginning of."""
+"""The blocks that an engine announced, joined to prompts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from mmroute.kv_events.holders import low_bits
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """Blocks from the first of a prompt on, as the engine announced them.
+    """The announced blocks of a prompt, from its first block on.
 
     Attributes:
-        block_size: tokens in a block.
-        token_ids: of all blocks, shape (n,), uint32.
-        hashes: of each block, its low 64 bits.
-        keys: of each block what was hashed beside its tokens; None where the engine does not tell.
-        lora_name: the adapter.
-        ahead: the tokens behind the last block that its hash covers, too; as many are covered
-            behind each.
+        block_size: the number of tokens in a block.
+        token_ids: the token IDs of all blocks, shape (n,), uint32.
+        hashes: the low 64 bits of each block's hash.
+        keys: the extra keys of each block; None if the engine's events do not have them.
+        lora_name: the name of the adapter; None for no adapter.
+        ahead: the lookahead tokens of the last block; the other blocks have as many.
     """
 
     block_size: int
@@ -48,15 +47,15 @@ class _Block:
 
 @dataclass(slots=True)
 class Chains:
-    """All blocks that were announced, whether they are still held or not."""
+    """All blocks that were announced, also those that the engine has evicted since."""
 
     _blocks: dict[int, _Block] = field(default_factory=dict)
     _group: int | None = None
 
     def enter(self, batches: Iterable[EventBatch]) -> list[Chain]:
-        """The prompts of the blocks that these events announce, without those whose begin is not.
+        """The prompts of the blocks in these events, if all their earlier blocks are known.
 
-        Of hybrid models the first KV cache group that is announced counts.
+        For hybrid models only the first announced KV cache group is read.
         """
         new: dict[int, None] = {}
         for batch in batches:
@@ -67,7 +66,7 @@ class Chains:
         return [c for number in new if number not in parents and (c := self._chain(number))]
 
     def with_hashes(self, hashes: Iterable[int]) -> Chain | None:
-        """The prompt that ends with the last of these hashes that was announced."""
+        """The prompt up to the last of these hashes that was announced."""
         known = [number for number in hashes if number in self._blocks]
         return self._chain(known[-1]) if known else None
 
@@ -76,7 +75,7 @@ class Chains:
             return False
         if self._group is None:
             self._group = event.group_idx
-        # Blocks of a sliding window may be left out, and their tokens not.
+        # An event may leave out blocks of a sliding window, but not their tokens.
         tokens = len(event.block_hashes) * event.block_size
         return event.group_idx == self._group and len(event.token_ids) == tokens
 
@@ -101,7 +100,7 @@ class Chains:
         while number is not None:
             block = self._blocks.get(number)
             if block is None:
-                return None  # announced before anybody listened
+                return None  # the block before was announced before the subscription
             hashes.append(number)
             blocks.append(block)
             number = block.parent

@@ -1,7 +1,7 @@
-"""What was predicted of each request against what the engine announced of it.
+"""Compares the predicted blocks of each request with those that the engine announced.
 
-Three layers are compared, each with what the engine has of the layers before it, so that one wrong
-setting hides no other: token IDs, extra keys, hashes.
+Three layers are compared: token IDs, extra keys, hashes. Each is computed from the engine's values
+of the layers before it, so that one wrong setting does not hide another.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _UNEXPLAINED: Final = (
     "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it."
 )
 _UNTOLD: Final = (
-    "The events do not tell what a hash covers beside the tokens. With the identities, the adapter "
-    "and the salt that mmroute predicts, no algorithm, layout or PYTHONHASHSEED up to 1999 gives "
-    "the announced hashes. If only requests with images differ, the engine's model string is "
-    "another one: --engine URL asks for it."
+    "The events do not have the extra keys. With the identities, the adapter and the salt that "
+    "mmroute predicts, no algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced "
+    "hashes. If only requests with images differ, the engine has another model string, which "
+    "--engine URL asks for."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """One request, and what the engine said of it.
+    """One request, and the events that the engine sent for it.
 
     Attributes:
         case: the request.
-        batches: the events that came after it.
-        refused: how the engine refused it; None if it did not.
+        batches: the events that came after the request.
+        refused: the engine's refusal; None if the engine answered.
     """
 
     case: Case
@@ -65,17 +65,17 @@ class Announced:
 def compare_announced(
     model: ResolvedModel, all_announced: Iterable[Announced]
 ) -> Iterator[Finding]:
-    """Each request's finding.
+    """Compare request by request.
 
     Args:
-        model: with the settings that are to be checked.
+        model: the model with the settings to check.
         all_announced: the requests in their order, with the events of each.
     """
     yield from map(_Comparison(model).finding, all_announced)
 
 
 def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iterator[Finding]:
-    """What can be said of announced prompts whose requests are not known: how they are hashed."""
+    """Compare how announced prompts are hashed; their requests are not known."""
     comparison = _Comparison(model)
     for number, chain in enumerate(Chains().enter(batches), start=1):
         case = Case(f"prompt-{number}", "watched", {"prompt_token_ids": chain.token_ids.tolist()})
@@ -83,7 +83,7 @@ def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iter
 
 
 def proposal(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """The settings that would end the differences; of two of one option the commoner one."""
+    """The settings that would remove the differences; for each option the most frequent value."""
     counts: dict[str, dict[str, int]] = {}
     for finding in findings:
         for setting in finding.diagnosis.alternatives if finding.diagnosis else ():
@@ -96,7 +96,7 @@ class _Comparison:
     def __init__(self, model: ResolvedModel) -> None:
         self._model = model
         self._chains = Chains()
-        # What was found of one request is tried first for the next one.
+        # The settings found for one request are tried first for the next one.
         self._found: HashedWith | None = None
         self._arguments: list[Mapping[str, Any]] = []
 
@@ -111,18 +111,18 @@ class _Comparison:
             return _refused(one.case, routing, one.refused)
         chain = _of_request(new, routing) or self._known(routing)
         if chain is None:
-            why = "none of its blocks was announced: it has no full one, or they were held before"
+            why = "none of its blocks was announced: it has no full block, or all were cached"
             return _undecided(one.case, _outcome(routing), why)
         if not routing.exact:
             note, theirs = _outcome(routing), Outcome(chain.token_ids)
             return Finding(one.case, note, theirs, Verdict.UNNEEDED, note=note.refusal or "")
         try:
             return self._compared(one.case, request, routing, chain)
-        except InexactError as error:  # there are no block hashes
+        except InexactError as error:  # the request has no block hashes
             return _undecided(one.case, _outcome(routing), str(error))
 
     def watched(self, case: Case, chain: Chain) -> Finding:
-        """Of a prompt, all but token IDs and what images are called."""
+        """The finding for a prompt of others: its hashes, without token IDs and identities."""
         hashing = self._model.hashing
         theirs = Outcome(chain.token_ids)
         remedies = []
@@ -134,7 +134,7 @@ class _Comparison:
         return Finding(case, theirs, theirs, Verdict.SILENT, Remedy.diagnosis(remedies, 0))
 
     def _known(self, routing: Routing) -> Chain | None:
-        """The blocks of a request that the engine held already."""
+        """The blocks of a request that the engine had cached before."""
         try:
             return self._chains.with_hashes(routing.block_hashes().event_ints())
         except (InexactError, ValueError):
@@ -169,7 +169,7 @@ class _Comparison:
             hashes = tuple(routing.block_hashes().event_ints())
             if hashes == chain.hashes[: len(hashes)]:
                 return Finding(case, ours, theirs, Verdict.EQUAL)
-            why = "The same token IDs and names of images: do images stand elsewhere in them?"
+            why = "The token IDs and image identities are equal; the images' offsets may differ."
             remedies.append(Remedy(Cause.RANGES_ONLY, why))
         diagnosis = Remedy.diagnosis(remedies, first_difference(ids, chain.token_ids[:length]))
         return Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
@@ -202,15 +202,15 @@ class _Comparison:
             seed, ours = found.seed or "not set", expected.seed or "not set"
             yield Remedy(
                 Cause.SEED,
-                f"The engine's PYTHONHASHSEED is {seed}, and was taken to be {ours}.",
+                f"The engine's PYTHONHASHSEED is {seed}, and mmroute used {ours}.",
                 "" if found.seed is None else f"PYTHONHASHSEED={found.seed}",
             )
         if found.tagged != expected.tagged:
             versions = f"since {_TAGGED_SINCE}" if found.tagged else f"before {_TAGGED_SINCE}"
             yield Remedy(
                 Cause.LAYOUT,
-                f"The hashes are laid out as in vLLM {versions}: --backend vllm==VERSION says "
-                "which one runs.",
+                f"The hashes have the layout of vLLM {versions}: give the version that runs with "
+                "--backend vllm==VERSION.",
             )
         if lora is not None and found.lora_path != expected.lora_path:
             why = f"The adapter's path is {found.lora_path!r}, not {expected.lora_path!r}."
@@ -243,7 +243,7 @@ def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
 
 
 def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
-    """The announced prompt that is most like ours: it may be another request's otherwise."""
+    """The announced prompt that has most in common with ours, as others may be announced, too."""
     if not routing.exact:
         return next(iter(chains), None)
 
@@ -256,7 +256,7 @@ def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
 
 
 def _announced(chain: Chain, routing: Routing) -> bool:
-    """Whether all full blocks of a prompt are the announced ones; behind them may be an answer."""
+    """Whether all full blocks of a prompt were announced; blocks of an output may follow them."""
     if not routing.exact:
         return False
     size = chain.block_size
@@ -268,7 +268,7 @@ def _announced(chain: Chain, routing: Routing) -> bool:
 def _block_size(size: int, known: HashSettings) -> Remedy:
     return Remedy(
         Cause.BLOCK_SIZE,
-        f"The engine's blocks have {size} tokens, and were taken to have {known.block_size}.",
+        f"The engine's blocks have {size} tokens, and mmroute used {known.block_size}.",
         f"--block-size {size}",
     )
 
@@ -282,10 +282,10 @@ def _lookahead(found: int, expected: int) -> Remedy:
 
 
 def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
-    """The announced blocks of the prompt, with our extra keys, which the engine did not tell.
+    """The announced blocks with our extra keys, because the events do not have the engine's.
 
     Raises:
-        InexactError: there are none.
+        InexactError: the extra keys are not known.
     """
     hashed = routing.extra_keys(block_size=chain.block_size)
     keys = (event_extra_keys(hashed) or ()) if tagged(routing.hashing) else hashed
@@ -302,7 +302,7 @@ def _unexplained(chain: Chain, otherwise: str) -> Remedy:
     if chain.lora_name is not None:
         return Remedy(
             Cause.LORA,
-            f"The hashes cover the path of the adapter {chain.lora_name!r}, and are those of none "
-            "that is known: which one is it (lora_path of the request, --lora-modules)?",
+            f"The hashes depend on the path of the adapter {chain.lora_name!r}, and no known path "
+            "gives them: give it as lora_path in the request or by --lora-modules.",
         )
     return Remedy(Cause.HASHES_ONLY, otherwise)

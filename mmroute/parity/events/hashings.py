@@ -1,6 +1,6 @@
-"""The way in which announced hashes were made, found by making them again.
+"""Finds the settings with which announced hashes were made, by computing the hashes again.
 
-It needs no request: an event has the tokens and the extra keys that its hashes cover.
+No request is needed: an event has the tokens and the extra keys of its hashes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from mmroute.hashing.vllm import event_int
 from mmroute.parity.events.chains import Chain
 
 _ALGORITHMS: Final = dict.fromkeys(map(str, Algorithm), 0)
-# What operators write into PYTHONHASHSEED.
+# Values of PYTHONHASHSEED that operators use.
 _SEEDS: Final = (None, *map(str, range(2000)), "1234", "12345", "31337", "123456", "random")
 
 
 @dataclass(frozen=True, slots=True)
 class HashedWith:
-    """What the hashes of an engine depend on.
+    """The settings on which the hashes of an engine depend.
 
     Attributes:
-        algorithm: of the hashes.
-        seed: PYTHONHASHSEED; None if it is not set.
-        tagged: whether extra keys have tags, as since vLLM 0.31.
-        lora_path: of the adapter, if there is one.
+        algorithm: the hash algorithm.
+        seed: the value of PYTHONHASHSEED; None if it is not set.
+        tagged: whether extra keys have tags, as they do since vLLM 0.31.
+        lora_path: the path of the adapter; None for no adapter.
     """
 
     algorithm: str
@@ -59,12 +59,12 @@ def tagged(hashing: Hashes) -> bool:
 def hashed_with(
     chain: Chain, first: HashedWith, lora_paths: Sequence[str] = ()
 ) -> HashedWith | None:
-    """How the hashes of a chain were made; `first`, if that is so, and None if nothing gives them.
+    """The settings that give the hashes of a chain; None if none of those tried do.
 
     Args:
-        chain: announced blocks, with their extra keys.
-        first: what is expected.
-        lora_paths: where the adapter of the chain may be.
+        chain: the announced blocks, with their extra keys.
+        first: the expected settings, which are tried first.
+        lora_paths: the possible paths of the chain's adapter.
     """
     return next((w for w in _candidates(chain, first, lora_paths) if _makes(w, chain)), None)
 
@@ -78,7 +78,7 @@ def _candidates(chain: Chain, first: HashedWith, lora_paths: Sequence[str]) -> I
 
 
 def _makes(how: HashedWith, chain: Chain) -> bool:
-    """Whether all hashes come out; mostly the first one does not."""
+    """Whether the settings give all hashes; the first one is checked before the others."""
     for count in (1, len(chain.hashes)):
         hashes = _hashes(how, chain, count)
         if hashes is None or hashes != list(chain.hashes[:count]):
@@ -103,7 +103,7 @@ def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
                 lookahead=lookahead,
             )
             return found.event_ints()
-    except ValueError:  # the algorithm draws its seed at random
+    except ValueError:  # without PYTHONHASHSEED the algorithm has a random seed
         return None
     digest = METHODS[Algorithm(how.algorithm)].digest
     linked = link_blocks(
@@ -113,7 +113,7 @@ def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
 
 
 def _tagged(keys: EventKeys, chain: Chain, how: HashedWith, at: int) -> BlockKeys:
-    """The keys as they were hashed: an event leaves out their tags, and the path of the adapter."""
+    """The keys as they are hashed, with the tags and the adapter's path that events leave out."""
     found: list[ExtraKey] = []
     for number, key in enumerate(keys or ()):
         if isinstance(key, tuple):

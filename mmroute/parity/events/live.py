@@ -1,4 +1,4 @@
-"""Requests to a running engine, and the events that it sends of them."""
+"""Sends requests to a running engine, and collects its events."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mmroute.kv_events import EventBatch, Received, Subscriber
 from mmroute.parity.cases import Case, UndecidedError
 from mmroute.parity.events.comparison import Announced
 
-_QUIET: Final = 0.5  # seconds without an event: the request has none any more
+_QUIET: Final = 0.5  # seconds without an event, after which a request is taken to have no more
 _LATEST: Final = 10.0
 _CONNECTING: Final = 1.0
 
 
 def watched(endpoint: str, seconds: float) -> list[EventBatch]:
-    """What an engine sends in so many seconds, of requests of others."""
+    """The events that an engine sends in so many seconds, caused by requests of others."""
     with Subscriber(endpoint) as subscriber:
         return list(_batches(subscriber, seconds, seconds))
 
@@ -26,13 +26,13 @@ def watched(endpoint: str, seconds: float) -> list[EventBatch]:
 def announced_by(
     endpoint: str, cases: Iterable[Case], generate: Callable[[Case], str | None]
 ) -> Iterator[Announced]:
-    """Send requests, one after the other, and give the events of each.
+    """Send requests, one after the other, and yield the events of each.
 
     Args:
-        endpoint: of the engine's events.
-        cases: the requests. Each gets a cache salt of its own if it has none, so that the engine
-            has none of its blocks already.
-        generate: has the engine answer a request with one token; tells how it was refused.
+        endpoint: the address of the engine's events.
+        cases: the requests. A request without a cache salt gets one of its own, so that none of
+            its blocks is cached.
+        generate: sends a request for one token; returns the refusal, or None.
     """
     with Subscriber(endpoint) as subscriber:
         list(_batches(subscriber, _CONNECTING, _CONNECTING))
@@ -50,7 +50,7 @@ def announced_by(
 
 
 def _batches(subscriber: Subscriber, quiet: float, latest: float) -> Iterator[EventBatch]:
-    """What comes until nothing comes any more."""
+    """The batches that arrive until none arrives for `quiet` seconds, or until `latest`."""
     end = time.monotonic() + latest
     while (left := end - time.monotonic()) > 0:
         messages = subscriber.receive(min(quiet, left))

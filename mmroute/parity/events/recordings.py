@@ -1,8 +1,8 @@
-"""Requests with the events that came after each of them, in a file.
+"""Files of requests, each with the events that came after it.
 
-JSON Lines; each line is one request: ``id``, ``request`` (as ``mmroute tokens`` takes it),
-``events`` (payloads of the engine's messages, base64), and ``refused`` (a message) where the engine
-answered nothing. Other fields and a line of kind ``meta`` are left alone.
+The format is JSON Lines. Each line has one request: ``id``, ``request`` (as ``mmroute tokens``
+reads it), ``events`` (the payloads of the engine's messages in base64), and ``refused`` (a message)
+if the engine refused it. Other fields and a line of kind ``meta`` are ignored.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def read_recording(path: Path) -> list[Announced]:
 
 
 def write_recording(path: Path, announced: Iterable[Announced]) -> None:
-    """Write such a file.
+    """Write requests and their events to a file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     lines = []
     for one in announced:

@@ -1,4 +1,4 @@
-"""What the engine's hashes cover beside the token IDs, where it is not what was predicted."""
+"""Finds the causes of extra keys that differ from the predicted ones."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from mmroute.requests.request import Request
 def key_remedies(
     model: ResolvedModel, request: Request, routing: Routing, chain: Chain
 ) -> Iterator[Remedy]:
-    """Why the engine's hashes cover other things beside the tokens."""
+    """The causes by which the engine's extra keys differ from the predicted ones."""
     names, salts = _items_and_salts(chain)
     lora = None if routing.lora is None else routing.lora.name
     if chain.lora_name != lora:
         yield Remedy(
             Cause.LORA,
-            f"The engine answered with {_adapter(chain.lora_name)}, and mmroute was asked with "
-            f"{_adapter(lora)}: the request's `lora` says which one, with its path.",
+            f"The engine answered with {_adapter(chain.lora_name)}, and mmroute with "
+            f"{_adapter(lora)}: give the adapter and its path in the request's `lora`.",
         )
     if salts != ([routing.cache_salt] if routing.cache_salt else []):
         yield Remedy(
             Cause.CACHE_SALT,
-            f"The engine's cache salt is {salts}, and that of the request {routing.cache_salt!r}.",
+            f"The engine's cache salt is {salts}, and the request's is {routing.cache_salt!r}.",
         )
     ours = [identity.value for identity in routing.identities if identity is not None]
-    # The last items of a prompt may stand behind its last full block.
+    # The last items of a prompt may be after its last full block.
     if names == ours[: len(names)]:
         return
 
@@ -43,7 +43,7 @@ def key_remedies(
 
 
 def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
-    """The names of items in their order, and what else is on the first block but the adapter."""
+    """The identities of items in their order, and the first block's keys except the adapter."""
     names: list[str] = []
     salts: list[str] = []
     for at, keys in enumerate(chain.keys or ()):

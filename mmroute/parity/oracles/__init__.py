@@ -1,4 +1,4 @@
-"""The oracles: vLLM, transformers, a server, a file of vectors."""
+"""The oracles: vLLM, transformers, a server, and a file of vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mmroute.parity.oracles.common import OracleError
 __all__ = ["ORACLES", "OracleError", "find_oracle"]
 
 ORACLES: Final = ("vllm", "transformers")
-"""Those that have a name; a server has a URL, and a file of vectors a path."""
+"""The names of oracles that have one; a server has a URL, and a file of vectors a path."""
 
 _SCHEMES: Final = ("http://", "https://")
 _TYPED_ALIKE: Final = 0.75
@@ -33,15 +33,15 @@ def find_oracle(
     """An oracle by its name, URL or path.
 
     Args:
-        against: one of `ORACLES`; the URL of a server; or the path of a vector file.
-        model: directory, hub name, or the embedded model.
-        revision: hub branch, tag or commit.
+        against: one of `ORACLES`, the URL of a server, or the path of a vector file.
+        model: a directory, a hub name, or the embedded model.
+        revision: a branch, tag or commit on the hub.
         trust_remote_code: whether code that comes with the model may run.
-        served_model: the name a server has for the model, if it serves several.
-        api_key: for a server.
+        served_model: the server's name for the model, if it serves several; else None.
+        api_key: the key for a server; None for no key.
 
     Raises:
-        OracleError: there is no such oracle, or what it needs is missing.
+        OracleError: there is no such oracle, or a library that it needs is missing.
         ModelError: the model cannot be found, or no family spec matches it.
     """
     if against.startswith(_SCHEMES):
@@ -70,7 +70,7 @@ def find_oracle(
 
 
 def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
-    """The versions a model's family was checked on; none for a family nobody knows yet."""
+    """The versions on which a model's family was checked; none for an unknown family."""
     try:
         return match_family(files).checked.get(engine, ())
     except ModelError as error:
@@ -90,5 +90,5 @@ def _unknown(against: str, path: Path) -> OracleError:
         hint = f"; did you mean http://{against}?"
     return OracleError(
         f"there is no oracle {against!r}{hint or '.'} "
-        f"Known are {', '.join(ORACLES)}, the URL of a vLLM server, and the path of a vector file"
+        f"An oracle is {', '.join(ORACLES)}, the URL of a vLLM server, or the path of a vector file"
     )

@@ -1,4 +1,4 @@
-"""What all oracles share: errors, and the making of outcomes."""
+"""Errors and functions that all oracles share."""
 
 from __future__ import annotations
 
@@ -16,37 +16,36 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 class OracleError(MmrouteError):
-    """An oracle cannot be used at all; the message names it and the remedy."""
+    """An oracle cannot be used; the message names the oracle and the remedy."""
 
     def __init__(self, message: str, reason: Reason = Reason.ORACLE_UNAVAILABLE) -> None:
         super().__init__(reason, message)
 
 
 def answered(token_ids: Iterable[int], ranges: Iterable[Range] | None) -> Outcome:
-    """An answer with token IDs; the ranges by position, None where they are not told.
+    """The outcome with token IDs, and with ranges by position if they are known.
 
     Raises:
-        OverflowError: an ID is negative or does not fit 32 bits.
+        OverflowError: an ID is negative or does not fit into 32 bits.
     """
     ids = np.fromiter(token_ids, dtype=np.uint32)
     return Outcome(token_ids=ids, ranges=None if ranges is None else tuple(sorted(ranges)))
 
 
 def refused(message: object) -> Outcome:
-    """An answer without; how the refusal begins."""
+    """The outcome of a refusal, with the first words of its message."""
     return Outcome(refusal=str(message)[:_LONGEST_REFUSAL])
 
 
 def ask(call: Callable[[], Outcome], *no_refusals: type[Exception]) -> Outcome:
-    """The answer of other people's code, which refuses with almost any exception.
+    """The outcome of a call of other libraries, in which nearly any exception is a refusal.
 
     Args:
-        call: what asks it.
-        no_refusals: exceptions by which it says something else, beside those of a machine that
-            is not up to it.
+        call: the function to call.
+        no_refusals: exceptions that are not refusals, beside those for a lack of resources.
 
     Raises:
-        UndecidedError: it was raised there, or one of the exceptions that are no refusal.
+        UndecidedError: the call raised it, or an exception that is not a refusal.
     """
     try:
         return call()
@@ -59,7 +58,7 @@ def ask(call: Callable[[], Outcome], *no_refusals: type[Exception]) -> Outcome:
 
 
 def unchecked(version: str, checked: Iterable[str]) -> str:
-    """A version for the report, with what the family was checked on, where that is another.
+    """A version for the report; with the versions checked for the family if it is none of them.
 
     >>> unchecked("0.34.0", ["0.33.0"])
     '0.34.0 (the family was checked on 0.33.0)'
@@ -71,19 +70,19 @@ def unchecked(version: str, checked: Iterable[str]) -> str:
 
 
 def given(request: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The fields that a request has with a value."""
+    """Those of the named fields that the request has, without null values."""
     return {name: request[name] for name in names if request.get(name) is not None}
 
 
 def prompt_field(request: Mapping[str, Any]) -> str:
-    """Which of ``messages``, ``prompt`` and ``prompt_token_ids`` a request has.
+    """The one field of ``messages``, ``prompt`` and ``prompt_token_ids`` that a request has.
 
     Raises:
-        UndecidedError: not exactly one of them.
+        UndecidedError: the request does not have exactly one of them.
     """
     found = given(request, "messages", "prompt", "prompt_token_ids")
     if len(found) != 1:
         raise UndecidedError(
-            "the request has not exactly one of messages, prompt and prompt_token_ids"
+            "the request does not have exactly one of messages, prompt and prompt_token_ids"
         )
     return next(iter(found))

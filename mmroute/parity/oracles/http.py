@@ -1,7 +1,7 @@
-"""The oracle that asks a running vLLM, or another server of its protocol, over HTTP.
+"""The oracle that asks a running vLLM, or another server with its protocol, over HTTP.
 
-``vllm launch render`` serves all of it without a GPU; ``vllm serve`` has ``/tokenize``, which
-tells no ranges, and the render routes only with ``--enable-scale-out``. Source: vLLM 0.33.0
+``vllm launch render`` has all routes, and needs no GPU. ``vllm serve`` has ``/tokenize``, which
+returns no ranges, and the render routes only with ``--enable-scale-out``. Source: vLLM 0.33.0
 ``entrypoints/serve``, and its answers as observed.
 """
 
@@ -38,9 +38,9 @@ _CHAT_FIELDS: Final = (
 _RENDER_FIELDS: Final = ("reasoning_effort", "documents")  # which vLLM's /tokenize ignores
 _OK: Final = 200
 _REFUSALS: Final = (400, 422)
-# Absent, or switched off.
+# The statuses of a route that does not exist or is switched off.
 _ABSENT: Final = (403, 404, 405)
-# A server refuses with the name of the option it would have to be started with.
+# In such a refusal the server names the option with which it must be started.
 _OPTIONS: Final = (
     "--trust-request-mm-kwargs", "--trust-request-chat-template", "--enable-auto-tool-choice",
 )  # fmt: skip
@@ -52,10 +52,10 @@ class HttpOracle:
     """Asks a server for the token IDs of a request; nothing is generated.
 
     Attributes:
-        name: its URL.
-        version: as it says itself, and the versions the family was checked on.
-        running: the engine that says so.
-        model: the name it serves the model by.
+        name: the URL of the server.
+        version: the server's version, with the versions on which the family was checked.
+        running: the engine, as the server names it.
+        model: the server's name for the model.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class HttpOracle:
         """Ask a server for its version and model.
 
         Args:
-            url: of the server, as for `Remote`.
-            checked: the versions the family was checked on.
-            served_model: the name to ask by; default: the first one that is no adapter.
-            api_key: sent as a bearer token.
-            timeout: seconds for one request.
+            url: the URL of the server, as for `Remote`.
+            checked: the versions on which the family was checked.
+            served_model: the server's name for the model; None for its first model.
+            api_key: the key that is sent as a bearer token; None for no key.
+            timeout: the seconds for one request.
 
         Raises:
-            OracleError: no server answers there, or it does not serve the model.
+            OracleError: no server answers at the URL, or it does not serve the model.
         """
         try:
             remote = Remote(url, api_key, timeout, connect_timeout=timeout)
@@ -105,10 +105,10 @@ class HttpOracle:
         raise UndecidedError("vLLM's routes hand token IDs back without the engine's checks")
 
     def generate(self, case: Case) -> str | None:
-        """Have the engine answer a request with one token; tells how it was refused, if it was.
+        """Request one token from the engine; the refusal, or None if the engine answered.
 
         Raises:
-            UndecidedError: the request cannot be sent, or the answer is no engine's.
+            UndecidedError: the request cannot be sent, or the response is not an engine's.
         """
         request = case.request
         match prompt_field(request):
@@ -167,7 +167,7 @@ class HttpOracle:
             found = answered(ids, None if images else ())
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             raise self._garbage(_TOKENIZE, error) from error
-        # This route says nothing of what the engine refuses afterwards.
+        # This route does not make the engine's later checks.
         if not ids:
             return refused("the prompt is empty")
         if isinstance(limit, int) and len(ids) >= limit:

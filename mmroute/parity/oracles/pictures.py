@@ -1,4 +1,4 @@
-"""Pictures of one colour for images of which only the size is known."""
+"""Pictures of one colour, for images of which only the size is known."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mmroute.images.data_url import is_data_url
 from mmroute.parity.cases import UndecidedError
 
 _COLOUR: Final = (120, 90, 160)
-# From here on Pillow itself warns of a picture's size; each pixel takes three bytes.
+# Above this Pillow warns of a picture's size; each pixel takes three bytes.
 _MAX_PIXELS: Final = 89_478_485
-# Some processors scale the short side up to hundreds of pixels first, and need gigabytes then.
+# Some processors first scale the short side up to hundreds of pixels, which can take gigabytes.
 _MAX_ASPECT: Final = 2500
 _IMAGE_TYPES: Final = ("image", "image_url")
 _LINKS: Final = ("http://", "https://")
@@ -43,24 +43,23 @@ def data_url(width: int, height: int) -> str:
 
 
 def pictures(images: object) -> list[Image.Image]:
-    """One picture for every entry of a request's `images`. They are shared: do not change them.
+    """One picture for every entry of a request's `images`. They are shared, so do not change them.
 
     Raises:
-        UndecidedError: an entry is no size, or a picture of it would be too large or too thin.
+        UndecidedError: an entry is not a size, or its picture would be too large or too thin.
     """
     return [_picture(*size) for size in _sizes(images)]
 
 
 def with_pictures(messages: object, images: object) -> Any:
-    """Messages with a data URL in every image part that takes its size from `images`.
+    """A copy of messages with a data URL in every image part that takes its size from `images`.
 
-    Those are ``{"type": "image"}`` parts and links; a part that carries a data URL stays as it
-    is, and so does whatever is malformed: to refuse it is the engine's business. Nothing that
-    is given is changed.
+    These are ``{"type": "image"}`` parts and links. A part with a data URL stays as it is. So do
+    malformed parts, which the engine is to refuse.
 
     Raises:
-        UndecidedError: sizes are missing or left over; what `pictures` raises; or a part links to
-            audio or video.
+        UndecidedError: sizes are missing or left over, a part links to audio or video, or
+            `pictures` raises it.
     """
     waiting = iter(_sizes(images))
     result = messages
@@ -112,7 +111,7 @@ def _with_parts(message: Any, change: Callable[[Any], Any]) -> Any:
 def _with_picture(waiting: Iterator[tuple[int, int]], part: Any) -> Any:
     if isinstance(part, Mapping) and (kind := next((k for k in _OTHER_LINKS if k in part), None)):
         if not is_data_url(_url(part, kind) or ""):
-            # An engine would fetch it, and what it says then depends on the network.
+            # An engine would fetch it, and its answer would depend on the network.
             raise UndecidedError("links to audio and video are not followed")
         return part
     url = _url(part)
@@ -125,7 +124,7 @@ def _with_picture(waiting: Iterator[tuple[int, int]], part: Any) -> Any:
         raise UndecidedError("the messages have more image parts than `images` has sizes")
     link = part.get("image_url")
     link = {**link} if isinstance(link, Mapping) else {}
-    # No uuid: engines cache by it, and would take this picture for the client's own ever after.
+    # The uuid is left out, because engines cache by it and would keep this picture under it.
     kept = {name: value for name, value in part.items() if name != "uuid"}
     return {**kept, "type": "image_url", "image_url": {**link, "url": data_url(*size)}}
 
@@ -152,7 +151,7 @@ def _size(index: int, image: object) -> tuple[int, int]:
     values = image if isinstance(image, Mapping) else {}
     width, height = values.get("width"), values.get("height")
     if type(width) is not int or type(height) is not int or width < 1 or height < 1:
-        raise UndecidedError(f"images[{index}] has no width and height, found {quoted(image)}")
+        raise UndecidedError(f"images[{index}] must have width and height, found {quoted(image)}")
     if width * height > _MAX_PIXELS:
         raise UndecidedError(
             f"images[{index}] is {width}x{height}: no picture of more than {_MAX_PIXELS} pixels "

@@ -1,7 +1,7 @@
 """The oracle that runs the model's own processor; for models in Mistral's format, mistral-common.
 
-A second opinion, not the engine's: it knows no context length, places images by the processor's
-rules, and marks no ranges. `KNOWN_DIFFERENCES` says where it is known to differ from the engine.
+It is not the engine: it has no context length, places images by the processor's rules, and gives no
+ranges. `KNOWN_DIFFERENCES` lists where it is known to differ from the engine.
 Source: transformers 5.20.2 ``processing_utils.py``, mistral-common 1.13.1.
 """
 
@@ -50,11 +50,11 @@ KNOWN_DIFFERENCES: Final[tuple[tuple[tuple[str, ...], str, str, str], ...]] = (
         "kept as a text", "an empty object in its place",
     ),
 )  # fmt: skip
-"""Families (none for all), requests, what this oracle says, and what vLLM 0.33.0 does."""
+"""Families (none for all), requests, this oracle's answer, and the answer of vLLM 0.33.0."""
 
 
 def known_differences(family: str) -> tuple[str, ...]:
-    """Where the processor and the engine are known to differ, neither being wrong, in words."""
+    """The requests in which processor and engine differ and neither is wrong, in words."""
     return tuple(
         f"requests {requests}: {oracle} here, {engine} in vLLM 0.33.0"
         for families, requests, oracle, engine in KNOWN_DIFFERENCES
@@ -67,8 +67,8 @@ class TransformersOracle:
 
     Attributes:
         name: ``transformers``.
-        version: of transformers and tokenizers.
-        running: None: it is no engine.
+        version: the versions of transformers and tokenizers.
+        running: None, because it is not an engine.
     """
 
     running = None
@@ -80,7 +80,7 @@ class TransformersOracle:
         checked: Sequence[str] = (),
         trust_remote_code: bool = False,
     ) -> None:
-        """Load the processor. What it lacks for that leaves every request undecided.
+        """Load the processor. If it cannot be loaded, every request is undecided.
 
         Raises:
             OracleError: transformers is not installed.
@@ -165,7 +165,7 @@ class TransformersOracle:
         return text, [load_image(url) for url in urls]
 
     def _check_placeholders(self, text: str, images: int) -> None:
-        """Processors take each placeholder for an image's; the engine takes the first ones."""
+        """Leave requests with surplus placeholders undecided: processors have no rule for them."""
         if not images:
             return
         names = ("boi_token", "image_token")  # of Gemma's processor, both
@@ -186,20 +186,20 @@ class TransformersOracle:
             raise UndecidedError(f"mm_processor_kwargs sets {', '.join(sorted(reserved))}")
         options = {"add_special_tokens": request.get("add_special_tokens", False)}
         if not self._takes_options and not options.pop("add_special_tokens"):
-            raise UndecidedError("the processor adds special tokens, and cannot be told not to")
-        # A flat list: of a nested one LLaVA-OneVision's processor counts fewer tokens. And a
-        # plain text: remote code may take no list of them.
+            raise UndecidedError("the processor adds special tokens, and has no option against it")
+        # The list is flat, because LLaVA-OneVision's processor counts fewer tokens for a nested
+        # one. The text is no list, because remote code may not accept one.
         found = self._processor(text=text, images=images or None, **options, **overrides)
         return [int(token_id) for token_id in found["input_ids"][0]]
 
 
 class MistralCommonOracle:
-    """mistral-common's chat encoder, given pictures instead of sizes.
+    """mistral-common's chat encoder, run with pictures instead of sizes.
 
     Attributes:
         name: ``mistral-common``.
-        version: the installed one.
-        running: None: it is no engine.
+        version: the installed version.
+        running: None, because it is not an engine.
     """
 
     running = None
@@ -210,7 +210,7 @@ class MistralCommonOracle:
         Raises:
             OracleError: tekken.json cannot be loaded.
         """
-        # It is slow to import, and only these models need it.
+        # This import is slow, and only these models need it.
         from mistral_common.protocol.instruct.validator import ValidationMode
         from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
@@ -265,7 +265,7 @@ def _why_unloaded(model: str, error: Exception) -> str:
 
 
 def _message(message: Any, *, as_parts: bool) -> Any:
-    """A message in the form processors document: parts where the template loops over them."""
+    """A message in the form that processors document: with parts if the template reads parts."""
     if not isinstance(message, Mapping):
         return message
     content = message.get("content")

@@ -1,7 +1,7 @@
-"""An engine's answers in a file of vectors: written, and read as an oracle.
+"""Files of vectors, which hold an engine's answers: writing them, and reading them as an oracle.
 
-JSON Lines: a meta line that says what they were computed with, then one request to a line with
-its ``id``, ``tags`` and ``expect``.
+The format is JSON Lines. A meta line says with what the answers were computed. Each further line is
+a request with its ``id``, ``tags`` and ``expect``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mmroute.parity.oracles.common import OracleError, answered, refused
 from mmroute.parity.report import Report
 from mmroute.requests.request import Request
 
-_MOST_CHECKED: Final = 12
+_MAX_CHECKED: Final = 12
 _Count = Annotated[int, Field(ge=0)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 _REQUEST_FIELDS = frozenset(Request._fields)
@@ -83,13 +83,13 @@ _Any = TypeVar("_Any", bound=_Line)
 
 
 class VectorsOracle:
-    """Gives the recorded answer to a case, found by its ID.
+    """Looks up the recorded answer to a case by its ID.
 
     Attributes:
-        name: the file's.
-        version: of the engine the answers are.
-        running: the same engine; None if it is none that can be matched.
-        model: the model they are for, as the file names it.
+        name: the name of the file.
+        version: the engine of the answers and its version.
+        running: the same engine; None if mmroute does not know it.
+        model: the model of the answers, as the file names it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -112,7 +112,7 @@ class VectorsOracle:
         for _, where, value in lines:
             vector = _validated(_Vector, value, where)
             if vector.id in self._cases:
-                raise _malformed(where, f"id: {vector.id!r} was there before")
+                raise _malformed(where, f"id: {vector.id!r} occurs twice")
             request = {name: each for name, each in value.items() if name in _REQUEST_FIELDS}
             kind = vector.tags[0] if vector.tags else "untagged"
             self._cases[vector.id] = Case(vector.id, kind, request)
@@ -123,7 +123,7 @@ class VectorsOracle:
         return list(self._cases.values())
 
     def answer(self, case: Case) -> Outcome:
-        """The answer of the file; only its own requests have one."""
+        """See `Oracle.answer`. Only the file's own requests have an answer."""
         known = self._cases.get(case.id)
         if known is None:
             raise UndecidedError(f"{self.name} has no request of this id")
@@ -149,10 +149,10 @@ def write_vectors(
     """Write every decided case with the oracle's answer, in the format that `VectorsOracle` reads.
 
     Args:
-        path: of the file.
-        report: of a validation.
-        oracle: that was asked.
-        fingerprints: SHA-256 of each file of the model, which the answers depend on.
+        path: the path of the file to write.
+        report: the report of a validation.
+        oracle: the oracle of that validation.
+        fingerprints: the SHA-256 of each file of the model on which the answers depend.
 
     Raises:
         OSError: the file cannot be written.
@@ -193,15 +193,15 @@ def check_recorded(model: ResolvedModel, path: Path) -> Check:
     """Compare mmroute's answers with some of those in a file of vectors.
 
     Args:
-        model: that the file is for.
-        path: of the file.
+        model: the model of the file.
+        path: the path of the file.
 
     Raises:
         MmrouteError: the file cannot be read.
     """
     oracle = VectorsOracle(path)
     cases = oracle.cases()
-    compared = cases[:: max(1, -(-len(cases) // _MOST_CHECKED))]
+    compared = cases[:: max(1, -(-len(cases) // _MAX_CHECKED))]
     problems = []
     for case in compared:
         ours = our_outcome(model, case)

@@ -1,7 +1,7 @@
-"""The oracle that runs vLLM in this process, up to where a request enters its scheduler.
+"""The oracle that runs vLLM in this process, up to the point where a request enters its scheduler.
 
-Nothing here decides what is right: renderer, tokenizer, media reading, processor and input
-checks are vLLM's. No weights are read, and no GPU is used. Source: vLLM 0.33.0
+Renderer, tokenizer, media reading, processor and input checks are vLLM's; nothing is computed here.
+No weights are read, and no GPU is used. Source: vLLM 0.33.0
 ``entrypoints/openai`` (what a server calls, in this order), ``v1/engine/input_processor.py``.
 """
 
@@ -39,8 +39,8 @@ class VllmOracle:
 
     Attributes:
         name: ``vllm``.
-        version: the installed one, and the versions the family was checked on, if it is not
-            among them.
+        version: the installed version; with the versions on which the family was checked if it is
+            none of them.
         running: the same engine.
     """
 
@@ -62,17 +62,17 @@ class VllmOracle:
             placed = [(int(r.offset), int(r.length)) for r in ranges]
             return answered(request.prompt_token_ids, placed)
 
-        # Called as it is not meant to be, as another version might be, it has no attribute.
+        # In another version of vLLM these private functions may be missing, which is no refusal.
         return ask(entered, AttributeError)
 
 
 class VllmEngine:
-    """One model, served up to the scheduler.
+    """vLLM for one model, up to the scheduler.
 
     Attributes:
-        version: the installed vLLM's.
-        renderer: vLLM's own, which renders, encodes and expands.
-        input_processor: vLLM's own, which checks what may enter the scheduler.
+        version: the version of the installed vLLM.
+        renderer: vLLM's renderer, which renders, encodes and expands.
+        input_processor: vLLM's input processor, which checks requests for the scheduler.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class VllmEngine:
             )
         except MmrouteError:
             raise
-        except Exception as error:  # vLLM has no one exception for what it cannot load
+        except Exception as error:  # vLLM raises many types for models that it cannot load
             what = f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}"
             if "trust_remote_code" in what:
                 what += "\n--trust-remote-code lets code run that comes with the model."
@@ -134,7 +134,7 @@ class VllmEngine:
 
         Raises:
             UndecidedError: no picture can be made for an image.
-            Exception: whatever vLLM refuses it with.
+            Exception: vLLM refuses the request; it uses many types.
         """
         from vllm.lora.request import LoRARequest
         from vllm.sampling_params import SamplingParams
@@ -205,21 +205,21 @@ class VllmEngine:
 def _chat_request(request: Mapping[str, Any]) -> Any:
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
-    # A copy: vLLM writes into the messages it is given.
+    # The messages are copied, because vLLM writes into them.
     messages = copy.deepcopy(with_pictures(request["messages"], request.get("images")))
     body = given(request, *_CHAT_FIELDS)
     return ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
 
 
 def _choose_platform() -> None:
-    """Keep vLLM off the GPU, which is not needed, and its log off the standard output."""
+    """Keep vLLM from using a GPU, and from writing its log to standard output."""
     os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 
 def _options(files: ModelFiles) -> dict[str, Any]:
-    """How vLLM is told of a model, beyond its defaults."""
+    """The options for a model that differ from vLLM's defaults."""
     model = str(files.root) if files.commit is None else files.name
     options: dict[str, Any] = {
         "model": model,
@@ -233,9 +233,9 @@ def _options(files: ModelFiles) -> dict[str, Any]:
                 f"vLLM needs the params.json of {files.name}, which is not embedded. Give a "
                 "directory that has it beside tekken.json."
             )
-        # By itself vLLM takes this format only where the weights lie beside the files.
+        # Without these options vLLM detects this format only if there are weights in it.
         return options | {"tokenizer_mode": "mistral", "config_format": "mistral"}
     if "quantization_config" in files.object("config.json"):
-        # How weights are stored changes no token ID, and some ways vLLM refuses at once.
+        # Quantization changes no token ID, and vLLM refuses some kinds at once.
         options["hf_overrides"] = {"quantization_config": None}
     return options
