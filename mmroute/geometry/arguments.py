@@ -13,28 +13,28 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, TypeVar
 
-from mmroute.errors import InexactError, Reason, quoted
 from mmroute.geometry.known_arguments import (
     COMMON_NAMES,
-    HARMFUL,
     HARMLESS,
     HARMLESS_OF_VIDEOS,
-    HARMLESS_WHEN_FLAT,
     is_count,
     is_empty,
     is_positive,
     is_switch,
 )
-from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
+from mmroute.geometry.unlisted_arguments import (
+    OBJECTS,
+    SCOPES,
+    check_flat,
+    check_unread,
+    refused,
+)
 from mmroute.requests.items import Modality
 
 _Grid = TypeVar("_Grid")
 
-_IDS: Final = ("_token_id", "_token_index")
 _SCOPES: Final = {modality: f"{modality}s_kwargs" for modality in (Modality.IMAGE, Modality.VIDEO)}
 _SCOPES[Modality.AUDIO] = "audio_kwargs"
-_ALL_SCOPES: Final = frozenset({*_SCOPES.values(), "text_kwargs"})
-_OBJECTS: Final = _ALL_SCOPES | {"common_kwargs"}
 
 
 class Kind(StrEnum):
@@ -151,20 +151,20 @@ class Argument:
         else:
             wanted, accepts = _KINDS[self.kind or Kind.COUNT]
             if not accepts(value):
-                raise _refused(name, value, wanted)
+                raise refused(name, value, wanted)
             if self.most is not None and isinstance(value, int) and value > self.most:
-                raise _refused(name, value, f"at most {self.most}")
+                raise refused(name, value, f"at most {self.most}")
 
     def _check_object(self, name: str, value: object) -> None:
         if "side" in self.keys and is_count(value):
             return
         forms = [set(form.split()) for form in self.keys]
         if not isinstance(value, Mapping) or set(value) not in forms:
-            raise _refused(name, value, f"an object of {', or of '.join(self.keys)}")
+            raise refused(name, value, f"an object of {', or of '.join(self.keys)}")
         if not all(map(is_count, value.values())):
-            raise _refused(name, value, "of positive integers")
+            raise refused(name, value, "of positive integers")
         if self.square and value["height"] != value["width"]:
-            raise _refused(name, value, "a square")
+            raise refused(name, value, "a square")
 
     def edge_changes(self, name: str, value: object, others: Collection[str]) -> dict[str, object]:
         """The numbers of the grid that an object changes, once it was checked.
@@ -178,7 +178,7 @@ class Argument:
             return {}
         for edge, number in self.edges.items():
             if self.complete and edge not in value and number not in others:
-                raise _refused(name, value, f"with {edge}")
+                raise refused(name, value, f"with {edge}")
         edges = {number: value[edge] for edge, number in self.edges.items() if edge in value}
         return edges | {switch: False for key, switch in self.clears.items() if key in value}
 
@@ -228,7 +228,7 @@ class Arguments:
             return replace(grid, **changes)  # type: ignore[type-var]  # grids are dataclasses
         except ValueError as error:
             given = ", ".join(f"{name} {value}" for name, value in changes.items())
-            raise _refused("*", given, str(error)) from error
+            raise refused("*", given, str(error)) from error
 
     def _changes(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         scoped = self._checked_scope(kwargs)
@@ -240,7 +240,7 @@ class Arguments:
         changes: dict[str, Any] = {}
         for name, (argument, value) in given.items():
             if argument.without in given:
-                raise _refused(name, value, f"absent beside {argument.without}")
+                raise refused(name, value, f"absent beside {argument.without}")
             changes |= dict.fromkeys(argument.sets, False if value is None else value)
         for name, (argument, value) in given.items():
             if argument.keys:  # its edges yield to arguments of their own
@@ -273,61 +273,61 @@ class Arguments:
             case Others.REFUSED:
                 for name, value in kwargs.items():
                     if name not in self.named:
-                        raise _refused(name, value, "absent for this model")
+                        raise refused(name, value, "absent for this model")
                 return {}
             case Others.UNREAD:
-                _check_unread(kwargs)
+                check_unread(kwargs)
                 self._check_unread_scopes(kwargs)
                 return {}
             case Others.COMMON:
-                known = COMMON_NAMES | _ALL_SCOPES - {"text_kwargs"}
+                known = COMMON_NAMES | SCOPES - {"text_kwargs"}
                 for name, value in kwargs.items():
                     if name not in self.named and name not in known:
-                        raise _refused(name, value, "absent for this model")
+                        raise refused(name, value, "absent for this model")
         return self._check_harmless(kwargs)
 
     def _check_harmless(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         scoped = kwargs.get("images_kwargs") or {}
         if not isinstance(scoped, Mapping):
-            raise _refused("images_kwargs", scoped, "an object")
+            raise refused("images_kwargs", scoped, "an object")
         for name, value in scoped.items():
             if name not in self.named and not (name in HARMLESS and HARMLESS[name](value)):
-                raise _refused(f"images_kwargs.{name}", value, "absent")
+                raise refused(f"images_kwargs.{name}", value, "absent")
         for name, value in _mapping(kwargs, "videos_kwargs").items():
             accepts = is_count if name in self.of_videos else HARMLESS_OF_VIDEOS.get(name)
             if accepts is None or not accepts(value):
-                raise _refused(f"videos_kwargs.{name}", value, "absent")
+                raise refused(f"videos_kwargs.{name}", value, "absent")
         for name, value in kwargs.items():
             if name not in self.named and name != "images_kwargs":
-                _check_flat(name, value)
+                check_flat(name, value)
             elif any(
                 name in _mapping(kwargs, scope) for scope in ("videos_kwargs", "audio_kwargs")
             ):
-                raise _refused(name, value, "given once: the engine drops what a scope repeats")
+                raise refused(name, value, "given once: the engine drops what a scope repeats")
         return scoped
 
     def _check_unread_scopes(self, kwargs: Mapping[str, Any]) -> None:
-        for scope in _ALL_SCOPES:
+        for scope in SCOPES:
             for name, value in _mapping(kwargs, scope).items():
                 where = self.named[name].where if name in self.named else Where.ANYWHERE
                 if where is Where.OUTSIDE or (
                     where is Where.NOWHERE and scope == _SCOPES[self.modality]
                 ):
-                    raise _refused(f"{scope}.{name}", value, "absent")
+                    raise refused(f"{scope}.{name}", value, "absent")
 
     def _check_strictly(self, kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
         """Refuse all names but the listed ones, and the scopes of other modalities."""
         scoped = kwargs.get(scope) or {}
         if not isinstance(scoped, Mapping):
-            raise _refused(scope, scoped, "an object")
+            raise refused(scope, scoped, "an object")
         flat = {
             name: value
             for name, value in kwargs.items()
-            if name not in _SCOPES.values() and not (name in _OBJECTS and is_empty(value))
+            if name not in _SCOPES.values() and not (name in OBJECTS and is_empty(value))
         }
         for name, value in {**scoped, **flat}.items():
             if name not in self.named:
-                raise _refused(name, value, "absent, where the request has videos or audio")
+                raise refused(name, value, "absent, where the request has videos or audio")
         return scoped
 
     def _check_place(
@@ -335,15 +335,15 @@ class Arguments:
     ) -> None:
         """Refuse an argument that is given where it must not be."""
         flat, inside = name in kwargs, name in scoped
-        refused = {
+        wrong = {
             Where.NOWHERE: True,
             Where.INSIDE: flat,
             Where.FLAT: inside,
             Where.ALONE: bool(scoped),
             Where.FLAT_COUNTS_ALONE: bool(scoped) and flat,
         }
-        if refused.get(where, False):
-            raise _refused(name, kwargs.get(name), f"{where} for this model")
+        if wrong.get(where, False):
+            raise refused(name, kwargs.get(name), f"{where} for this model")
 
 
 def with_pixel_limits(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -356,9 +356,7 @@ def with_pixel_limits(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     {'max_pixels': 50176, 'size': {'longest_edge': 50176}}
     """
     completed = {
-        name: with_pixel_limits(value)
-        if name in _ALL_SCOPES and isinstance(value, Mapping)
-        else value
+        name: with_pixel_limits(value) if name in SCOPES and isinstance(value, Mapping) else value
         for name, value in kwargs.items()
     }
     size = kwargs.get("size")
@@ -370,14 +368,6 @@ def with_pixel_limits(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return limits | completed
 
 
-def _refused(name: str, value: object, wanted: str) -> InexactError:
-    """The error for a value that the engine refuses, or that was not observed."""
-    return InexactError(
-        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-        f"mm_processor_kwargs.{name}: found {quoted(value)}, must be {wanted}",
-    )
-
-
 def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
     """The arguments of one scope; none if they are no object, which is refused elsewhere."""
     scoped = kwargs.get(scope)
@@ -386,46 +376,4 @@ def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
 
 def _check_one_of(name: str, value: object, known: Collection[object]) -> None:
     if not any(type(value) is type(one) and value == one for one in known):
-        raise _refused(name, value, f"one of {', '.join(map(str, known))}")
-
-
-def _check_unread(kwargs: Mapping[str, Any]) -> None:
-    """Refuse what breaks even processors that read only names of their own."""
-    for name, value in kwargs.items():
-        if name in ("images", "text"):
-            raise _refused(name, value, "absent")
-        _check_loading(name, value)
-        if name in _OBJECTS and not isinstance(value, Mapping):
-            raise _refused(name, value, "an object")
-        if name != "images_kwargs":
-            _check_nesting(name, value)
-        elif "images" in value:
-            raise _refused("images_kwargs.images", value["images"], "absent")
-
-
-def _check_flat(name: str, value: object) -> None:
-    _check_loading(name, value)
-    if name in HARMFUL or name.endswith("_token"):  # texts that the processor searches for
-        raise _refused(name, value, "absent for this model")
-    if name.endswith(_IDS) and not (type(value) is int and value >= 0):
-        # It also sets the field of this name in the configuration, whose type is checked.
-        raise _refused(name, value, "a token ID")
-    if name not in HARMLESS_WHEN_FLAT:
-        _check_nesting(name, value)
-    elif not HARMLESS_WHEN_FLAT[name](value):
-        raise _refused(name, value, "of a kind the image processor accepts")
-
-
-def _check_loading(name: str, value: object) -> None:
-    if name in OF_LOADERS or name.startswith("_"):
-        raise _refused(name, value, "absent: a loader of the processor takes it for its own")
-    if name in CONFIG_FIELDS and not CONFIG_FIELDS[name](value):
-        raise _refused(name, value, "of the type that the model's configuration may have")
-
-
-def _check_nesting(name: str, value: object) -> None:
-    """The engine caches processors by their kwargs, and hashes one level of nesting."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list) and any(isinstance(v, Mapping | list) for v in value):
-        raise _refused(name, value, "nested no deeper than one level")
+        raise refused(name, value, f"one of {', '.join(map(str, known))}")

@@ -1,0 +1,67 @@
+"""Arguments of requests that a family's spec does not list, to processors of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mmroute.errors import InexactError, Reason, quoted
+from mmroute.geometry.known_arguments import HARMFUL, HARMLESS_WHEN_FLAT
+from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
+
+SCOPES: Final = frozenset({"audio_kwargs", "images_kwargs", "text_kwargs", "videos_kwargs"})
+"""Names of the objects with arguments of one modality."""
+OBJECTS: Final = SCOPES | {"common_kwargs"}
+"""Those, and the one with arguments of all."""
+_IDS: Final = ("_token_id", "_token_index")
+
+
+def refused(name: str, value: object, wanted: str) -> InexactError:
+    """The error for a value that the engine refuses, or that was not observed."""
+    return InexactError(
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+        f"mm_processor_kwargs.{name}: found {quoted(value)}, must be {wanted}",
+    )
+
+
+def check_unread(kwargs: Mapping[str, Any]) -> None:
+    """Refuse what breaks even processors that read only names of their own."""
+    for name, value in kwargs.items():
+        if name in ("images", "text"):
+            raise refused(name, value, "absent")
+        _check_loading(name, value)
+        if name in OBJECTS and not isinstance(value, Mapping):
+            raise refused(name, value, "an object")
+        if name != "images_kwargs":
+            _check_nesting(name, value)
+        elif "images" in value:
+            raise refused("images_kwargs.images", value["images"], "absent")
+
+
+def check_flat(name: str, value: object) -> None:
+    """Refuse a flat argument, which the spec does not list, unless it was seen to do no harm."""
+    _check_loading(name, value)
+    if name in HARMFUL or name.endswith("_token"):  # texts that the processor searches for
+        raise refused(name, value, "absent for this model")
+    if name.endswith(_IDS) and not (type(value) is int and value >= 0):
+        # It also sets the field of this name in the configuration, whose type is checked.
+        raise refused(name, value, "a token ID")
+    if name not in HARMLESS_WHEN_FLAT:
+        _check_nesting(name, value)
+    elif not HARMLESS_WHEN_FLAT[name](value):
+        raise refused(name, value, "of a kind the image processor accepts")
+
+
+def _check_loading(name: str, value: object) -> None:
+    if name in OF_LOADERS or name.startswith("_"):
+        raise refused(name, value, "absent: a loader of the processor takes it for its own")
+    if name in CONFIG_FIELDS and not CONFIG_FIELDS[name](value):
+        raise refused(name, value, "of the type that the model's configuration may have")
+
+
+def _check_nesting(name: str, value: object) -> None:
+    """The engine caches processors by their kwargs, and hashes one level of nesting."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list) and any(isinstance(v, Mapping | list) for v in value):
+        raise refused(name, value, "nested no deeper than one level")
