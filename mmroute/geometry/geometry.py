@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count, repeat
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.arguments import Arguments
 from mmroute.geometry.frame_sampling import Frames, sampling_of
-from mmroute.geometry.grid import AnyGrid, CachePlan, SampledVideos
+from mmroute.geometry.grid import AnyGrid, CachePlan, Count, OneByOne, SampledVideos
 from mmroute.geometry.layout import Layout
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
-from mmroute.requests.items import Item, Modality, VideoSize
+from mmroute.requests.items import ImageSize, Item, Modality, VideoSize
+
+_MOST_SIZES: Final = 4096
 
 
 class AnyGeometry(Protocol):
@@ -57,6 +59,9 @@ class Geometry:
     grid: AnyGrid
     layout: Layout
     accepts: Arguments
+    _seen: dict[tuple[int, int], Count] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def max_embeds(self, plan: CachePlan) -> int:
         return self.grid.max_embeds(plan)
@@ -71,9 +76,24 @@ class Geometry:
         return Geometry(grid, self.layout, self.accepts)
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
-        # Three functions of C: nothing else is done for each item.
-        counts = self.grid.counts(items, context)
+        grid = self.grid
+        if self.accepts.modality is Modality.IMAGE and isinstance(grid, OneByOne):
+            counts: Iterable[Count] = self._counts(grid, items)
+        else:
+            counts = grid.counts(items, context)
         return map(self.layout.replacement, counts, items, count(), repeat(context))
+
+    def _counts(self, grid: OneByOne[ImageSize], images: Sequence[ImageSize]) -> Iterator[Count]:
+        """The count of each image: most have the size of others, and are counted once."""
+        seen = self._seen
+        for image in images:
+            size = image.width, image.height
+            found = seen.get(size)
+            if found is None:
+                if len(seen) >= _MOST_SIZES:
+                    seen.clear()
+                found = seen[size] = grid.count(image)
+            yield found
 
     def frames(self, video: VideoSize) -> Frames:
         if not isinstance(self.grid, SampledVideos):

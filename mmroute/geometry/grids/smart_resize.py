@@ -12,9 +12,8 @@ sides, what a side must have at least, and what stands beside the rows. Sources:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
@@ -63,21 +62,8 @@ class SmartResize(OneByOne[ImageSize]):
     planned: Literal["area", "rectangle", "square", "squares"] = "area"
     planned_side: int = 0
 
-    _rule: _Rule = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        rule = _Rule(
-            self.patch_size * self.merge_size,
-            self.min_pixels,
-            self.max_pixels,
-            self.frames,
-            self.least_shrunk,
-            self.short_sides,
-        )
-        object.__setattr__(self, "_rule", rule)
-
     def max_embeds(self, _: CachePlan) -> int:
-        most = self.max_pixels // self._rule.factor**2
+        most = self.max_pixels // (self.patch_size * self.merge_size) ** 2
         side = self.planned_side
         match self.planned:
             case "area":
@@ -90,48 +76,36 @@ class SmartResize(OneByOne[ImageSize]):
         return max(self.count(ImageSize(side, side)).total for side in sides)
 
     def count(self, image: ImageSize) -> Count:
-        count = None if self.resize else Count(*unresized(image, self._rule.factor))
-        if count is None or self.counted_resized:
-            count = _resized(image.height, image.width, self._rule)
+        factor = self.patch_size * self.merge_size
+        rows = columns = 0
+        if not self.resize:
+            rows, columns = unresized(image, factor)
+        if self.resize or self.counted_resized:
+            rows, columns = self._resized(image.height, image.width, factor)
         if self.fixed_merge is not None:
-            return Count(whole=count.total * self.merge_size**2 // self.fixed_merge**2)
+            return Count(whole=rows * columns * self.merge_size**2 // self.fixed_merge**2)
         if self.row_ends:
-            return Count(count.rows, count.columns + 1, whole=2 * self.frame)
-        return count
+            return Count(rows, columns + 1, whole=2 * self.frame)
+        return Count(rows, columns)
 
-
-class _Rule(NamedTuple):
-    """What a resize depends on beside the image; see `SmartResize`."""
-
-    factor: int
-    min_pixels: int
-    max_pixels: int
-    frames: int
-    least_shrunk: int
-    short_sides: str
-
-
-@lru_cache(maxsize=4096)  # most images have the size of others
-def _resized(height: int, width: int, rule: _Rule) -> Count:
-    factor = rule.factor
-    if rule.short_sides == "enlarged":
-        height, width = enlarge_to_factor(height, width, factor)
-    elif rule.short_sides == "enlarged_in_turn":
-        if height < factor:
-            height, width = factor, round(width * factor / height)
-        if width < factor:
-            height, width = round(height * factor / width), factor
-    check_aspect(height, width)
-    grid = smart_resize(
-        height,
-        width,
-        factor=factor,
-        min_pixels=rule.min_pixels,
-        max_pixels=rule.max_pixels,
-        frames=rule.frames,
-        least_shrunk=rule.least_shrunk,
-    )
-    return Count(*grid)
+    def _resized(self, height: int, width: int, factor: int) -> tuple[int, int]:
+        if self.short_sides == "enlarged":
+            height, width = enlarge_to_factor(height, width, factor)
+        elif self.short_sides == "enlarged_in_turn":
+            if height < factor:
+                height, width = factor, round(width * factor / height)
+            if width < factor:
+                height, width = round(height * factor / width), factor
+        check_aspect(height, width)
+        return smart_resize(
+            height,
+            width,
+            factor=factor,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+            frames=self.frames,
+            least_shrunk=self.least_shrunk,
+        )
 
 
 def unresized(image: ImageSize, factor: int) -> tuple[int, int]:

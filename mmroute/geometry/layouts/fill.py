@@ -28,7 +28,10 @@ class Fill:
         self, count: Count, _item: object, _number: int, _context: ModelContext
     ) -> Replacement:
         rows, columns, tile, whole, _ = count
-        return Replacement(filled(self.fill, rows * columns * tile + whole))
+        total = rows * columns * tile + whole
+        if total <= _RUN:
+            return Replacement(_run(self.fill)[:total])
+        return Replacement(filled(self.fill, total))
 
 
 @dataclass(frozen=True, slots=True)
