@@ -12,13 +12,16 @@ from ray import serve
 from ray.serve.metrics import Gauge
 
 from mmroute.engines.settings import EngineSettings
-from mmroute.server.admin import AddModelRequest
-from mmroute.server.app import respond
-from mmroute.server.changes import Change
-from mmroute.server.loading import ModelSource
-from mmroute.server.models import Entry, Models
-from mmroute.server.service import Service
-from mmroute.server.settings import ServerSettings
+from mmroute.server import (
+    AddModelRequest,
+    Change,
+    Entry,
+    Models,
+    ModelSource,
+    ServerSettings,
+    Service,
+    respond,
+)
 
 _NOT_TOLD: Final = "_created"  # when a counter was made: nothing that changes
 

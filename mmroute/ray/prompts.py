@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.api import ApiError, ApiOptions, Call
-from mmroute.engines.vllm.api.chat_completion import ChatCompletionRequest
-from mmroute.engines.vllm.api.completion import CompletionRequest
+from mmroute.engines.vllm.api import ApiError, ApiOptions, Call, ChatCompletionRequest, read
 from mmroute.errors import Reason
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 
-_CHAT: Final = TypeAdapter(ChatCompletionRequest)
-_COMPLETION: Final = TypeAdapter(CompletionRequest)
 _NOT_READ: Final = frozenset({"prompt_embeds", "suffix", "truncate_prompt_tokens"})
 
 
@@ -79,23 +73,18 @@ class PromptReader:
         """
         try:
             loaded = self._models.find(body.get("model"))
-            if "messages" in body:
-                chat = _CHAT.validate_python(dict(body))
+            request = read(body, self._entry.source.backend)
+            if isinstance(request, ChatCompletionRequest):
                 call = Call(loaded, self._options)
-                loaded.chats.check_chat(chat, call)
-                return chat.routing(call)
-            completion = _COMPLETION.validate_python(dict(body))
-            given = completion.model_fields_set & _NOT_READ
-            if given or not isinstance(completion.prompt, str):
+                loaded.chats.check_chat(request, call)
+                return request.routing(call)
+            given = request.model_fields_set & _NOT_READ
+            if given or not isinstance(request.prompt, str):
                 what = ", ".join(sorted(given)) or "a prompt that is not one text"
                 raise NoRoutingError(Reason.UNSUPPORTED_FIELD, f"{what}: not covered")
-            routing = loaded.normalizer.answer(
-                completion.to_request(completion.prompt, loaded.loras)
-            )
+            routing = loaded.normalizer.answer(request.to_request(request.prompt, loaded.loras))
         except ApiError as error:
             raise NoRoutingError(str(error.reason or error.kind), error.message) from None
-        except ValidationError as error:
-            raise NoRoutingError("invalid_request", str(error)) from None
         if routing.reason is not None:
             raise NoRoutingError(routing.reason, routing.message)
         return routing

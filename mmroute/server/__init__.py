@@ -3,8 +3,15 @@
 Needs the extra ``mmroute[serve]``; importing `mmroute` does not import this package.
 """
 
-from mmroute.server.app import create_app
+from mmroute.server.admin import AddModelRequest
+from mmroute.server.app import create_app, respond
+from mmroute.server.changes import Change
 from mmroute.server.loading import ModelSource
+from mmroute.server.models import Entry, Models
+from mmroute.server.service import Service
 from mmroute.server.settings import InexactPolicy, ServerSettings
 
-__all__ = ["InexactPolicy", "ModelSource", "ServerSettings", "create_app"]
+__all__ = [
+    "AddModelRequest", "Change", "Entry", "InexactPolicy", "ModelSource", "Models",
+    "ServerSettings", "Service", "create_app", "respond",
+]  # fmt: skip

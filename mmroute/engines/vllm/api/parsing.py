@@ -48,20 +48,33 @@ def parse(
     >>> normalizer.answer(parse(body)).token_ids.tolist()
     [1, 3, 37133, 4]
     """
-    release = release_of(backend)
-    path = "/v1/chat/completions/render" if "messages" in body else "/v1/completions/render"
-    found = schema_of(path, release).request({**body}, long=False)
+    found = read(body, backend)
     if isinstance(found, ChatCompletionRequest):
         return _of_chat(found, loras, ApiOptions(trusts_mm_kwargs=trusts_mm_kwargs))
-    completion = cast("CompletionRequest", found)
-    prompts = completion.prompts()
+    prompts = found.prompts()
     if len(prompts) > 1:
         raise of_reason(
             Reason.UNSUPPORTED_FIELD,
             f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
         )
-    request = completion.to_request(prompts[0], loras)
-    return request._replace(truncate_prompt_tokens=completion.truncate_prompt_tokens)
+    request = found.to_request(prompts[0], loras)
+    return request._replace(truncate_prompt_tokens=found.truncate_prompt_tokens)
+
+
+def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
+    """A body of ``/v1/chat/completions`` or ``/v1/completions``, whose fields are checked.
+
+    Args:
+        body: the JSON object; it stays as it is.
+        backend: the engine whose fields it may have, such as ``vllm==0.28``.
+
+    Raises:
+        ApiError: 400: the engine refuses it. 422: `unsupported_field`.
+        ModelError: `unknown_backend`.
+    """
+    path = "/v1/chat/completions/render" if "messages" in body else "/v1/completions/render"
+    request = schema_of(path, release_of(backend)).request({**body}, long=False)
+    return cast("ChatCompletionRequest | CompletionRequest", request)
 
 
 def _of_chat(chat: ChatCompletionRequest, loras: Mapping[str, str], options: ApiOptions) -> Request:
