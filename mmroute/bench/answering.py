@@ -1,6 +1,6 @@
-"""Load a model and carry out commands, one in a line of JSON. Any build of mmroute runs this file.
+"""Loads a model and carries out commands, which are lines of JSON. Any build of mmroute can run it.
 
-It imports nothing of mmroute but its public face, so that an older build can run it.
+It imports only the public names of mmroute, so that an older build can run it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import xxhash
 import mmroute
 
 _ITEMS: Final = {"images": "ImageSize", "videos": "VideoSize", "audios": "AudioLength"}
-_STOPWATCHES: Final = ("answering.stages", "stages")  # where builds have it
+_STOPWATCHES: Final = ("answering.stages", "stages")  # the modules that have it, by build
 
 
 def main(import_seconds: float) -> None:
-    """Read how to load the model, then commands; write what each of them returns.
+    """Read the setup and then commands, and write the result of each command.
 
     The first line has ``loading``, the arguments of `Normalizer.from_pretrained`; ``fast_paths``,
-    those of `FastPaths`; ``engine``, those of `EngineSettings.from_args`, where there are any;
-    ``hashing``, those of `Routing.block_hashes`; and ``core``, where the process stays on one.
+    those of `FastPaths`; ``engine``, those of `EngineSettings.from_args`, if there are any;
+    ``hashing``, those of `Routing.block_hashes`; and ``core``, if the process is bound to a core.
 
     Args:
-        import_seconds: what ``import mmroute`` took.
+        import_seconds: the seconds that ``import mmroute`` took.
     """
     imported = rss_bytes()
     setup = json.loads(sys.stdin.readline())
     if "core" in setup and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {setup["core"]})  # with all threads that are started from now on
+        os.sched_setaffinity(0, {setup["core"]})  # it also binds threads that are started later
     started = time.perf_counter()
     answering = Answering(partial(_load, setup), setup["hashing"])
     found = {
@@ -65,11 +65,11 @@ def _load(setup: Mapping[str, Any]) -> mmroute.Normalizer:
 
 
 class Answering:
-    """A loaded model. Its methods are the commands; what they take and return is JSON.
+    """A loaded model. Its methods are the commands, whose arguments and results are JSON.
 
     Args:
-        load: loads it.
-        hashing: arguments of `Routing.block_hashes`.
+        load: loads the model.
+        hashing: the arguments of `Routing.block_hashes`.
     """
 
     def __init__(self, load: Callable[[], mmroute.Normalizer], hashing: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class Answering:
         return rss_bytes()
 
     def counters(self) -> dict[str, Any]:
-        """The encoder, how it was chosen, and what the caches did."""
+        """The encoder, the reason for its choice, and the counters of the caches."""
         stats = self._normalizer.stats()
         encoder = stats.encoder
         return {
@@ -100,11 +100,11 @@ class Answering:
         }
 
     def answer(self, request: Mapping[str, Any], watched: bool) -> dict[str, Any]:
-        """Answer a request, and what that took in nanoseconds.
+        """Answer a request; the answer, and its time in nanoseconds.
 
         Args:
             request: the arguments of `Normalizer.normalize`.
-            watched: whether its stages are timed, which takes time itself.
+            watched: whether to time the stages, which itself takes time.
         """
         fields = _fields(request)
         normalizer = self._normalizer
@@ -127,7 +127,7 @@ class Answering:
         cpu, wall = time.process_time_ns(), time.perf_counter_ns()
         try:
             hashes = routing.block_hashes(**self._hashing).hashes
-        except mmroute.MmrouteError as error:  # of a request whose images have no names, for one
+        except mmroute.MmrouteError as error:  # for example if images have no identities
             return {**found, "hashes": f"{error.reason}: {error}"}
         found["hash_wall"] = time.perf_counter_ns() - wall
         found["hash_cpu"] = time.process_time_ns() - cpu
@@ -144,15 +144,15 @@ class Answering:
         self.quiet()
 
     def answer_prepared(self) -> tuple[float, list[str]]:
-        """Answer all requests in a row: the seconds of that, and the digests of the answers."""
+        """Answer all prepared requests; the seconds that took, and the digests of the answers."""
         normalize = self._normalizer.normalize
         started = time.perf_counter()
-        # A digest takes less time than to find new memory for every answer, if all were kept.
+        # Computing digests takes less time than allocating memory for all answers.
         digests = [_digest(normalize(**request)) for request in self._prepared]
         return time.perf_counter() - started, digests
 
     def quiet(self) -> None:
-        """Keep the garbage collector from walking through what is held by now."""
+        """Keep the garbage collector from scanning the objects that exist now."""
         gc.collect()
         gc.freeze()
 
@@ -176,14 +176,14 @@ def _fields(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digest(routing: mmroute.Routing) -> str:
-    """What an answer is known by when it is compared: so none of them has to be kept."""
+    """A digest of an answer, so that answers can be compared without being kept."""
     placeholders = str([(each.offset, each.length) for each in routing.placeholders])
     return xxhash.xxh3_128_hexdigest(routing.token_ids.tobytes() + placeholders.encode())
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process in bytes; its peak where the system does not tell more."""
-    import resource  # not on Windows
+    """Resident memory of this process in bytes; its peak if the system has no better figure."""
+    import resource  # missing on Windows
 
     gc.collect()
     statm = Path("/proc/self/statm")

@@ -16,9 +16,9 @@ from mmroute.bench import answering
 from mmroute.bench.mixes import Mix
 from mmroute.errors import MmrouteError, Reason
 
-_IN_A_ROW: Final = 10  # requests of one process before the other's turn: a server at work
+_IN_A_ROW: Final = 10  # requests to one process before the other's turn, as a server gets them
 UNTIMED: Final = range(1_000_000_000, 1_000_000_005)
-"""Numbers of requests to warm up with, which no measured request has."""
+"""The numbers of warm-up requests, which no measured request has."""
 # The import is timed in a process that has imported nothing but the clock.
 _SCRIPT: Final = """\
 import time
@@ -37,7 +37,7 @@ class Build:
     Attributes:
         name: the name that messages give it.
         python: the interpreter that runs it.
-        tree: a source tree in the place of what is installed there; empty for none.
+        tree: a source tree to use in place of the installed package; empty for none.
         fast_paths: the arguments of `FastPaths`.
     """
 
@@ -48,7 +48,7 @@ class Build:
 
 
 def this_build(fast_paths: Mapping[str, Any], name: str = "") -> Build:
-    """The build that runs, with other settings."""
+    """The build that is running, with other settings."""
     return Build(name, sys.executable, str(Path(__file__).parents[2]), fast_paths)
 
 
@@ -56,14 +56,14 @@ class Child:
     """A process of a build that answers, until the `with` block ends.
 
     Args:
-        build: which one.
-        setup: the first line for `answering.main`, without ``fast_paths``. What loading took is the
-            first thing to `receive`.
+        build: the build to run.
+        setup: the first line for `answering.main`, without ``fast_paths``. The first result to
+            `receive` is the time of loading.
     """
 
     def __init__(self, build: Build, setup: Mapping[str, Any]) -> None:
         self.name = build.name
-        # What is installed there, and not what this process was told to import.
+        # The child is to import its own installed package, and not that of this process.
         path = [build.tree, os.environ.get("PYTHONPATH", "")] if build.tree else []
         # -P: the working directory must not come before what is compared. Warnings, as of a
         # guessed model string, say nothing of times.
@@ -86,14 +86,14 @@ class Child:
     def send(self, *lines: object) -> None:
         """Give commands of `Answering`, each a list of its name and its arguments."""
         if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # which `receive` tells better
+            with contextlib.suppress(BrokenPipeError):  # `receive` reports it with more detail
                 self._process.stdin.writelines(
                     json.dumps(each, default=asdict) + "\n" for each in lines
                 )
                 self._process.stdin.flush()
 
     def receive(self) -> Any:
-        """What the next command returned.
+        """The result of the next command.
 
         Raises:
             MmrouteError: the process ended.
@@ -106,19 +106,19 @@ class Child:
         return json.loads(line)
 
     def ask(self, command: str, *arguments: Any) -> Any:
-        """Give a command, and wait for what it returns."""
+        """Give a command, and wait for its result."""
         self.send([command, *arguments])
         return self.receive()
 
     def warm_up(self, mix: Mix) -> None:
-        """Let it answer what comes before the requests of a mix, and a few more."""
+        """Have it answer the requests before those of a mix, and a few warm-up requests."""
         for request in (*mix.before(), *map(mix.request, UNTIMED)):
             self.ask("answer", request, True)
         self.ask("quiet")
 
 
 def different_answers(mix: Mix, number: int, first: Child, second: Child) -> MmrouteError:
-    """The error of a run: the time of a wrong answer says nothing."""
+    """The error for a run in which two processes gave different answers to one request."""
     return MmrouteError(
         Reason.SELF_CHECK_FAILED,
         f"{mix.name}: {first.name} and {second.name} give different answers to request {number}; "
@@ -129,17 +129,17 @@ def different_answers(mix: Mix, number: int, first: Child, second: Child) -> Mmr
 def in_turns(
     first: Child, second: Child, mix: Mix, repeat: int, *, watched: Sequence[bool]
 ) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """Let two processes that are warm answer the same requests: their numbers, and both answers.
+    """Have two warm processes answer the same requests in turns, so that load affects both alike.
 
-    Whatever else the machine does meets both. Their answers are the same, or no answer is given.
+    Yields the number of each request, and both answers, which are equal.
 
     Args:
         first: one process.
-        second: the other one.
+        second: the other process.
         mix: the requests.
-        repeat: how many there are.
-        watched: whether the stages of a request are timed: of the first one, the second, and so
-            on, then of the first again.
+        repeat: the number of requests.
+        watched: flags that say which requests have their stages timed; they are repeated in a
+            cycle.
 
     Raises:
         MmrouteError: a process ended, or the two gave different answers.
@@ -148,7 +148,7 @@ def in_turns(
         numbers = range(start, min(start + _IN_A_ROW, repeat))
         asked = [["answer", mix.request(n), watched[n % len(watched)]] for n in numbers]
         answers: dict[Child, list[dict[str, Any]]] = {}
-        # Who comes first finds other things in the processor's caches.
+        # The processes take turns in being first, because the second finds warmer caches.
         for child in (first, second) if start % (2 * _IN_A_ROW) else (second, first):
             child.send(*asked)
             answers[child] = [child.receive() for _ in numbers]
@@ -159,7 +159,7 @@ def in_turns(
 
 
 def _answered(answer: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must be the same of two answers."""
+    """The parts of an answer that must be equal in both processes."""
     if "refusal" in answer:
         return (answer["refusal"][0],)
     return (answer["digest"], answer["hashes"])

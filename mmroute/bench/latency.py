@@ -1,4 +1,4 @@
-"""Measure the latency of a mix of requests, whole and by stage; and what loading a model takes."""
+"""Measures the latency of a mix of requests, in total and by stage, and the time of loading."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Hashing:
 
     Attributes:
         algorithm: the engine's ``--prefix-caching-hash-algo``.
-        block_size: tokens.
+        block_size: the number of tokens in a block.
         seed: the engine's PYTHONHASHSEED.
     """
 
@@ -35,9 +35,9 @@ class Summary:
 
     Attributes:
         p50: the median, in microseconds.
-        p95: 95 of 100 were not longer, in microseconds.
-        p99: 99 of 100 likewise.
-        samples: how many were measured.
+        p95: the 95th percentile, in microseconds.
+        p99: the 99th percentile, in microseconds.
+        samples: the number of measurements.
     """
 
     p50: float
@@ -61,14 +61,14 @@ class Startup:
     """A fresh process that loads one model.
 
     Attributes:
-        encoder: name and version of who encodes; empty for a model's own chat encoder.
-        import_seconds: of ``import mmroute``.
-        load_seconds: of `Normalizer.from_pretrained`, with the libraries it imports.
-        ready_seconds: from the beginning of that, until the encoder is chosen and proved.
-        rss_imported_bytes: resident memory after the import.
-        rss_loaded_bytes: once the model is ready.
-        rss_again_bytes: once it is loaded a second time beside the first, which needs no
-            library anew: the difference is the model alone.
+        encoder: the name and version of the encoder; empty for a model's own chat encoder.
+        import_seconds: the seconds of ``import mmroute``.
+        load_seconds: the seconds of `Normalizer.from_pretrained`, with the libraries it imports.
+        ready_seconds: the seconds from the start of loading until the encoder is chosen.
+        rss_imported_bytes: the resident memory after the import.
+        rss_loaded_bytes: the resident memory when the model is ready.
+        rss_again_bytes: the resident memory when the model is loaded a second time beside the
+            first. The libraries are already there, so the difference is that of the model alone.
     """
 
     encoder: str
@@ -85,16 +85,16 @@ class Latency:
     """The latency of the requests of one mix.
 
     Attributes:
-        mix: its name.
-        says: what is in a request.
-        token_ids: in an expanded prompt; the median.
-        images: in a request; the median.
-        whole_us: a request, without block hashes.
-        without_encoding_us: the same requests, each less its own encode stage.
-        stages_us: each stage that the requests have.
-        no_hashes: why there are no block hashes; None if there are.
-        text_reuse: what the cache of texts did meanwhile; None without one.
-        hash_reuse: the same for block hashes.
+        mix: the name of the mix.
+        says: a description of a request.
+        token_ids: the median number of token IDs in an expanded prompt.
+        images: the median number of images in a request.
+        whole_us: the time of a request without block hashes.
+        without_encoding_us: the time of the same requests less that of their encode stage.
+        stages_us: the time of each stage.
+        no_hashes: the reason why there are no block hashes; None if there are.
+        text_reuse: the counters of the cache of texts for these requests; None without a cache.
+        hash_reuse: the counters of the cache of block hashes, likewise.
     """
 
     mix: str
@@ -113,10 +113,10 @@ def measure_latency(timed: Child, reference: Child, mix: Mix, *, repeat: int) ->
     """Time a mix.
 
     Args:
-        timed: a process with the caches that are measured.
-        reference: the same model without fast paths; every timed answer is compared with its.
+        timed: the process to time, with caches.
+        reference: a process with the same model and no fast paths, whose answers must be equal.
         mix: the requests.
-        repeat: how many are timed.
+        repeat: the number of requests to time.
 
     Raises:
         InexactError: a request has no answer.

@@ -17,7 +17,7 @@ _PACKAGES: Final = (
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, load, Python and the versions of what takes part."""
+    """The processor, cores, load, Python, and the versions of the libraries in use."""
     versions = {name: version_of(name) for name in _PACKAGES}
     load = os.getloadavg() if hasattr(os, "getloadavg") else ()
     return {

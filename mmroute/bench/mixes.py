@@ -1,4 +1,4 @@
-"""The requests that are timed: built-in mixes, and the lines of a file."""
+"""The requests to time: built-in mixes, and the lines of a file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Inexact:
     """A request that is not timed, because it has no answer.
 
     Attributes:
-        where: its id, or its line or number.
-        reason: see `mmroute.Reason`.
-        message: what was found, and what to do.
+        where: the request's id, or its line or number.
+        reason: the reason; see `mmroute.Reason`.
+        message: the message, which says what was found and what to do.
     """
 
     where: str
@@ -36,15 +36,15 @@ class Inexact:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Requests of one kind. Can be sent to another process.
+    """Requests of one kind. It can be sent to another process.
 
     Attributes:
-        name: by which it is chosen.
-        says: what is in one of them.
-        request: the one of a number, from 0; those of a built-in mix are all different.
-        before: what was asked before the first of them, and is not timed.
-        distinct: how many different ones there are; None if there is no end of them.
-        inexact: requests that were left out.
+        name: the name by which the mix is chosen.
+        says: a description of a request.
+        request: returns the request of a number, from 0; those of a built-in mix all differ.
+        before: returns the requests that are answered first and not timed.
+        distinct: the number of different requests; None if it is unlimited.
+        inexact: the requests that were left out.
     """
 
     name: str
@@ -58,13 +58,13 @@ class Mix:
 def chat_request(
     seed: int, *, words: int, images: Sequence[tuple[int, int]] = (), known: bool = True
 ) -> Mapping[str, Any]:
-    """One user message: every image, and behind each its share of the words.
+    """A chat of one user message: each image is followed by its share of the words.
 
     Args:
-        seed: another one gives other words, and images with other names.
-        words: in all.
-        images: their widths and heights in pixels.
-        known: words of English; else words that no encoder can remember.
+        seed: the seed of the words and of the images' uuids.
+        words: the number of words.
+        images: the width and height of each image, in pixels.
+        known: whether the words are English; otherwise they are words that no encoder has cached.
     """
     chooser = random.Random(seed)
     text = english if known else unseen
@@ -76,18 +76,18 @@ def chat_request(
         parts.append({"type": "image"})
         if share:
             parts.append({"type": "text", "text": text(chooser, share)})
-    # The names stand for content: with sizes alone there would be no block hashes.
+    # The images have a uuid, because without an identity there are no block hashes.
     sizes = [ImageSize(*size, f"{seed}-{number}") for number, size in enumerate(images)]
     return {"messages": [{"role": "user", "content": parts}], "images": sizes}
 
 
 def conversation(seed: int, turns: int, *, branch: int | None = None) -> Mapping[str, Any]:
-    """A chat of so many turns of 2,000 characters each: question and answer; then a question.
+    """A chat of turns of 2,000 characters, each a question and an answer; then a question.
 
     Args:
-        seed: of everything but the end.
-        turns: 1 is a question alone.
-        branch: of the last answer and question; None for those that a longer chat has there.
+        seed: the seed of all messages except the last two.
+        turns: the number of questions.
+        branch: the seed of the last answer and question; None for those of a longer chat.
     """
     last = (seed, turns) if branch is None else (seed, turns, branch)
     turned = [_turn(seed, number) for number in range(turns - 1)]
@@ -113,13 +113,13 @@ def _before_turn(turns: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _next_turn(turns: int, seed: int) -> Mapping[str, Any]:
-    # As a server has just read it: no message is one that was there before.
+    # The messages are new objects, as if a server had just read them.
     turned: Mapping[str, Any] = json.loads(json.dumps(conversation(0, turns, branch=seed)))
     return turned
 
 
 def conversation_mix(name: str, turns: int) -> Mix:
-    """The mix of the last turn of such a chat: each request has another end."""
+    """A mix of the last turn of such a chat; each request has another last turn."""
     says = (
         f"turn {turns} of a chat of {2000 * turns:,} characters, asked before up to the one before"
     )
@@ -142,18 +142,18 @@ MIXES: Final[Mapping[str, Mix]] = {
             partial(chat_request, words=1000, known=False)),
     )
 }  # fmt: skip
-"""The built-in mixes by name. Texts and names of images differ from request to request."""
+"""The built-in mixes by name. Texts and the images' uuids differ from request to request."""
 
 
 def read_mix(path: Path, reference: Normalizer) -> Mix:
     """The requests of a file as ``mmroute tokens`` reads it, one in a line.
 
     Args:
-        path: of the file.
-        reference: says which of them have an answer.
+        path: the path of the file.
+        reference: the normalizer that decides which requests have an answer.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     requests: list[Mapping[str, Any]] = []
     inexact: list[Inexact] = []

@@ -16,18 +16,18 @@ from mmroute.pages.rendering import rendered
 from mmroute.reuse.fast_paths import CacheStats
 
 _MEBIBYTE: Final = 1 << 20
-_SHOWN: Final = 5  # inexact requests of each mix
+_SHOWN: Final = 5  # inexact requests shown of each mix
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMix:
-    """What was measured of one mix.
+    """The measurements of one mix.
 
     Attributes:
-        name: of the mix.
-        latency: None if no request has an answer.
-        throughput: likewise.
-        inexact: requests that have no answer, and were not timed.
+        name: the name of the mix.
+        latency: the latency; None if no request has an answer.
+        throughput: the throughput; None if no request has an answer.
+        inexact: the requests that have no answer, and were not timed.
     """
 
     name: str
@@ -38,16 +38,16 @@ class MeasuredMix:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Everything one run of ``mmroute bench`` measured.
+    """The measurements of one run of ``mmroute bench``.
 
     Attributes:
-        model: as the caller named it.
-        family: of the model.
-        encoder: who encoded, and why; empty for a model's own chat encoder.
-        machine: where it was measured.
-        hashing: how block hashes were asked for.
-        mixes: those that were asked for.
-        startup: loading the model in a fresh process.
+        model: the model's name, as the caller gave it.
+        family: the model's family.
+        encoder: the encoder, and the reason for its choice; empty for a model's own chat encoder.
+        machine: the machine and the library versions.
+        hashing: the settings of block hashes.
+        mixes: the measured mixes.
+        startup: the time and memory of loading the model in a fresh process.
     """
 
     model: str
@@ -60,7 +60,7 @@ class Bench:
 
 
 def as_json(bench: Bench) -> dict[str, Any]:
-    """The same for machines: microseconds, seconds, bytes, as the names say."""
+    """The measurements as values for JSON. The names of fields end with their unit."""
     mixes = [
         {
             "mix": mix.name,
@@ -80,7 +80,7 @@ def as_json(bench: Bench) -> dict[str, Any]:
 
 
 def as_lines(bench: Bench) -> Iterator[str]:
-    """The same for people."""
+    """The measurements as lines of text."""
     yield from _head_lines(bench)
     for mix in bench.mixes:
         yield ""
@@ -99,7 +99,7 @@ def as_lines(bench: Bench) -> Iterator[str]:
 
 
 def as_page(bench: Bench) -> str:
-    """The same as HTML: the stages of each mix as bars."""
+    """The measurements as HTML, with the stages of each mix as bars."""
     plots = []
     for found in [mix.latency for mix in bench.mixes if mix.latency is not None]:
         stages = [
@@ -153,7 +153,7 @@ def _rows(found: Latency, hashing: Hashing) -> Iterator[tuple[str, Summary]]:
 def _reuse(reuse: CacheStats) -> str:
     if not reuse.hits + reuse.misses:
         return "took no part"
-    return f"{reuse.hits} of {reuse.hits + reuse.misses} lookups found a known beginning"
+    return f"{reuse.hits} of {reuse.hits + reuse.misses} lookups found a known prefix"
 
 
 def _startup_lines(startup: Startup) -> Iterator[str]:

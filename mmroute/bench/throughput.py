@@ -1,4 +1,4 @@
-"""Measure the requests per second of all cores, with one process and one normalizer for each."""
+"""Measures the requests per second of all cores, each with a process and a normalizer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Throughput:
     """The throughput of all processes together.
 
     Attributes:
-        mix: its name.
-        processes: how many there were.
-        requests: answered by all of them.
-        seconds: until the slowest of them was ready, from a common start.
-        per_second: requests, of all processes together.
-        distinct: whether no request was asked twice.
+        mix: the name of the mix.
+        processes: the number of processes.
+        requests: the number of requests that all processes answered.
+        seconds: the seconds from the common start until the slowest process was done.
+        per_second: the requests per second of all processes together.
+        distinct: whether all requests were different.
     """
 
     mix: str
@@ -52,15 +52,15 @@ def measure_throughput(
     processes: int,
     requests: int,
 ) -> list[Throughput]:
-    """Let processes answer at the same time, one mix after the other.
+    """Have processes answer at the same time, one mix after the other.
 
     Args:
-        timed: what each process loads.
-        reference: every answer is compared with its, after the time was taken.
-        mixes: requests that all have an answer.
-        setup: as for `Child`.
-        processes: how many, at least 1; each is bound to one core where that can be done.
-        requests: of each mix, for each process.
+        timed: the build to time.
+        reference: the build whose answers must be equal; they are compared after timing.
+        mixes: the mixes, whose requests must all have an answer.
+        setup: see `Child`.
+        processes: the number of processes, at least 1; each is bound to a core if possible.
+        requests: the number of requests of each mix for each process.
 
     Raises:
         MmrouteError: a process ended early, or its answers were wrong.
@@ -80,18 +80,18 @@ def measure_throughput(
 
 
 def throughput_of(pairs: Sequence[tuple[Child, Child]], mix: Mix, requests: int) -> Throughput:
-    """Let the first process of each pair answer, all at the same time; then the second ones.
+    """Have the first process of each pair answer, all at the same time; then the second ones.
 
     Args:
-        pairs: the processes that are timed, each with its reference.
+        pairs: the processes to time, each with its reference.
         mix: the requests.
-        requests: for each pair.
+        requests: the number of requests for each pair.
 
     Raises:
         MmrouteError: a process ended early, or its answers were wrong.
     """
     for number, pair in enumerate(pairs):
-        # Each process has requests that no other has.
+        # Each process gets requests that no other process gets.
         first = number * (requests + _WARM_UP)
         asked = [mix.request(first + each) for each in range(requests + _WARM_UP)]
         for child in pair:

@@ -1,7 +1,7 @@
-"""Text that no cache has seen as a whole: English words, or words that do not exist.
+"""Texts that no cache has as a whole: English words, or words that do not exist.
 
-Encoders remember words. A text of common words is encoded mostly from such a memory, as prose is
-in production; a text of new words is encoded without, which is the worst case.
+Encoders cache words. A text of common words is encoded mostly from that cache, like prose in
+production. A text of new words is encoded without it, which is the worst case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LISTS: Final = Path(__file__).with_name("words.txt")
 
 
 def _with_endings(words: str, *endings: str) -> list[str]:
-    """Every word with every ending; the e before a vowel goes."""
+    """Every word with every ending; an e before a vowel is dropped."""
     found = []
     for word in words.split():
         for ending in endings:
@@ -31,7 +31,7 @@ def _with_endings(words: str, *endings: str) -> list[str]:
 
 
 def _ranked() -> list[str]:
-    """Function words first; what follows is in no order of meaning, so that no kind is rare."""
+    """All words: function words first, the others mixed, so that no kind of word is rare."""
     common, nouns, verbs = _LISTS.read_text(encoding="utf-8").split("\n\n")
     content = [*_with_endings(nouns, "", "s"), *_with_endings(verbs, "", "s", "ed", "ing")]
     random.Random(0).shuffle(content)
@@ -44,7 +44,7 @@ _WEIGHTS: Final = list(accumulate(1 / (rank + 3) for rank in range(len(_WORDS)))
 
 
 def english(chooser: random.Random, count: int) -> str:
-    """Sentences of `count` words in all, as often as English has common and rare ones.
+    """Sentences with `count` words in all, which are common and rare as in English.
 
     >>> english(random.Random(0), 6).count(" ")
     5
@@ -58,7 +58,7 @@ def english(chooser: random.Random, count: int) -> str:
 
 
 def unseen(chooser: random.Random, count: int) -> str:
-    """`count` words of which hardly one occurs twice."""
+    """A text of `count` words, hardly any of which occurs twice."""
     parts = chooser.choices(_SYLLABLES.split(), k=count * _SYLLABLES_OF_A_WORD)
     step = _SYLLABLES_OF_A_WORD
     return " ".join("".join(parts[at : at + step]) for at in range(0, len(parts), step))

@@ -35,7 +35,7 @@ _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)'.*\(choose from (.*
 
 
 class _UsageError(Exception):
-    """Wrong arguments of a command: its name, and what is wrong."""
+    """The arguments of a command are wrong. It carries the command's name and a message."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,7 +75,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the value is the exit status."""
+    """Run one command, and return its exit status."""
     if None in (sys.stdin, sys.stdout):
         say("standard input and output must be open")
         return EXIT_FAILURE
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{command}: error: {message}\nSee `{command} --help`.", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
-        # The reader has gone; keep the interpreter from complaining about it at exit.
+        # The reader of the output is gone. This keeps the interpreter from reporting it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except KeyboardInterrupt:
@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             for guess in (BlockSizeWarning, ModelIdWarning):
                 warnings.simplefilter("default", guess)
-            # Without a line of code, as the commands say things.
+            # Warnings are shown like other messages of commands, without a line of code.
             warnings.showwarning = lambda message, *_: say(f"warning: {message}")
             if isinstance(getattr(arguments, "engine", None), str):  # serve has one for each model
                 adopt_engine(arguments)

@@ -118,7 +118,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _setup(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the processes that answer have in common."""
+    """The setup that all measured processes share."""
     given = {
         name: getattr(arguments, name) for name in ("model", "backend", "model_id", "revision")
     }

@@ -98,7 +98,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _address(arguments: argparse.Namespace) -> str:
-    """Where to listen, as gRPC writes it."""
+    """The address to listen on, in gRPC's form."""
     if arguments.uds is not None:
         return f"unix:{arguments.uds}"
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host  # IPv6
@@ -116,7 +116,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
     def progress(received: int) -> None:
         show_progress(f"{received / _MIB:.0f} MiB received")
 
-    # Or the process would end where it is, and leave what it has fetched on the disk.
+    # SIGTERM must raise an exception here, so that the files fetched so far are removed.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress) as bundle:

@@ -155,7 +155,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthReport:
-    """The report with a line on a running engine, and a warning if it has other rules."""
+    """The report with the version of a running engine, and a warning if its rules differ."""
     from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
     from mmroute.remote.server_info import ask_engine

@@ -38,10 +38,10 @@ _JSON_HELP = "machine-readable output, nothing cut; answers to requests are JSON
 
 
 class Commands(Protocol):
-    """What argparse's `add_subparsers` gives, for which it has no public name."""
+    """The result of argparse's `add_subparsers`, whose class has no public name."""
 
     def add_parser(self, *arguments: Any, **options: Any) -> argparse.ArgumentParser:
-        """A new command."""
+        """Add a command."""
 
 
 def add_command(
@@ -51,7 +51,7 @@ def add_command(
     run: Callable[[argparse.Namespace], int],
     epilog: str | None = None,
 ) -> argparse.ArgumentParser:
-    """Add a command that is run by `run`, whose value is the exit status."""
+    """Add a command. Its function `run` returns the exit status."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help_text,
@@ -71,7 +71,7 @@ def model_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -
 
 
 def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add the options that say how a model's engine was started, or which of several."""
+    """Add the options for the model's engine and its settings, or for several engines."""
     backends = "; repeatable: each line is answered for every one, by its name" if several else ""
     parser.add_argument(
         "--backend",
@@ -106,7 +106,7 @@ def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) 
 
 
 def adopt_engine(arguments: argparse.Namespace) -> None:
-    """Put what the running engine tells under the other settings.
+    """Adopt the settings of a running engine, below those of the arguments.
 
     Raises:
         InexactError: as `ask_running`.
@@ -123,13 +123,14 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
 
 
 def adopted_backend(running: RunningEngine, backend: str) -> str:
-    """The backend to match, where an engine runs and `backend` was asked for.
+    """The backend to match if an engine runs and `backend` was given.
 
-    The default gives way to the version that runs. A version that was named stays, and a line on
-    standard error says where that is another one.
+    The default is replaced by the version that runs. Another value stays, and a line on standard
+    error says if it differs from the version that runs.
 
     Raises:
-        ModelError: `unknown_backend`: it is the default, and the version that runs is not known.
+        ModelError: `unknown_backend` if `backend` is the default and the version that runs is not
+            known.
     """
     if backend != DEFAULT_BACKEND:
         warning = running.warning(find_engine(backend))
@@ -148,20 +149,20 @@ def adopted_backend(running: RunningEngine, backend: str) -> str:
 def ask_running(
     url: str, api_key: str | None, engine_args: str, config: str | None
 ) -> tuple[RunningEngine, str]:
-    """Ask an engine who it is and how it was started; say what was taken, and what is not known.
+    """Ask an engine for its version and options; report those adopted and those not known.
 
     Args:
         url: the address of the engine.
-        api_key: the key that it wants; None for none.
-        engine_args: a command line that wins over what it tells.
-        config: the path of its configuration file; None for none.
+        api_key: the engine's API key; None for no key.
+        engine_args: a command line, which takes precedence over the engine's answers.
+        config: the path of the engine's configuration file; None for no file.
 
     Returns:
         The engine, and its command line as far as it is known.
 
     Raises:
         InexactError: `remote_unavailable`.
-        ModelError: `invalid_engine_setting`: `url` is no URL; as `parse_command`.
+        ModelError: `invalid_engine_setting` if `url` is not a URL; as `parse_command`.
     """
     from mmroute.engines.vllm.serve_command import joined, parse_command
     from mmroute.engines.vllm.serve_settings import DECIDING
@@ -190,12 +191,12 @@ def ask_running(
 
 
 def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAGE) -> int:
-    """Say what went wrong: on stderr, or with ``--json`` as an object on stdout.
+    """Report an error on stderr, or with ``--json`` as an object on stdout.
 
     Args:
-        arguments: of the command.
-        error: or what is wrong with the arguments, as a text.
-        status: the exit status that is given back.
+        arguments: the arguments of the command.
+        error: the error, or a text about wrong arguments.
+        status: the exit status to return.
     """
     reason = error.reason if isinstance(error, MmrouteError) else "usage"
     if isinstance(error, OSError):
@@ -208,7 +209,7 @@ def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAG
 
 
 def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
-    """What the engine was started with, by the arguments.
+    """The engine's settings, from the arguments.
 
     Raises:
         ModelError: as `EngineSettings.from_args`.
@@ -223,12 +224,12 @@ def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
 def load_normalizer(
     arguments: argparse.Namespace, settings: EngineSettings | None = None, **more: Any
 ) -> Normalizer:
-    """The model that the arguments name.
+    """Load the model that the arguments name.
 
     Args:
-        arguments: of `model_arguments`.
-        settings: of its engine; None for those that the arguments tell.
-        **more: of `Normalizer.from_pretrained`, in the place of what the arguments say.
+        arguments: the arguments of `model_arguments`.
+        settings: the engine's settings; None for those of the arguments.
+        **more: arguments of `Normalizer.from_pretrained`, which replace those from `arguments`.
 
     Raises:
         ModelError: as `Normalizer.from_pretrained` and `EngineSettings.from_args`.
@@ -244,7 +245,7 @@ def load_normalizer(
 
 
 def say(what: str) -> None:
-    """Write a line for people, to standard error."""
+    """Write a line to standard error."""
     print(f"mmroute: {what}", file=sys.stderr, flush=True)
 
 
@@ -255,7 +256,7 @@ def show_progress(text: str) -> None:
 
 
 def with_progress(items: Iterable[_T], what: str, *, watched: bool) -> Iterator[_T]:
-    """The items. If somebody watches, they are counted on standard error."""
+    """The items, which are counted on standard error if `watched`."""
     shown_at = time.monotonic()
     count = 0
     for item in items:
@@ -269,14 +270,14 @@ def with_progress(items: Iterable[_T], what: str, *, watched: bool) -> Iterator[
 
 
 def require_extra(extra: str, *modules: str) -> None:
-    """See that an extra is installed.
+    """Check that an extra is installed.
 
     Raises:
-        ModuleNotFoundError: one of its modules is not there; the message says how to get it.
+        ModuleNotFoundError: a module is missing; the message says how to install it.
     """
     try:
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    except ModuleNotFoundError:  # not even the package around it
+    except ModuleNotFoundError:  # the package around it is missing
         missing = list(modules)
     if missing:
         listed = ", ".join(missing)
@@ -314,19 +315,19 @@ def link_arguments(parser: argparse._ActionsContainer) -> None:
 
 
 def image_links(arguments: argparse.Namespace) -> ImageLinks | None:
-    """The links that are followed; None for none.
+    """The permission to follow links; None to follow none.
 
     Raises:
         ValueError: a host or network is malformed, or there is a network without a host.
     """
     hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
     if networks and not hosts:
-        raise ValueError("--image-network is for links, and no --image-host is allowed")
+        raise ValueError("--image-network has no effect without --image-host")
     return ImageLinks(hosts=hosts, networks=networks) if hosts else None
 
 
 def port(text: str) -> int:
-    """A TCP port, as argparse reads one; 0 is any free one."""
+    """Parse a TCP port for argparse; 0 stands for any free port."""
     if not text.isascii() or not text.isdecimal() or int(text) > _HIGHEST_PORT:
         raise argparse.ArgumentTypeError(f"must be from 0 to {_HIGHEST_PORT}, found {text!r}")
     return int(text)
@@ -335,7 +336,7 @@ def port(text: str) -> int:
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows in columns; the first row is the heading.
 
-    On a terminal the last column is wrapped at its width.
+    On a terminal the last column is wrapped at the terminal's width.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     before = sum(widths[:-1]) + 2 * (len(widths) - 1)
@@ -351,7 +352,7 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def output_file(text: str) -> Path:
-    """A file to write, as argparse reads one: a long run must not end in a mistyped path."""
+    """Parse the path of a file to write for argparse, so that a wrong path fails at once."""
     path = Path(text)
     if not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no directory {path.parent}")
@@ -361,7 +362,7 @@ def output_file(text: str) -> Path:
 
 
 def positive(text: str) -> int:
-    """A positive number, as argparse reads one."""
+    """Parse a positive number for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1, found {text!r}")
     return int(text)

@@ -55,6 +55,6 @@ def _docs(arguments: argparse.Namespace) -> int:
 
 def _pages() -> list[Traversable]:
     installed = importlib.resources.files("mmroute") / "docs"
-    # In a source checkout the pages stand beside the package, and a wheel takes them in.
+    # In a source checkout the pages are beside the package; a wheel has them inside.
     folder = installed if installed.is_dir() else Path(__file__).parents[2] / "docs"
     return [page for page in folder.iterdir() if page.name.endswith(".md")]

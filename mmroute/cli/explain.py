@@ -102,7 +102,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _parts(source: str) -> tuple[str, str | None, int | None]:
-    """The file, and the ID or the line in it that is meant."""
+    """The file, and the ID or the line number in it, if one is given."""
     if not Path(source).exists():
         path, mark, line = source.rpartition("#")
         if mark and line.isdecimal():
@@ -118,7 +118,7 @@ def _nearest(
 ) -> Request | None:
     """The request that is named, or the one of a trace that shares most blocks with `second`.
 
-    Lines of a trace without an exact answer are counted by reason.
+    Lines of a trace without an exact answer are counted by reason in `refused`.
     """
     path, wanted, line = _parts(source)
     if wanted is not None or line is not None:

@@ -13,7 +13,7 @@ from mmroute.families.matching import known_families
 from mmroute.families.spec import OWN_PACKAGE
 from mmroute.specs.architectures import Architecture, architectures
 
-_ENCODERS = ("tokenizers", "mistral-common")  # their versions decide over IDs too
+_ENCODERS = ("tokenizers", "mistral-common")  # token IDs depend on their versions, too
 
 
 def add_resolve(commands: Commands) -> None:

@@ -46,7 +46,7 @@ from mmroute.reuse.fast_paths import FastPaths
 
 _STANDARD = "-"
 
-# What only requests are answered with.
+# The options that apply to requests only, and not to --text.
 _OF_REQUESTS: Final = (
     "input", "output", "backend", "model_id", "engine_args", "engine_config", "encoder",
     "fail_on_inexact", "image_host", "image_network",
@@ -253,7 +253,7 @@ def _answer_requests(
             if not found["exact"]:
                 inexact[found["reason"]] += 1
             answers.write(json.dumps(found) + "\n")
-            answers.flush()  # a router that runs this beside itself waits for each answer
+            answers.flush()  # a router that runs this as a child process waits for each answer
     if not inexact:
         return 0
     counted = ", ".join(f"{reason} {count}" for reason, count in inexact.most_common())
@@ -277,7 +277,7 @@ def _fleet(
     )
     fleet = {first: normalizer}
     for name in others:
-        # The settings are vLLM's; other engines have none.
+        # The settings are options of vLLM, and do not apply to other engines.
         own = settings if name.startswith("vllm") else None
         fleet[name] = normalizer.matching(name, model_id=arguments.model_id, engine_settings=own)
     return fleet
@@ -289,7 +289,7 @@ def _same_file(first: str, second: str) -> bool:
 
 
 def _requests(files: contextlib.ExitStack, path: str) -> IO[bytes]:
-    # Bytes: a line that is not UTF-8 is answered like any other bad line.
+    # It is opened in binary mode, so that a line that is not UTF-8 gets an answer of its own.
     if path == _STANDARD:
         return sys.stdin.buffer
     return files.enter_context(Path(path).open("rb"))

@@ -84,7 +84,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         failure = serve(sources, settings, listen, fast_paths)
     except ValueError as error:
         return failed(arguments, error)
-    except ModuleNotFoundError as error:  # the one that is imported only where it is asked for
+    except ModuleNotFoundError as error:  # OpenTelemetry is imported only if it is needed
         needed = "--otlp-traces-endpoint needs pip install 'mmroute[otel]'"
         return failed(arguments, f"{error.name} is not installed; {needed}", EXIT_FAILURE)
     return 0 if failure is None else failed(arguments, failure, EXIT_FAILURE)
@@ -142,7 +142,7 @@ def _named(given: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _of_model(names: Sequence[str], given: Sequence[str], *, one: bool) -> str | None:
-    """What was given for the model of these names, the last one of several."""
+    """The value given for the model with these names; the last one if there are several."""
     found = None
     for text in given:
         name, equals, value = text.partition("=")

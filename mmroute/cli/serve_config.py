@@ -1,4 +1,4 @@
-"""Options of ``mmroute serve`` that stand in its environment or in a file."""
+"""Options of ``mmroute serve`` from the environment or from a file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _TRUE, _FALSE = frozenset({"1", "true", "yes"}), frozenset({"", "0", "false", "n
 def configured(
     parser: argparse.ArgumentParser, given: Sequence[str], environment: Mapping[str, str]
 ) -> argparse.Namespace:
-    """The arguments of a command line, and what it leaves open by the environment and the file.
+    """The arguments of a command line, completed from the environment and the file.
 
-    The command line wins over the environment, and that over the file. ``--max-body-bytes`` is
-    ``MMROUTE_MAX_BODY_BYTES`` there, and ``max-body-bytes`` in the file. A variable of an option
-    that may be repeated has one value on each line; the models are ``MMROUTE_MODEL`` and
-    ``models``.
+    The command line takes precedence over the environment, and the environment over the file.
+    ``--max-body-bytes`` is ``MMROUTE_MAX_BODY_BYTES`` in the environment and ``max-body-bytes`` in
+    the file. The variable of a repeatable option has one value on each line. The models are
+    ``MMROUTE_MODEL`` and ``models``.
 
     Raises:
-        ValueError: the file, an entry or a variable cannot be.
+        ValueError: the file cannot be read, or an entry or a variable is wrong.
     """
     arguments = parser.parse_args(given)
     actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
@@ -34,7 +34,7 @@ def configured(
     values = _from_file(Path(path), actions) if path else {}
     for name in actions:
         variable = f"{_PREFIX}{'MODEL' if name == _MODELS else name.upper()}"
-        # Kubernetes sets MMROUTE_PORT to a URL where a service is called mmroute.
+        # Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute.
         if variable in environment and not environment[variable].startswith("tcp://"):
             values[name] = environment[variable]
     more = []
@@ -47,7 +47,7 @@ def configured(
 
 
 def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:
-    import yaml  # type: ignore[import-untyped]  # only for such a file
+    import yaml  # type: ignore[import-untyped]  # needed for a file only
 
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, 
 
 
 def _arguments(action: argparse.Action, value: object) -> list[str]:
-    """The value of an option as it would stand on the command line."""
+    """The value of an option as arguments on the command line."""
     if not action.option_strings or value is None:
         return []
     option = action.option_strings[-1]

@@ -8,7 +8,7 @@ from mmroute.cli.common import DEFAULT_BACKEND, encoder_argument, link_arguments
 
 
 def serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add them, in the groups that ``--help`` shows."""
+    """Add the options, in the groups that ``--help`` shows."""
     _model_options(parser)
     _listen_options(parser)
     _answer_options(parser)

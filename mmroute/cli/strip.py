@@ -1,4 +1,4 @@
-"""A text as a strip of its tokens, for people at a terminal."""
+"""Prints a text as a strip of its tokens, for people at a terminal."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def print_strip(
 
 
 def print_notes(tokenizer: LoadedTokenizer) -> None:
-    """Say on stderr whose IDs these are, where they are not sure to be the engine's."""
+    """Print on stderr which engine has these IDs, if they may not be vLLM's."""
     for note in tokenizer.notes:
         say(f"note: {note}")
 
 
 def _pieces(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> Iterator[str]:
-    """The part of the text that each token stands for; together they are the text."""
+    """The part of the text for each token; together the parts are the text."""
     done = 0
     for token, (start, end) in zip(tokens, offsets, strict=True):
         if start == end:
-            yield token  # one that was put around the text
+            yield token  # a token that was put around the text
         else:
             yield text[done:end] or _REST
             done = max(done, end)
@@ -65,13 +65,13 @@ def _strip(pieces: list[str], *, coloured: bool) -> str:
     parts = []
     for at, piece in enumerate(shown):
         colour = _BLACK_ON.format(_BACKGROUNDS[at % len(_BACKGROUNDS)])
-        # A background that goes on behind a line's end would fill the line.
+        # A background that is not reset at the end of a line would fill the rest of it.
         parts.append(f"{colour}{piece.replace(chr(10), f'{_RESET}{chr(10)}{colour}')}{_RESET}")
     return "".join(parts)
 
 
 def _visible(text: str, *, newline: str = "\\n") -> str:
-    """The text without control characters, which could steer the terminal."""
+    """The text without control characters, which could control the terminal."""
     if text.isprintable():
         return text
     return "".join(

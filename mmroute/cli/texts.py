@@ -115,7 +115,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 
 def _ids_of(given: list[str]) -> list[int]:
-    """Token IDs: arguments, or a JSON list or numbers between white space and commas on stdin."""
+    """The token IDs in arguments, or on stdin: a JSON list, or numbers with spaces or commas."""
     found: list[object] = list(given)
     if given == ["-"]:
         read = sys.stdin.read().strip()

@@ -1,4 +1,4 @@
-"""``mmroute trace``: which hit rate a trace of requests allows, and with which routing."""
+"""``mmroute trace``: the hit rates that a trace of requests allows, by routing policy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ other and evict as vLLM does.
 
 exit status: 0 simulated; 1 no line has an exact answer, or a process was lost; 2 bad usage
 """
-_MOST_BLOCKS: Final = 1 << 16  # by default; each takes some 200 bytes for each routing
+_MAX_BLOCKS: Final = 1 << 16  # the default limit; a block takes some 200 bytes for each policy
 
 
 def add_trace(commands: Commands) -> None:
@@ -75,7 +75,7 @@ def add_trace(commands: Commands) -> None:
         metavar="N",
         type=positive,
         help="of each worker's cache (default: together half of the trace's different blocks, and "
-        f"at most {_MOST_BLOCKS})",
+        f"at most {_MAX_BLOCKS})",
     )
     parser.add_argument(
         "--encoder-cache",
@@ -118,10 +118,10 @@ def _trace(arguments: argparse.Namespace) -> int:
         require_extra("ray", "ray")
     normalizer = None if arguments.model is None else load_normalizer(arguments)
     if normalizer is not None:
-        normalizer.stats()  # waits for its encoder, which is not a cost of the first requests
+        normalizer.stats()  # wait for its encoder, so that the first requests do not pay for it
     try:
         with contextlib.ExitStack() as stack:
-            # Ray prints what goes wrong.
+            # Ray prints its messages to stdout.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
             report = _report(arguments, normalizer, stack)
         if arguments.html is not None:
@@ -165,7 +165,7 @@ def _report(
         shown = first.message if arguments.show_text else "--show-text says why"
         shown = f"line {first.lines[0]}: {shown}"
         raise InexactError(Reason(reason), f"no line has an exact answer ({refused}); {shown}")
-    share = min(_MOST_BLOCKS, reading.curve.different // (2 * arguments.workers))
+    share = min(_MAX_BLOCKS, reading.curve.different // (2 * arguments.workers))
     fleet = FleetSize(
         workers=arguments.workers,
         blocks=arguments.blocks or max(reading.largest, share),
@@ -182,7 +182,7 @@ def _report(
 
 
 def _has_only_requests(path: str) -> bool:
-    """Whether a trace has lines, and none of Mooncake's."""
+    """Whether a trace has lines, and none of them is in Mooncake's format."""
     has_lines = False
     for _, line in numbered_lines(path):
         if b'"hash_ids"' in line:
@@ -267,6 +267,6 @@ def _print_losses(report: dict[str, Any]) -> None:
 
 
 def _print_table(table: Table) -> None:
-    """A table, indented."""
+    """Print a table, indented."""
     columns, rows = table
     print_table([(f"  {row[0]}", *row[1:]) for row in [tuple(map(str.upper, columns)), *rows]])

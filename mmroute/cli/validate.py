@@ -101,18 +101,18 @@ def _validate(arguments: argparse.Namespace) -> int:
             report = events_report(arguments, _own_cases)
             return _told(arguments, report)
         return _compared(arguments)
-    except MmrouteError as error:  # exit status 1 is a mismatch, and none was seen
+    except MmrouteError as error:  # not exit status 1, which stands for a mismatch
         return failed(arguments, error, _EXIT_UNDECIDED)
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str:
-    """What is wrong before anything was asked."""
+    """The error in the arguments; empty if there is none."""
     if arguments.random < 0:
-        return f"--random must not be negative, found {arguments.random}"
+        return f"--random must be at least 0, found {arguments.random}"
     if arguments.events is not None:
         return wrong_events(arguments)
     if arguments.against is None:
-        return "say whom to ask: --against ORACLE, or --events"
+        return "give the oracle to compare with: --against ORACLE, or --events"
     own_requests = arguments.cases is not None or arguments.random
     if own_requests and Path(arguments.against).is_file():
         return "a file of vectors brings its own requests: leave out --cases and --random"
@@ -154,7 +154,7 @@ def _compared(arguments: argparse.Namespace) -> int:
 
 
 def _told(arguments: argparse.Namespace, report: Report) -> int:
-    """The exit status, after the report was printed."""
+    """Print the report, and return the exit status."""
     if arguments.html is not None:
         arguments.html.write_text(as_page(report), encoding="utf-8")
     if arguments.json:
@@ -169,7 +169,7 @@ def _told(arguments: argparse.Namespace, report: Report) -> int:
 
 
 def _own_cases(arguments: argparse.Namespace, model: ResolvedModel) -> Iterable[Case]:
-    """The user's, or mmroute's."""
+    """The user's own cases, or the built-in ones."""
     if arguments.cases is not None:
         chosen = cases_from_file(arguments.cases)
     else:

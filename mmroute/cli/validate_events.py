@@ -54,7 +54,7 @@ def add_events(parser: argparse.ArgumentParser) -> None:
 
 
 def wrong_events(arguments: argparse.Namespace) -> str:
-    """What is wrong with the options; empty if nothing is."""
+    """The error in the options; empty if there is none."""
     against, is_file = arguments.against, Path(arguments.events).is_file()
     if not is_file and not arguments.events.startswith(_ENDPOINTS):
         return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
@@ -70,10 +70,10 @@ def wrong_events(arguments: argparse.Namespace) -> str:
 
 
 def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
-    """The report of what an engine announced.
+    """The report of a comparison with the blocks that an engine announced.
 
     Raises:
-        MmrouteError: the model, the server or the recording is not to be had.
+        MmrouteError: the model, the server or the recording is not available.
     """
     model = _resolved(arguments, ())
     path = Path(arguments.events)
@@ -112,7 +112,7 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
 def _sent(
     arguments: argparse.Namespace, cases: _Cases, model: ResolvedModel
 ) -> tuple[RunningEngine, list[Announced]]:
-    """The engine that is asked, and what it announces of the requests."""
+    """Send the cases to an engine; the engine, and the blocks that it announced."""
     from mmroute.parity.events.live import announced_by  # pyzmq, an extra
     from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
 
@@ -124,7 +124,7 @@ def _sent(
 
 
 def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> ResolvedModel:
-    """The model under the settings of the arguments, and these changes of them."""
+    """The model with the settings of the arguments and these changes."""
     environment = [change for change in changes if change.startswith(_ENVIRONMENT)]
     backends = [c.removeprefix(_BACKEND) for c in changes if c.startswith(_BACKEND)]
     options = [c for c in changes if not c.startswith((_ENVIRONMENT, _BACKEND))]
@@ -140,7 +140,7 @@ def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> Resolv
 
 
 def _proposed(arguments: argparse.Namespace, findings: Iterable[Finding], compare: _Compare) -> str:
-    """Which settings to give, and what comes of them."""
+    """A sentence with the settings to give, and with their effect; empty if there are none."""
     changes: tuple[str, ...] = ()
     found = list(findings)
     for _ in range(_ROUNDS):  # one wrong setting may hide another one of the same request

@@ -1,1 +1,1 @@
-"""Checks of a loaded model, made before it serves."""
+"""Checks of a loaded model, which are made before it serves requests."""

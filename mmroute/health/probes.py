@@ -18,9 +18,9 @@ from mmroute.requests.items import Image, ImageSize, Modality
 from mmroute.requests.request import Request
 
 _QUESTION: Final = "What is in this picture?"
-# One of each orientation, and no multiple of any patch size.
+# One size in each orientation; no side is a multiple of a patch size.
 _SIZES: Final = (ImageSize(641, 479), ImageSize(300, 899))
-# What a model may lack, or be too small for, and still be right wherever it answers.
+# Reasons for which a healthy model may have no answer to a probe.
 _LIMITS: Final = frozenset(
     {
         Reason.CHAT_RENDERER_UNSUPPORTED,
@@ -51,10 +51,10 @@ def _probes(model: ResolvedModel) -> Iterator[tuple[str, Request]]:
 
 
 def written_image(model: ResolvedModel, number: int) -> str | None:
-    """What the engine writes for an image into a chat, if it takes that for one in a prompt, too.
+    """The text that the engine writes for an image into a chat, if it works in a prompt, too.
 
-    A tokenizer that renders images itself finds none in text. For Pixtral the engine writes the
-    text of another family, which it does not search for.
+    It is None for a tokenizer that renders images itself, because it finds none in text; and for
+    Pixtral, because the engine writes the text of another family, for which it does not search.
     """
     spec, rules = model.family.image, model.media.get(Modality.IMAGE)
     if spec is None or spec.chat_text is None or rules is None:
@@ -67,8 +67,8 @@ def run_probes(model: ResolvedModel) -> tuple[list[str], list[str], list[str]]:
     """Answer every probe twice, and check what must hold for the answers.
 
     Returns:
-        The names of those answered as they must be; what does not hold, in words; and what the
-        model cannot answer, in words, which is no problem.
+        The names of the probes with right answers; the problems in words; and the probes that the
+        model cannot answer in words, which are not problems.
     """
     exact: list[str] = []
     problems: list[str] = []
@@ -79,7 +79,7 @@ def run_probes(model: ResolvedModel) -> tuple[list[str], list[str], list[str]]:
             listed = limits if first.reason in _LIMITS else problems
             listed.append(f"{name} is inexact: {first.reason}: {first.message}")
         elif not second.exact or not _same(first, second):
-            problems.append(f"{name} has two answers")
+            problems.append(f"{name} has two different answers")
         elif wrong := _wrong(model, request.images, first):
             problems.append(f"{name}: {wrong}")
         else:
@@ -90,7 +90,7 @@ def run_probes(model: ResolvedModel) -> tuple[list[str], list[str], list[str]]:
 
 
 def token_ids_of_spec(model: ResolvedModel) -> dict[str, int]:
-    """The tokens of the family spec by name, as they were resolved."""
+    """The IDs of the family spec's tokens, by name."""
     names = {f"{name}_token_id": name for name in model.family.tokens}
     return {
         names[origin.name]: origin.value
@@ -105,7 +105,7 @@ def _same(first: Routing, second: Routing) -> bool:
 
 
 def _wrong(model: ResolvedModel, images: Sequence[Image], routing: Routing) -> str | None:
-    """The first thing that must hold for an exact answer and does not."""
+    """The first error in an exact answer, in words; None if there is none."""
     ids = routing.token_ids
     if len(ids) and int(ids.max()) > model.max_token_id:
         return f"has the ID {ids.max()}, and the vocabulary ends at {model.max_token_id}"

@@ -19,7 +19,7 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
 
 _REPEATS: Final = 2
-# Every letter and digit: a vocabulary with a hole loses some.
+# It has every letter and digit, because a vocabulary with gaps loses some of them.
 _TEXT: Final = "The five boxing wizards (1234567890) jump quickly: so what?"
 _OF_MISTRAL_FORMAT: Final = ("params.json", "tekken.json", "tokenizer.model.v")
 
@@ -29,9 +29,9 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: stable.
-        ok: whether it is as it must be.
-        detail: what was found.
+        name: the name of the check, which is stable.
+        ok: whether the check passed.
+        detail: the value that was found, in words.
     """
 
     name: str
@@ -47,14 +47,15 @@ class HealthReport:
     """The result of a self-check.
 
     Attributes:
-        model: as the caller named it.
-        family: None if the model could not be loaded.
+        model: the model's name, as the caller gave it.
+        family: the model's family; None if the model could not be loaded.
         backend: the engine that is matched, and its version.
-        checks: in the order they were made.
-        warnings: what was not tested, or cannot be answered; no sign of a wrong answer.
-        guesses: what block hashes depend on, and nobody told.
-        fingerprints: SHA-256 of each file that may decide over token IDs, by its name in a model
-            directory.
+        checks: the checks in the order in which they were made.
+        warnings: sentences about versions that were not tested and requests without an answer.
+            They are no sign of a wrong answer.
+        guesses: sentences about settings that block hashes depend on and that were not given.
+        fingerprints: the SHA-256 of each file on which token IDs may depend, by its name in a
+            model directory.
     """
 
     model: str
@@ -67,26 +68,26 @@ class HealthReport:
 
     @property
     def healthy(self) -> bool:
-        """Whether every check is as it must be."""
+        """Whether every check passed."""
         return all(check.ok for check in self.checks)
 
     @property
     def failures(self) -> str:
-        """What is not as it must be, in one line; empty if healthy."""
+        """The checks that failed, in one line; empty if healthy."""
         return "; ".join(f"{check.name}: {check.detail}" for check in self.checks if not check.ok)
 
     def as_json(self) -> dict[str, Any]:
-        """Health and versions, ready for JSON."""
+        """The report as values for JSON."""
         return {"healthy": self.healthy, "mmroute": version_of("mmroute"), **asdict(self)}
 
 
 def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
-    """Check a model that is loaded. Reads its files once more, and asks no network.
+    """Check a loaded model. Its files are read once more, without use of the network.
 
     Args:
-        model: the model.
-        *further: checks to make after the built-in ones, such as those of recorded answers.
-            What they raise is not caught.
+        model: the model to check.
+        *further: checks to make after the built-in ones, such as those of recorded answers. Their
+            errors are not caught.
     """
     files, fingerprints = _fingerprints(model)
     installed = deciding_versions(model)
@@ -119,12 +120,12 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
 def load_and_check(
     model: str | os.PathLike[str], *further: ModelCheck, **loading: Any
 ) -> HealthReport:
-    """Load a model and check it; one that cannot be loaded has a report too.
+    """Load a model and check it. There is a report, too, if the model cannot be loaded.
 
     Args:
-        model: directory, hub name, or the embedded model.
-        *further: as of `check_model`.
-        **loading: arguments of `resolve_model`.
+        model: a directory, a hub name, or the embedded model.
+        *further: further checks, as for `check_model`.
+        **loading: the arguments of `resolve_model`.
     """
     try:
         resolved = resolve_model(os.fspath(model), **loading)
@@ -135,7 +136,7 @@ def load_and_check(
 
 
 def _told(model: ResolvedModel) -> Iterator[Check]:
-    """What block hashes depend on, where somebody told it."""
+    """The settings that block hashes depend on, as far as they were given."""
     known = model.hashing.settings
     if not (known.model_id_guessed and model.media):
         yield Check("model_id", ok=True, detail=model.model_id)
@@ -150,7 +151,7 @@ def _check(name: str, problems: Sequence[str], detail: str) -> Check:
 def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
     try:
         files = _files(model)
-        # A directory may hold the tokenizer of the other format as well; it is not read.
+        # A directory may also hold the tokenizer of the other format, which is not read.
         mistral = model.family.tokenizer.has_chat_encoder
         names = [name for name in files.names() if name.startswith(_OF_MISTRAL_FORMAT) == mistral]
         if "tekken.json" in names:  # the older vocabularies beside it are not read either
@@ -158,13 +159,13 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
         found = {name: _sha256(files.path(name)) for name in sorted(names)}
     except (OSError, ModelError) as error:
         return Check("files", ok=False, detail=f"cannot be read again: {error}"), {}
-    # An empty directory has no fingerprint that could differ from anything.
+    # A directory without files has no fingerprint, so it must not pass.
     detail = f"{len(found)} in {files.root}" if found else f"{files.root} has none any more"
     return Check("files", ok=bool(found), detail=detail), found
 
 
 def _files(model: ResolvedModel) -> ModelFiles:
-    """The model's files again, never by way of the network."""
+    """The model's files, found again without the network."""
     if model.commit is not None:
         from huggingface_hub import try_to_load_from_cache  # only hub names need it
 
@@ -206,7 +207,7 @@ def _hasher() -> str:
 
 
 def _split_tokens(model: ResolvedModel) -> list[str]:
-    """Tokens of the family spec, or of the model, that are not one ID of the loaded tokenizer."""
+    """The tokens of family spec and model that the loaded tokenizer does not encode as one ID."""
     tokenizer = model.tokenizer
     wanted = {
         tokenizer.decode([token_id]): token_id for token_id in token_ids_of_spec(model).values()

@@ -1,4 +1,4 @@
-"""The libraries whose versions decide over token IDs, and the versions mmroute was tested with."""
+"""The libraries on whose versions token IDs depend, and the versions that were tested."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "pillow": ("13.0.0",),
     "tokenizers": ("0.23.3",),
 }
-"""Distribution -> versions; where a family spec's ``[checked]`` has the same name, it wins."""
+"""The tested versions by distribution. A family spec's ``[checked]`` takes precedence."""
 
 UNKNOWN: Final = "unknown"
-"""In place of a version that nobody has recorded."""
+"""Stands in place of a version that is not recorded."""
 
 
 def version_of(distribution: str) -> str:
-    """The installed version; ``unknown`` if nobody has recorded one."""
+    """The installed version of a distribution; ``unknown`` if it is not recorded."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -32,7 +32,7 @@ def version_of(distribution: str) -> str:
 
 
 def deciding_versions(model: ResolvedModel) -> dict[str, str]:
-    """The installed versions of what decides over the IDs of this model."""
+    """The installed versions of the libraries on which this model's token IDs depend."""
     hf_format = model.family.tokenizer.format == "huggingface"
     names = ["mmroute", *(("tokenizers", "jinja2") if hf_format else ("mistral-common",))]
     if Modality.IMAGE in model.media:
@@ -43,7 +43,7 @@ def deciding_versions(model: ResolvedModel) -> dict[str, str]:
 
 
 def untested(model: ResolvedModel, installed: Mapping[str, str]) -> Iterator[str]:
-    """What is installed, or matched, in a version nobody has tested, in words."""
+    """Sentences about installed libraries, and the engine matched, whose version was not tested."""
     checked = model.family.checked
     for name, version in installed.items():
         tested = checked.get(name, TESTED[name])

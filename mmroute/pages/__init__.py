@@ -1,1 +1,1 @@
-"""What the pages of reports share: their frame, strips of tokens and plots. They load nothing."""
+"""The parts that the HTML pages of reports share: frame, strips of tokens, plots."""

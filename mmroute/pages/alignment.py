@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Ranges: TypeAlias = Iterable[tuple[int, int]]
-"""Offset and length of each item of a prompt."""
+"""The offset and length of each item of a prompt."""
 
 NOT_DECODED: Final = (ValueError, KeyError, OverflowError, IndexError)
-"""What tokenizers raise for an ID that is not theirs."""
+"""The errors of tokenizers for an ID that is not in their vocabulary."""
 
 _BEFORE: Final = 3  # columns shown before the first difference
 _COLUMNS: Final = 60
@@ -28,14 +28,14 @@ _COLUMNS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A token that stands so often in a row.
+    """A run of equal tokens.
 
     Attributes:
         id: the token ID.
-        count: how often.
-        at: the position of the first one.
-        text: of one, decoded alone.
-        kind: `text`, `special` or `item`.
+        count: the number of tokens in the run.
+        at: the position of the first token.
+        text: the text of one token, decoded alone.
+        kind: the kind of the token: `text`, `special` or `item`.
     """
 
     id: int
@@ -47,12 +47,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What two prompts have at the same place.
+    """The runs of two prompts at one place.
 
     Attributes:
-        ours: of the first one; None for nothing.
-        theirs: of the second one; None for nothing.
-        same: whether it is the same.
+        ours: the run of the first prompt; None if it has none here.
+        theirs: the run of the second prompt; None if it has none here.
+        same: whether the two runs are equal.
     """
 
     ours: Run | None
@@ -65,10 +65,10 @@ class Alignment:
     """Some tokens of two prompts.
 
     Attributes:
-        columns: around their first difference, or from the beginning if there is none.
-        first: the column of the first difference; None if there is none.
-        before: tokens in front of the columns.
-        more: whether there are tokens behind them.
+        columns: the columns around the first difference, or from the beginning if there is none.
+        first: the index of the column with the first difference; None if there is none.
+        before: the number of tokens before the columns.
+        more: whether there are tokens after the columns.
     """
 
     columns: tuple[Column, ...]
@@ -84,14 +84,14 @@ def aligned(
     their_items: Ranges,
     tokenizer: Tokenizer,
 ) -> Alignment:
-    """Two prompts, with equal tokens beside each other again behind what one has more.
+    """Align two prompts, so that equal tokens are side by side also after a difference.
 
     Args:
-        ours: token IDs, shape (n,); None for no answer.
-        our_items: where the items stand in them.
-        theirs: the same of the other side.
-        their_items: likewise.
-        tokenizer: of the model.
+        ours: the token IDs of the first prompt, shape (n,); None for no answer.
+        our_items: the ranges of items in the first prompt.
+        theirs: the token IDs of the second prompt, shape (n,); None for no answer.
+        their_items: the ranges of items in the second prompt.
+        tokenizer: the model's tokenizer.
     """
     special = {tokenizer.token_id(text) for text in tokenizer.named_tokens}
     sides = [_runs(ours, our_items), _runs(theirs, their_items)]
@@ -111,7 +111,7 @@ def aligned(
 
 
 def first_difference(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> int:
-    """Index of the first ID that differs; the shorter length if one begins with the other.
+    """The index of the first ID that differs; the shorter length if one is a prefix of the other.
 
     >>> first_difference(np.array([1, 2], np.uint32), np.array([1, 3], np.uint32))
     1

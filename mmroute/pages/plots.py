@@ -1,4 +1,4 @@
-"""Plots as inline SVG, whose colours are those of the page."""
+"""Plots as inline SVG, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> Markup:
     """Horizontal bars, one below the other, of which the longest fills the plot.
 
     Args:
-        title: for those who do not see the plot.
-        rows: of each bar the label in front of it, its length, and the text behind it.
+        title: the title for screen readers.
+        rows: the label before each bar, the bar's length, and the text after it.
     """
     longest = max((value for _, value, _ in rows), default=0) or 1
     room = _WIDTH - _LABELS - _VALUES
@@ -49,15 +49,15 @@ def lines(
     x_label: str,
     y_label: str,
 ) -> Markup:
-    """Lines over one axis; y is a part of a whole, shown as a percentage.
+    """Lines over one axis; y is shown as a percentage.
 
     Args:
-        title: for those who do not see the plot.
-        series: at most three lines: the label of each in the legend, and its points, x and y from
-            0 to 1.
-        x_ticks: places from 0 to 1, with their labels.
-        x_label: what x is.
-        y_label: what y is.
+        title: the title for screen readers.
+        series: at most three lines: the label of each in the legend, and its points, with x and y
+            from 0 to 1.
+        x_ticks: the positions of ticks, from 0 to 1, with their labels.
+        x_label: the label of the x axis.
+        y_label: the label of the y axis.
     """
     width, height = _WIDTH - _LEFT - _RIGHT, _LINES_HEIGHT - _TOP - _BOTTOM
     base = _TOP + height

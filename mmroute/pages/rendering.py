@@ -1,4 +1,4 @@
-"""Reports as single files of HTML."""
+"""Renders reports as single files of HTML."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from jinja2 import Environment, PackageLoader
 
 
 def rendered(template: str, **values: object) -> str:
-    """A page.
+    """Render a page.
 
     Args:
-        template: its path in this package, such as ``parity/page.html``; it extends
+        template: the template's path in this package, such as ``parity/page.html``. It extends
             ``pages/base.html``.
-        **values: that it shows. What is no `Markup` is escaped.
+        **values: the values to show. Values that are not `Markup` are escaped.
     """
     loader = PackageLoader("mmroute", "")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True)

@@ -1,7 +1,7 @@
-"""mmroute on a Ray cluster: requests routed by cached blocks, and the server as an application.
+"""mmroute on a Ray cluster: routing by cached blocks, and the server as an application.
 
-Needs ``pip install 'mmroute[ray]'``. Nothing else in mmroute imports this package, but
-``mmroute trace --ray``, and importing it loads no Ray.
+It needs ``pip install 'mmroute[ray]'``. Only ``mmroute trace --ray`` imports this package.
+Importing it does not load Ray.
 """
 
 from __future__ import annotations

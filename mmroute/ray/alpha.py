@@ -1,8 +1,8 @@
-"""All that this package uses of Ray and that Ray may change without notice.
+"""The parts of Ray that this package uses and that Ray may change without notice.
 
-Ray marks its request routers as alpha, and what is below ``_internal`` is private. `llm.py`
-imports itself the classes that it derives from: they need vLLM. ``tests/ray/test_alpha.py`` lists
-all that is relied on, as Ray 2.60.0 has it, and fails where the installed Ray has it otherwise.
+Ray marks its request routers as alpha, and modules below ``_internal`` are private. `llm.py` itself
+imports the classes from which it derives, because they need vLLM. ``tests/ray/test_alpha.py`` lists
+these parts as they are in Ray 2.60.0, and fails if the installed Ray differs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TOKEN_IDS_KWARG: Final = "request_token_ids"
 """The argument of `choose_replica` with the token IDs (``kv_aware/constants.py``)."""
 
 EVENTS_KEY: Final = "kv_event_metadata"
-"""The key of a replica's routing statistics under which it tells where its events are: a mapping
-of ``endpoint``, ``replay_endpoint`` and ``block_size`` (``kv_aware/vllm/kv_events.py``)."""
+"""The key of a replica's routing statistics that has the addresses of its events: a mapping of
+``endpoint``, ``replay_endpoint`` and ``block_size`` (``kv_aware/vllm/kv_events.py``)."""
 
 INGRESS_ROUTER: Final = "ray.llm._internal.serve.core.ingress.router"
 """The module in which Ray's own builder looks for the class ``LLMRouter``."""

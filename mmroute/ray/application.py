@@ -23,11 +23,11 @@ from mmroute.server import (
     respond,
 )
 
-_NOT_TOLD: Final = "_created"  # when a counter was made: nothing that changes
+_NOT_REPORTED: Final = "_created"  # the time at which a counter was made, which never changes
 
 
 class ModelConfig(AddModelRequest):
-    """A model, as the body of ``POST /admin/models`` has it, and its engine's command line."""
+    """A model, as in the body of ``POST /admin/models``, and its engine's command line."""
 
     engine_args: str = ""
 
@@ -49,7 +49,7 @@ class ModelConfig(AddModelRequest):
 
 
 class UserConfig(BaseModel):
-    """What Ray Serve's ``user_config`` holds: it can be changed while replicas run."""
+    """The content of Ray Serve's ``user_config``, which can be changed while replicas run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,9 +60,9 @@ class ApplicationConfig(BaseModel):
     """The arguments of `app`.
 
     Attributes:
-        model: one model, served by its own name.
-        settings: fields of `ServerSettings`.
-        deployment: options of the deployment, such as ``autoscaling_config``.
+        model: one model, which is served by its own name; None if ``user_config`` has the models.
+        settings: the fields of `ServerSettings`.
+        deployment: the options of the deployment, such as ``autoscaling_config``.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -81,7 +81,7 @@ class MmrouteServer:
     """One replica: the routes of ``mmroute serve``, for the models of ``user_config``.
 
     Args:
-        settings: fields of `ServerSettings`.
+        settings: the fields of `ServerSettings`.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ class MmrouteServer:
         self._gauges: dict[str, Gauge] = {}
 
     def __serve_build_asgi_app__(self) -> Any:
-        """For Ray Serve, before it calls `reconfigure`."""
+        """The ASGI application. Ray Serve calls this before `reconfigure`."""
 
         async def application(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http" and self._service is not None:
@@ -109,8 +109,8 @@ class MmrouteServer:
         Raises:
             ValueError: the configuration is malformed.
             ModelError: an engine's command line is not covered.
-            RuntimeError: the replica starts, and a model cannot be loaded. In a running replica
-                that is logged, and requests to the model get a 503: a wrong entry ends no server.
+            RuntimeError: a model cannot be loaded while the replica starts. In a running replica
+                the error is logged, and requests to the model get a 503.
         """
         wanted = [model.source() for model in UserConfig.model_validate(user_config).models]
         if self._models is not None:
@@ -126,7 +126,7 @@ class MmrouteServer:
         self._models, self._service = models, service
 
     async def check_health(self) -> None:
-        """For Ray Serve, which calls it every ten seconds; the metrics are told to Ray then.
+        """Report the metrics to Ray. Ray Serve calls this every ten seconds.
 
         Raises:
             RuntimeError: there are no models.
@@ -136,7 +136,7 @@ class MmrouteServer:
         page = self._service.metrics.page().decode()
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
-                if not sample.name.endswith(_NOT_TOLD):
+                if not sample.name.endswith(_NOT_REPORTED):
                     self._tell(sample.name, family.documentation, sample.labels, sample.value)
 
     def _tell(self, name: str, description: str, labels: Mapping[str, str], value: float) -> None:
@@ -150,11 +150,11 @@ def app(arguments: Mapping[str, Any]) -> serve.Application:
     """The application, for ``serve run mmroute.ray:app`` and the ``import_path`` of a config file.
 
     Args:
-        arguments: fields of `ApplicationConfig`. Without ``model``, the file's ``user_config``
-            names the models.
+        arguments: the fields of `ApplicationConfig`. Without ``model``, the file's
+            ``user_config`` names the models.
 
     Raises:
-        ValueError: an argument is not one of these.
+        ValueError: an argument is not such a field.
     """
     config = ApplicationConfig.model_validate(arguments)
     options = dict(config.deployment)
@@ -165,7 +165,7 @@ def app(arguments: Mapping[str, Any]) -> serve.Application:
 
 
 def _changed(models: Models, wanted: Iterable[ModelSource]) -> list[Entry]:
-    """Begin to load what is new, and drop what is not wanted; the entries that are being loaded."""
+    """Begin to load new models, and remove others; the entries that are being loaded."""
     new = [source for source in wanted if source not in {e.source for e in models.entries()}]
     names = {name for source in wanted for name in source.names}
     for entry in models.entries():
@@ -181,6 +181,6 @@ def _changed(models: Models, wanted: Iterable[ModelSource]) -> list[Entry]:
 
 
 async def _loaded(entries: Iterable[Entry]) -> None:
-    """Wait until models are loaded, or cannot be."""
+    """Wait until models are loaded or have failed."""
     waiting = [asyncio.wrap_future(entry.loading) for entry in entries]
     await asyncio.gather(*waiting, return_exceptions=True)

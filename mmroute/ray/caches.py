@@ -1,4 +1,4 @@
-"""What the replicas of a deployment hold: by their events, and by what was sent to them."""
+"""The blocks that the replicas of a deployment hold, from their events and from sent prompts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from mmroute.kv_events.holders import Blocks
 from mmroute.kv_events.policy import EncoderCache, PromptItem
 
 _LOG: Final = logging.getLogger(__name__)
-_TICK: Final = 0.1  # seconds after which a thread looks whether it is to end
-_FULL: Final = 256  # messages at once; with so many there may be more
+_TICK: Final = 0.1  # seconds after which a thread checks whether it is to end
+_FULL: Final = 256  # messages read at once; if there are so many, more may be waiting
 
 
 class Endpoints(NamedTuple):
     """Where a replica publishes its events.
 
     Attributes:
-        events: such as ``tcp://10.0.0.7:5557``.
-        replays: of missed events; None where there are none.
+        events: the address of the events, such as ``tcp://10.0.0.7:5557``.
+        replays: the address for missed events; None if there is none.
     """
 
     events: str
@@ -44,8 +44,8 @@ class _Follower:
     """The thread that reads one replica's events.
 
     Attributes:
-        ending: set when the replica is gone.
-        current: when all events that had arrived were read, by the monotonic clock.
+        ending: an event that is set when the replica is gone.
+        current: the time, by the monotonic clock, at which all events had last been read.
     """
 
     ending: threading.Event = field(default_factory=threading.Event)
@@ -62,13 +62,14 @@ class _Expected(NamedTuple):
 class ReplicaCaches:
     """Follows the events of replicas, each in a thread.
 
-    A replica tells of a prompt's blocks only when they are computed. Until then they are expected
-    where the prompt was sent, so that another request with the same images goes there too.
+    A replica announces a prompt's blocks only when they are computed. Until then they are expected
+    at the replica to which the prompt was sent, so that another request with the same images goes
+    there, too.
 
     Args:
-        max_staleness: seconds. Without a look at a replica's events for so long, what is known of
-            its cache counts for nothing.
-        expect_seconds: for so long a prompt's blocks are expected where it was sent.
+        max_staleness: the seconds after which the known blocks of a replica are ignored if its
+            events have not been read.
+        expect_seconds: the seconds for which a sent prompt's blocks are expected at its replica.
         encoder_cache: the size of each replica's encoder cache, in positions that receive features.
     """
 
@@ -88,8 +89,7 @@ class ReplicaCaches:
         """Follow these replicas, and forget all others.
 
         Args:
-            replicas: all that there are, by name. None stands for endpoints that are not known
-                yet.
+            replicas: the endpoints of all replicas, by name; None for those not known yet.
         """
         for name in self._followers.keys() - replicas.keys():
             self._followers.pop(name).ending.set()
@@ -110,11 +110,11 @@ class ReplicaCaches:
                 ).start()
 
     def close(self) -> None:
-        """Follow nobody any more."""
+        """Stop following all replicas."""
         self.follow({})
 
     def encoder(self, replica: str) -> EncoderCache:
-        """The items that a replica has encoded last."""
+        """The encoder cache of a replica, with the items that it encoded last."""
         return self._encoders.setdefault(replica, EncoderCache(self._encoder_cache))
 
     def expect(
@@ -124,13 +124,13 @@ class ReplicaCaches:
         hashes: Sequence[bytes],
         encoded: Sequence[PromptItem] = (),
     ) -> None:
-        """A request is about to be sent to a replica, and to no other one.
+        """Expect the blocks of a request at the replica to which it is about to be sent.
 
         Args:
-            request: the request's name.
-            replica: the replica's name.
+            request: the name of the request.
+            replica: the name of the replica.
             hashes: the hashes of the prompt's blocks.
-            encoded: the items that it has to encode.
+            encoded: the items that the replica has to encode.
         """
         self._forget(request)
         expected = _Expected(
@@ -141,7 +141,7 @@ class ReplicaCaches:
         self._expected[request] = expected
 
     def routed(self, request: str, replica: str) -> None:
-        """A request went to this replica in the end."""
+        """Record the replica to which a request was sent in the end."""
         expected = self._expected.get(request)
         if expected is None:
             return
@@ -151,7 +151,7 @@ class ReplicaCaches:
             self.encoder(replica).use(item.identity, item.features)
 
     def sent(self, replica: str) -> int:
-        """How many prompts are expected where they were sent."""
+        """The number of sent prompts whose blocks are expected at a replica."""
         self._expire()
         return sum(expected.replica == replica for expected in self._expected.values())
 
@@ -166,12 +166,11 @@ class ReplicaCaches:
     def longest_prefixes(
         self, hashes: Sequence[bytes], *, medium: str | None = None
     ) -> Mapping[str, Blocks]:
-        """How many leading blocks of a prompt each replica holds, or is about to hold.
+        """The number of leading blocks of a prompt that each replica holds, or is about to hold.
 
         Args:
             hashes: the hashes of the prompt's blocks, in order.
-            medium: see `BlockIndex.longest_prefixes`. Where blocks will be is not known: those
-                that are expected count in all.
+            medium: see `BlockIndex.longest_prefixes`. Expected blocks count in every medium.
         """
         self._expire()
         oldest = time.monotonic() - self._max_staleness

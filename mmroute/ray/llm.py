@@ -1,4 +1,4 @@
-"""The ingress of Ray Serve LLM's KV-aware routing, with mmroute for its tokenizer.
+"""The ingress of Ray Serve LLM's KV-aware routing, with mmroute as its tokenizer.
 
 Source: Ray 2.60.0 ``llm/_internal/serve/core/ingress/router.py`` (`LLMRouter`) and
 ``routing_policies/kv_aware`` below ``serve``. Needs vLLM, as Ray Serve LLM does.
@@ -29,11 +29,11 @@ _LOG: Final = logging.getLogger(__name__)
 class LLMRouter(RayLLMRouter):  # type: ignore[misc]  # Ray has no types here
     """Ray's ingress router, with mmroute's tokenizer before its own.
 
-    A model, or an option of its engine, that mmroute does not cover is logged as an error. All
-    requests are left to Ray's tokenizer then.
+    If mmroute does not cover the model or an option of its engine, an error is logged and Ray's
+    tokenizer gets all requests.
 
-    Token IDs of chats with images are not sent ahead to the engine: vLLM 0.29, which Ray 2.60
-    installs, would drop the images (Ray's own ``TODO`` in ``prompt_token_forwarding.py``).
+    Token IDs of chats with images are not sent ahead to the engine, because vLLM 0.29, which Ray
+    2.60 installs, would drop the images (Ray's own ``TODO`` in ``prompt_token_forwarding.py``).
     """
 
     _tokenizer: Any
@@ -67,14 +67,14 @@ class LLMRouter(RayLLMRouter):  # type: ignore[misc]  # Ray has no types here
 
 
 class KVBlockHashRouter(BlockHashRouter, KVAwareRouter):  # type: ignore[misc]  # likewise
-    """`BlockHashRouter` for Ray Serve LLM, which wires events and token IDs for a `KVAwareRouter`.
+    """`BlockHashRouter` for Ray Serve LLM, which supplies a `KVAwareRouter` with events and IDs.
 
-    Its requests bring their routing from `IngressTokenizer`: it needs no ``model``.
+    Requests bring their routing from `IngressTokenizer`, so it needs no ``model``.
     """
 
 
 def build_openai_app(builder_config: dict[str, Any]) -> Application:
-    """Ray's ``build_openai_app`` with `LLMRouter` in the place of Ray's own."""
+    """Ray's ``build_openai_app`` with this module's `LLMRouter` in place of Ray's."""
     with mock.patch.object(importlib.import_module(INGRESS_ROUTER), "LLMRouter", LLMRouter):
         builder = importlib.import_module("ray.llm._internal.serve.core.ingress.builder")
         built: Application = builder.build_openai_app(builder_config)

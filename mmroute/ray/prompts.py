@@ -1,4 +1,4 @@
-"""The routing of a request's body, as the engine's own routes read it."""
+"""The routing of a request's body, which is read as the engine's own routes read it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NoRoutingError(Exception):
     """A request has no exact routing.
 
     Attributes:
-        reason: a `Reason`, or for what the engine's schema refuses the kind of its error.
+        reason: a `Reason`, or the kind of the error if the engine's schema refuses the body.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -27,12 +27,12 @@ class NoRoutingError(Exception):
 
 
 class PromptIds(list[int]):
-    """Token IDs of a prompt, as Ray hands them on, and what else is known of it.
+    """The token IDs of a prompt as a list, which Ray passes on, with their routing.
 
     Attributes:
-        routing: that they are of; None where they are not mmroute's.
-        forwardable: whether an engine that gets them reads the same prompt. It drops the media of
-            a chat that comes with token IDs.
+        routing: the routing of the IDs; None if they are not from mmroute.
+        forwardable: whether an engine that gets the IDs reads the same prompt. An engine drops the
+            media of a chat that comes with token IDs.
     """
 
     def __init__(self, ids: list[int], routing: Routing | None, *, forwardable: bool) -> None:
@@ -44,10 +44,10 @@ class PromptIds(list[int]):
 class PromptReader:
     """Reads the bodies of chats and completions for one model.
 
-    Loading goes on in a thread. Requests have no routing until it is done.
+    The model is loaded in a thread. Until it is loaded, requests have no routing.
 
     Args:
-        source: of the model.
+        source: the model to load.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -57,10 +57,10 @@ class PromptReader:
         (self._entry,) = self._models.load()
 
     def wait(self) -> None:
-        """Until the model is loaded.
+        """Wait until the model is loaded.
 
         Raises:
-            ModelError: it cannot be loaded.
+            ModelError: the model cannot be loaded.
         """
         self._entry.loading.result()
 
@@ -68,8 +68,8 @@ class PromptReader:
         """The routing of a body with ``messages``, or with a ``prompt`` that is one text.
 
         Raises:
-            NoRoutingError: there is no exact one: what the engine refuses as well, what mmroute
-                does not cover, and every request until the model is loaded.
+            NoRoutingError: there is no exact routing, because the engine refuses the request, or
+                mmroute does not cover it, or the model is not loaded yet.
         """
         try:
             loaded = self._models.find(body.get("model"))

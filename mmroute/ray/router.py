@@ -1,4 +1,4 @@
-"""A request router for Ray Serve: a request goes where most of its prompt is cached."""
+"""A request router for Ray Serve, which sends a request where most of its prompt is cached."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _DECISIONS: Final = "mmroute_router_decisions"
 class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
     """Picks the replica at which a prompt costs least: `mmroute.kv_events.policy.pick`.
 
-    For any deployment whose replicas publish vLLM's KV events. A replica tells where they are by
-    its method ``record_routing_stats``, in the form of Ray Serve LLM's own replicas::
+    It works for any deployment whose replicas publish vLLM's KV events. A replica gives their
+    addresses by its method ``record_routing_stats``, in the form of Ray Serve LLM's own replicas::
 
         {"kv_event_metadata": {"endpoint": ..., "replay_endpoint": ..., "block_size": 16}}
 
@@ -43,7 +43,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
     least load.
     """
 
-    # Longer than Ray's 0.1 seconds: another replica costs a prompt's computation.
+    # It is longer than Ray's 0.1 seconds, because another replica must compute the prompt.
     queue_len_response_deadline_s = 0.5
 
     def initialize_state(
@@ -63,22 +63,23 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         """Take the keyword arguments of the deployment's ``request_router_kwargs``.
 
         Args:
-            model: directory or hub name; None where requests bring their routing (Ray Serve LLM).
-                It is loaded in a thread, and until then requests go by load.
-            backend: the engine that the replicas run, such as ``vllm==0.29``.
-            engine_args: its command line, with ``PYTHONHASHSEED``; see `EngineSettings.from_args`.
-            served_names: by which requests may ask for the model; default: those of
-                `engine_args`, else `model`. Others have no exact answer.
+            model: a directory or hub name; None if requests bring their routing (Ray Serve LLM).
+                It is loaded in a thread. Until then requests are routed by load.
+            backend: the engine of the replicas, such as ``vllm==0.29``.
+            engine_args: the engine's command line, with ``PYTHONHASHSEED``; see
+                `EngineSettings.from_args`.
+            served_names: the names by which requests may ask for the model; default: those of
+                `engine_args`, else `model`. Requests with other names have no exact answer.
             least_share: see `mmroute.kv_events.policy.Weights`.
-            request_tokens: `Weights.request`: what each request that a replica has already is
-                worth, in tokens of the prompt.
+            request_tokens: the cost of each request that a replica already has, in tokens of a
+                prompt (`Weights.request`).
             encoder_cache: the size of each replica's encoder cache, in positions that receive
-                features. The default is what vLLM has at least.
-            max_staleness: seconds; see `ReplicaCaches`.
-            expect_seconds: likewise.
-            token_ids_kwarg: under this name the call gets the prompt's token IDs as a further
-                argument, as an array of uint32. They are those before images are expanded: what
-                an engine takes beside the images. None: the call stays as it is.
+                features. The default is the least size in vLLM.
+            max_staleness: a number of seconds; see `ReplicaCaches`.
+            expect_seconds: a number of seconds; see `ReplicaCaches`.
+            token_ids_kwarg: the name of an argument that is added to the call, with the prompt's
+                token IDs as an array of uint32. They are the IDs before images are expanded, which
+                an engine accepts beside the images. None leaves the call as it is.
 
         Raises:
             ModelError: `engine_args` are not covered.
@@ -103,19 +104,19 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         self._decisions.set_default_tags({"deployment": self._deployment_id.name})
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Follow the events of these replicas, and forget what others held."""
+        """Follow the events of these replicas, and forget the blocks of others."""
         super().update_replicas(replicas)
         self._follow()
 
     def on_replica_actor_died(self, replica_id: Any) -> None:
-        """Forget what a replica held."""
+        """Forget the blocks of a replica."""
         super().on_replica_actor_died(replica_id)
         self._follow()
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: Any, result: object
     ) -> None:
-        """Expect the blocks where the request went: the preferred replica may have been full."""
+        """Expect the blocks at the replica that got the request; the preferred one may be full."""
         self._caches.routed(_request(pending_request), replica_id.unique_id)
 
     async def choose_replicas(
@@ -123,7 +124,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """The replica for a request, and after it all others, for when it takes no more."""
+        """The replica for a request, and after it all others, in case it accepts no more."""
         if not candidate_replicas:
             return []
         load = {replica: self._load(replica) for replica in candidate_replicas}
@@ -148,14 +149,14 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         """The hashes by which a prompt is looked up.
 
         Raises:
-            InexactError: there are none; see `Routing.block_hashes`.
+            InexactError: the prompt has no block hashes; see `Routing.block_hashes`.
         """
         return tuple(routing.block_hashes(block_size=block_size))
 
     def _prompt(
         self, pending: PendingRequest | None
     ) -> tuple[Prompt | None, tuple[bytes, ...], str]:
-        """The prompt of a request and its hashes; or None, no hashes, and why."""
+        """The prompt of a request and its hashes; or None, no hashes, and the reason."""
         block_size = self._caches.block_size() or self._block_size
         if block_size is None or pending is None:
             return None, (), "no_events"
@@ -174,7 +175,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         candidates: Sequence[RunningReplica],
         hashes: Sequence[bytes],
     ) -> dict[RunningReplica, WorkerState]:
-        """What is known of each replica, in the order of the candidates."""
+        """The state of each replica, in the order of the candidates."""
         held = self._caches.longest_prefixes(hashes)
         at_hand = self._caches.longest_prefixes(hashes, medium="GPU")
         names = {replica: _name(replica) for replica in candidates}
@@ -186,10 +187,10 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         }
 
     def _routing(self, pending: PendingRequest) -> Routing:
-        """The one that the ingress made, or one of the body.
+        """The routing from the ingress, or else that of the body.
 
         Raises:
-            NoRoutingError: there is none.
+            NoRoutingError: there is no routing.
         """
         ids = pending.kwargs.get(TOKEN_IDS_KWARG)
         if isinstance(ids, PromptIds) and ids.routing is not None:
@@ -200,7 +201,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         return self._reader.routing(body)
 
     def _load(self, replica: RunningReplica) -> int:
-        """Its requests as Ray counts them, or else those that were sent from here lately."""
+        """The number of a replica's requests in Ray's count, or else of those sent from here."""
         length = self.replica_queue_len_cache.get(replica.replica_id)
         return self._caches.sent(_name(replica)) if length is None else length
 

@@ -1,4 +1,4 @@
-"""In the place of the tokenizer of Ray Serve LLM's KV-aware ingress, which decodes every image."""
+"""A tokenizer for Ray Serve LLM's KV-aware ingress; Ray's own tokenizer decodes every image."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from mmroute.server.loading import ModelSource
 
 
 class Tokenizer(Protocol):
-    """What Ray's own tokenizer is for its ingress."""
+    """The interface of Ray's own tokenizer."""
 
     async def tokenize(self, payload: dict[str, Any]) -> list[int] | None:
-        """The token IDs of a request's body; None where they are not of one prompt."""
+        """The token IDs of a request's body; None if it does not have exactly one prompt."""
 
 
 class IngressTokenizer:
-    """In the place of Ray's ``kv_aware.vllm.tokenizer.Tokenizer``, which decodes every image.
+    """Takes the place of Ray's ``kv_aware.vllm.tokenizer.Tokenizer``.
 
-    Requests without an exact answer, and those that the engine refuses, are left to Ray's own
-    tokenizer, and counted by their reason.
+    Requests without an exact answer, and those that the engine refuses, are passed to Ray's own
+    tokenizer, and counted by reason.
 
     Args:
-        source: the model, as the engine was started; see `source_of`.
-        fallback: Ray's own.
+        source: the model with the settings of its engine; see `source_of`.
+        fallback: Ray's own tokenizer.
 
     Raises:
         ModelError: the model cannot be loaded.
@@ -54,10 +54,10 @@ class IngressTokenizer:
             payload: the parsed body, with ``messages`` or ``prompt``.
 
         Returns:
-            The IDs; None where Ray routes without (several prompts).
+            The IDs; None for several prompts, which Ray routes without IDs.
 
         Raises:
-            TokenizeError: Ray's; the engine refuses the request.
+            TokenizeError: Ray's error for a request that the engine refuses.
         """
         media = holds_media(payload)
         try:
@@ -74,8 +74,8 @@ class IngressTokenizer:
 def source_of(llm_config: Any) -> ModelSource:
     """The model of an ``LLMConfig`` and the options of its engine.
 
-    The version of the engine is that of the installed vLLM, and its environment that of the
-    configuration before Ray's builder changes it: the replicas have no other.
+    The version of the engine is that of the installed vLLM. Its environment is that of the
+    configuration before Ray's builder changes it, which is also that of the replicas.
 
     Raises:
         ModelError: an option is not covered.
@@ -99,7 +99,7 @@ def source_of(llm_config: Any) -> ModelSource:
 
 
 def _option(option: str, value: Any) -> list[str]:
-    """A keyword argument as it would stand on the command line of ``vllm serve``."""
+    """A keyword argument as arguments on the command line of ``vllm serve``."""
     if value is None:
         return []
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The lines of a trace answered by Ray Data: on several nodes, from any storage that Ray reads."""
+"""Answers the lines of a trace by Ray Data, on several nodes and from any storage of Ray's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mmroute.normalizer import Normalizer
 from mmroute.traces.requests import Chunk, read_chunk
 from mmroute.traces.sources import is_parquet, line_of_row, open_file
 
-_RANGE_BYTES: Final = 16 << 20  # of a file of lines, which one task reads
+_RANGE_BYTES: Final = 16 << 20  # the part of a file that one task reads
 _CHUNK_LINES: Final = 1000
 _COLUMN: Final = "line"
-_READING: Final = 0.1  # of a core; the rest answers, or reading would wait for a core for ever
+_READING: Final = 0.1  # the share of a core for reading, which would else wait for a core for ever
 
 
 class _Answers:
-    """Answers batches of lines; each worker has one, with a normalizer of its own."""
+    """Answers batches of lines. Each worker has an instance with a normalizer of its own."""
 
     def __init__(self, normalizer: Normalizer | None, block_size: int | None) -> None:
         self._normalizer = normalizer
@@ -37,14 +37,16 @@ class _Answers:
 def chunks_by_ray(
     path: str, normalizer: Normalizer | None, block_size: int | None
 ) -> Iterator[Chunk]:
-    """The chunks of a trace in their order, while Ray works at the next ones.
+    """The chunks of a trace in their order, while Ray answers the next ones.
 
-    Ray is started, or found by RAY_ADDRESS. It repeats what a lost worker had to do.
+    Ray is started, or found by RAY_ADDRESS. It repeats the work of a lost worker.
 
     Args:
-        path: of a file that all nodes can read, or an address such as ``s3://bucket/trace.jsonl``.
-        normalizer: each worker loads it again; None for a trace without a model.
-        block_size: the engine's, in tokens; None for its default.
+        path: the path of a file that all nodes can read, or an address such as
+            ``s3://bucket/trace.jsonl``.
+        normalizer: the normalizer, which each worker loads again; None for a trace without a
+            model.
+        block_size: the number of tokens in a block of the engine; None for the engine's default.
 
     Raises:
         OSError: the file cannot be read.
@@ -86,13 +88,13 @@ def _lines(path: str, part: dict[str, int]) -> Iterator[dict[str, bytes]]:
     with open_file(path) as file:
         if start:
             file.seek(start - 1)
-            file.readline()  # the one that begins before
+            file.readline()  # skip the line that begins in the range before
         while file.tell() < end and (line := file.readline()):
             yield {_COLUMN: line}
 
 
 def _moved(chunk: Chunk, before: int) -> Chunk:
-    """The same chunk, with the numbers that its lines have in the whole trace."""
+    """The same chunk, with line numbers of the complete trace."""
     chunk.requests = [
         msgspec.structs.replace(request, line=request.line + before) for request in chunk.requests
     ]

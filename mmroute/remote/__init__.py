@@ -1,6 +1,6 @@
-"""Routings from a server, instead of from a model that is loaded in this process.
+"""Routings from a server, in place of a model that is loaded in this process.
 
-`mmroute.connect` leads here; nothing but `Remote` is imported before.
+`mmroute.connect` imports these modules. `Remote` can be used without them.
 """
 
 from mmroute.net.remote import Remote

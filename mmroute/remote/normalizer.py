@@ -30,22 +30,22 @@ from mmroute.reuse.fast_paths import FastPaths, Stats
 
 
 class RemoteNormalizer:
-    """Gives the token IDs that an engine will hold, as a server computes them.
+    """Returns the token IDs that an engine will hold, as a server computes them.
 
-    Has the methods of `mmroute.Normalizer`, and makes the same `Routing`. Block hashes are
-    computed here. Safe to share between threads; another process connects anew.
+    It has the methods of `mmroute.Normalizer`, and makes the same `Routing`. Block hashes are
+    computed here. Safe to share between threads; another process makes its own connections.
 
     Attributes:
-        model: the name the server has for the model.
+        model: the server's name for the model.
         remote: the server.
-        engine: that answers there, as it names itself. Block hashes follow its rules.
+        engine: the engine of the server, as it names itself. Block hashes follow its rules.
     """
 
     def __init__(self, model: str, remote: Remote) -> None:
         """Ask the server for its version, for the model, and for one rendered prompt.
 
-        Warns (`EngineVersionWarning`) of a version whose block hashes are made otherwise than the
-        newest one's, or are refused because it is not known.
+        A warning (`EngineVersionWarning`) is given for a version whose block hashes differ from
+        the newest one's, and for an unknown version, whose block hashes are refused.
 
         Raises:
             ModelError: `remote_unavailable`, `model_not_found`.
@@ -72,7 +72,7 @@ class RemoteNormalizer:
         return f"<RemoteNormalizer of {self.model}: {self._transport.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process connects again."""
+        """Pickle the model and the server, with which another process connects."""
         return RemoteNormalizer, (self.model, self.remote)
 
     def __enter__(self) -> Self:
@@ -86,14 +86,14 @@ class RemoteNormalizer:
         self._transport.close()
 
     def normalize(self, **fields: Unpack[RequestFields]) -> Routing:
-        """The token IDs of one request. Nothing a client or the server does raises.
+        """The token IDs of one request. No value from a client or the server raises an error.
 
-        The arguments are those of `Normalizer.normalize`, but the server must see each image: a
-        data URL, a link that it follows, or in `images` a file (`mmroute.read_image`). A size
-        alone is `remote_inexpressible`, as is an image beside a prompt. Where the server gives no
-        answer, the reason is `remote_unavailable`.
+        The arguments are those of `Normalizer.normalize`, but the server must get each image: as a
+        data URL, as a link that it follows, or in `images` as a file (`mmroute.read_image`). A size
+        alone gives `remote_inexpressible`, and so does an image beside a prompt. If the server does
+        not answer, the reason is `remote_unavailable`.
 
-        Token IDs are checked against the vocabulary by ``mmroute serve`` alone.
+        Only ``mmroute serve`` checks token IDs against the vocabulary.
         """
         return self.answer(Request.of(fields))
 
@@ -123,12 +123,11 @@ class RemoteNormalizer:
     def normalize_many(
         self, requests: Iterable[Mapping[str, Any]], *, threads: int | None = None
     ) -> Iterator[Routing]:
-        """The answers to many requests, in their order, while they are read.
+        """The answers to many requests; see `Normalizer.normalize_many`.
 
         Args:
-            requests: the arguments of `normalize`, by name. With more than one thread some
-                hundreds of them are read before the first answer: none may wait for one.
-            threads: how many ask the server; None for one.
+            requests: the arguments of `normalize`, by name.
+            threads: the number of threads that send requests to the server; None for one.
 
         Raises:
             ValueError: `threads` is below 1.
@@ -136,7 +135,7 @@ class RemoteNormalizer:
         return normalize_many(self.normalize, requests, 1 if threads is None else threads)
 
     def stats(self) -> Stats:
-        """What the cache of block hashes has done. The server alone knows its encoder."""
+        """The counters of the cache of block hashes; the encoder is the server's, and not known."""
         return Stats(None, self._reuse.stats())
 
     def _check_rendering(self) -> None:
@@ -168,10 +167,14 @@ def _unknown(engine: RunningEngine) -> Hashes:
 
 
 def connect(model: str, remote: object) -> RemoteNormalizer:
-    """Ask for a model at a server, given by its URL or as `Remote`.
+    """Connect to a server that has loaded a model.
+
+    Args:
+        model: the server's name for the model.
+        remote: the URL of the server, or a `Remote`.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: `remote` is neither.
         ValueError: the URL is malformed.
         ModelError: as `RemoteNormalizer`.
     """

@@ -1,4 +1,4 @@
-"""A request in the form that a server takes: the route, and the body."""
+"""Writes a request in the form that a server accepts: the route and the body."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mmroute.requests.request import Message, Request, integers
 
 CHAT: Final = "/v1/chat/completions/render"
 COMPLETION: Final = "/v1/completions/render"
-# The one query by which `mmroute serve` looks whether token IDs are in the vocabulary, as the
-# engine does, and not its renderer. No prompt has a block as long, so nothing is hashed.
+# With this query `mmroute serve` checks that token IDs are in the vocabulary, as the engine does
+# and the engine's renderer does not. No prompt has a block of that size, so nothing is hashed.
 _IN_VOCABULARY: Final = f"?block_size={1 << 20}"
 _MAX_ID: Final = 2**32 - 1
 _OPTIONAL: Final = (
     "tools", "reasoning_effort", "documents", "chat_template_kwargs", "mm_processor_kwargs",
     "truncate_prompt_tokens",
 )  # fmt: skip
-# No tensors; and room for one token of an answer, which is what the engine wants at least.
+# The response is to have no tensors. The engine requires room for at least one token of output.
 _ALWAYS: Final = {"mm_payload": "none", "max_tokens": 1}
 
 
@@ -41,7 +41,7 @@ class RenderRequest:
 
 
 def chat_request(model: str, request: Request) -> RenderRequest:
-    """A chat.
+    """A chat as a request to a server.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`, `image_count_mismatch`;
@@ -69,7 +69,7 @@ def chat_request(model: str, request: Request) -> RenderRequest:
 
 
 def prompt_request(model: str, request: Request) -> RenderRequest:
-    """A prompt: text, or token IDs.
+    """A prompt, as text or token IDs, as a request to a server.
 
     Raises:
         InexactError: `invalid_request`; `remote_inexpressible` if it has images.
@@ -100,7 +100,7 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """An image part with what a server needs to see of it."""
+    """An image part, completed with the data that a server needs."""
 
     body: Message
     url: str | None
@@ -108,10 +108,10 @@ class _Filled:
 
 
 def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Filled]:
-    """The image parts of a chat.
+    """The image parts of a chat, completed from `images`.
 
-    They take the images that were given as they do where a model is loaded, except that a link
-    needs none: the server follows it, or says that it does not.
+    The parts take images in the same order as for a loaded model. Only links take none: the server
+    follows them, or refuses to.
     """
     waiting = iter(given)
     for part in parts:
@@ -139,7 +139,7 @@ def _with_image(part: MediaPart, image: Image) -> _Filled:
         link = part.source["image_url"] if part.url is not None else {}
         kept = part.source if part.url is not None else {}
         content = pybase64.b64encode(image.data).decode("ascii")
-        # Engines read the file itself, and not what its URL says that it is.
+        # Engines detect the format from the file itself, and ignore the media type in the URL.
         url = f"data:application/octet-stream;base64,{content}"
         body = {**kept, "type": "image_url", "image_url": {**link, "url": url}, **named}
         return _Filled(body, url, uuid)
@@ -152,7 +152,7 @@ def _with_image(part: MediaPart, image: Image) -> _Filled:
 
 
 def _check_names(parts: Sequence[_Filled]) -> None:
-    """Engines cache by the client's uuid: what a second image of that name gets is the first's."""
+    """Refuse two images with one uuid, because engines cache by it and would mix them up."""
     named: dict[str, str | None] = {}
     for part in parts:
         if part.uuid is not None and named.setdefault(part.uuid, part.url) != part.url:
@@ -162,7 +162,7 @@ def _check_names(parts: Sequence[_Filled]) -> None:
 def _with_parts(
     messages: Sequence[Message], parts: Sequence[MediaPart], filled: Sequence[_Filled]
 ) -> list[Message]:
-    """Messages with the filled parts in their places. One object may stand for several parts."""
+    """The messages with their completed parts. One object may be several parts of the messages."""
     sources, bodies = {id(part.source) for part in parts}, iter(filled)
     result: list[Message] = []
     for message in messages:
@@ -177,7 +177,7 @@ def _with_parts(
 
 def _json(body: Mapping[str, Any]) -> bytes:
     try:
-        # Not msgspec: it writes null for NaN, and stops at lone surrogates, which engines read.
+        # msgspec would write null for NaN, and fails for lone surrogates, which engines accept.
         return json.dumps(body, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid(f"the request cannot be written as JSON: {quoted(str(error))}") from error

@@ -1,4 +1,4 @@
-"""Read a server's response: a rendered prompt, or the reason why there is none.
+"""Reads a server's response: a rendered prompt, or the reason why there is none.
 
 Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
 `MultiModalFeatures`), ``entrypoints/serve/exception_handling``, and its answers as observed.
@@ -23,7 +23,7 @@ from mmroute.requests.items import Identity, IdentitySource
 
 _MAX_SHOWN: Final = 300
 _INEXACT: Final = "InexactRouting"
-# What vLLM names in `param`, where that tells the reason.
+# The values of `param` in vLLM's errors from which the reason follows.
 _REASONS: Final[Mapping[str, Reason]] = {
     "input_tokens": Reason.PROMPT_TOO_LONG,
     "input_text": Reason.PROMPT_TOO_LONG,
@@ -43,7 +43,7 @@ _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 class _Range(msgspec.Struct):
     offset: _Index
     length: _Count
-    # vLLM does not have this key; `mmroute serve` has it where not all are features.
+    # `mmroute serve` adds this key if not all positions are features; vLLM does not have it.
     is_embed: list[bool] | None = None
 
 
@@ -60,7 +60,7 @@ class _Inexact(msgspec.Struct):
 class _Response(msgspec.Struct):
     token_ids: list[_TokenId]
     features: _Features | None
-    # Of `mmroute serve --inexact text-prefix`: these are not all tokens.
+    # `mmroute serve --inexact text-prefix` adds this key if the tokens are only a prefix.
     inexact: _Inexact | None = None
 
 
@@ -72,9 +72,9 @@ class Rendered(msgspec.Struct, frozen=True):
     """A prompt as a server rendered it.
 
     Attributes:
-        token_ids: of the expanded prompt, shape (n,), uint32, read-only.
-        placeholders: where its images stand, by position.
-        identities: how the server calls each of them.
+        token_ids: the IDs of the expanded prompt, shape (n,), uint32, read-only.
+        placeholders: the ranges of the images, by position.
+        identities: the server's identity of each image, in the same order.
     """
 
     token_ids: TokenIds
@@ -86,8 +86,8 @@ def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
     """The prompt in a response.
 
     Raises:
-        InexactError: the reason there is none, as far as the server tells it; and
-            `remote_unavailable` for a response that does not fit the request.
+        InexactError: there is no prompt, with the server's reason if it gives one;
+            `remote_unavailable` for a response that does not match the request.
     """
     if reply.status != HTTPStatus.OK:
         raise _refused(reply, server)
@@ -99,7 +99,7 @@ def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
         if response.inexact is not None:
             reason = _reason_of(response.inexact.reason) or Reason.REMOTE_UNAVAILABLE
             raise InexactError(reason, response.inexact.message[:_MAX_SHOWN])
-        # `mmroute serve` made the response itself, and did not pass on another server's.
+        # This header means that `mmroute serve` made the response, and did not forward it.
         is_ours = reply.headers.get("x-mmroute-outcome") == "exact"
         return _rendered(response, render.num_images, tells_features=is_ours)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -122,7 +122,8 @@ def _rendered(response: _Response, num_images: int, *, tells_features: bool) -> 
             f"{len(ids)} token IDs, {len(hashes)} image hashes and {len(ranges)} ranges for "
             f"{num_images} images{', and ' if others else ''}{', '.join(sorted(others))}"
         )
-    # The engine gives the k-th name to the k-th range. They come by position; nothing says so.
+    # The engine's k-th hash belongs to its k-th range. Ranges are sorted here by position, because
+    # the protocol does not promise that order.
     order = sorted(range(num_images), key=lambda item: ranges[item].offset)
     return Rendered(
         ids,
@@ -157,7 +158,7 @@ def _refused(reply: Reply, server: str) -> InexactError:
 
 
 def _stated_reason(reply: Reply) -> Reason | None:
-    """The reason of `mmroute serve`: in a header, and for what vLLM does not refuse in the body."""
+    """The reason from `mmroute serve`: in a header, or in the body if vLLM would not refuse."""
     name = reply.headers.get("x-mmroute-reason")
     if name is None and reply.error.get("type") == _INEXACT:
         name = reply.error.get("param")

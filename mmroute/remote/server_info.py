@@ -1,9 +1,9 @@
-"""What a running server tells: its engine, its models, and how it was started.
+"""Asks a running server for its engine, its models and its options.
 
-Every server tells its model string, names, adapters and longest context, and in its metrics the
-block size and the hash algorithm. One that was started with ``VLLM_SERVER_DEV_MODE=1`` has a route
-for its whole configuration. None tells PYTHONHASHSEED or its chat template. ``vllm launch render``
-has no cache: it has no metrics of one, and shows the defaults of its configuration.
+Every server has routes for its model string, names, adapters and longest context, and metrics with
+the block size and the hash algorithm. A server started with ``VLLM_SERVER_DEV_MODE=1`` has a route
+for its complete configuration. No server gives PYTHONHASHSEED or its chat template. ``vllm launch
+render`` has no cache, so it has no metrics of one, and shows the defaults of its configuration.
 Source: vLLM 0.33.0 ``entrypoints/serve/dev/server_info/api_router.py``,
 ``entrypoints/openai/models/serving.py``, ``config/cache.py`` (`metrics_info`).
 """
@@ -32,7 +32,7 @@ _METRICS: Final = "/metrics"
 _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _DEFAULT: Final = "None"  # of a label
-# Where the configuration has the value of an option.
+# The section and the field of the configuration that have the value of an option.
 _CONFIGURED: Final[Mapping[str, tuple[str, str]]] = {
     "--tokenizer": ("model_config", "tokenizer"),
     "--tokenizer-mode": ("model_config", "tokenizer_mode"),
@@ -63,16 +63,16 @@ _ENVIRONMENT: Final = (
 )  # fmt: skip
 
 _Options: TypeAlias = dict[str, list[str] | None]
-"""Values by the option's name; None where the server says that it has its default."""
+"""The values by the option's name; None if the option has its default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToldOptions:
-    """The options that a server tells.
+    """The options that a server reports.
 
     Attributes:
-        line: the part of its command line that is not the default, variables in front.
-        names: the options and variables that it tells, with those that have their default.
+        line: a command line with the options that are not the default, variables in front.
+        names: all options and variables that the server reports, also those with their default.
     """
 
     line: str
@@ -84,10 +84,10 @@ class ServedModel:
     """A model or an adapter, as its server lists it.
 
     Attributes:
-        parent: the model that it is an adapter of; None if it is none.
-        root: the engine's model string, or the adapter's path; empty if the server tells none.
+        parent: the model to which an adapter belongs; None for a model.
+        root: the engine's model string, or the adapter's path; empty if the server gives none.
             Source: vLLM 0.33.0 ``entrypoints/openai/models/serving.py``.
-        max_model_len: its longest context; None if the server does not tell it.
+        max_model_len: the longest context; None if the server does not give it.
     """
 
     parent: str | None
@@ -96,15 +96,15 @@ class ServedModel:
 
 
 def served_models(transport: Transport) -> Mapping[str, ServedModel]:
-    """Its models and adapters by their names, at least one.
+    """The models and adapters of a server by their names, at least one.
 
     Raises:
-        InexactError: `remote_unavailable`: it does not say.
+        InexactError: `remote_unavailable` if the server lists none.
     """
     reply = transport.request("GET", _MODELS)
     if reply.status == HTTPStatus.UNAUTHORIZED:
         raise InexactError(
-            Reason.REMOTE_UNAVAILABLE, f"{transport.name} wants an API key, or another one"
+            Reason.REMOTE_UNAVAILABLE, f"{transport.name} refuses the API key, or requires one"
         )
     body = reply.body
     cards = body.get("data") if isinstance(body, dict) else None
@@ -125,10 +125,10 @@ def served_models(transport: Transport) -> Mapping[str, ServedModel]:
 
 
 def ask_engine(transport: Transport) -> RunningEngine:
-    """The engine of a server as it names itself; unknown if it does not.
+    """The engine of a server, as it names itself; an unknown engine if it does not.
 
     Raises:
-        InexactError: `remote_unavailable`: it cannot be reached.
+        InexactError: `remote_unavailable` if the server cannot be reached.
     """
     for route, usual in ((_VLLM_VERSION, "vllm"), (_SGLANG_VERSION, "sglang")):
         body = transport.request("GET", route).body
@@ -141,10 +141,10 @@ def ask_engine(transport: Transport) -> RunningEngine:
 
 
 def ask_options(transport: Transport) -> ToldOptions:
-    """The options of its command line that a server tells.
+    """The options of a server's command line, as far as the server reports them.
 
     Raises:
-        InexactError: `remote_unavailable`: it cannot be reached.
+        InexactError: `remote_unavailable` if the server cannot be reached.
     """
     info = transport.request("GET", _INFO).body
     info = info if isinstance(info, dict) else {}
@@ -208,9 +208,9 @@ def _of_configuration(configuration: Mapping[str, Any], left_out: tuple[str, ...
 
 
 def _of_metrics(text: str) -> _Options:
-    """What the engine says of its cache, where all engines of the server say the same.
+    """The options in the metrics of the cache, if all engines of the server have the same.
 
-    The size of hybrid models' hashes is that of the smallest blocks, if their states are kept at
+    The hash block size of hybrid models is the size of their smallest blocks, if states are kept at
     the ends of blocks. Source: vLLM 0.33.0 ``v1/engine/core.py`` (`_initialize_kv_caches`),
     ``v1/core/kv_cache_utils.py`` (`resolve_kv_cache_block_sizes`).
     """

@@ -1,1 +1,1 @@
-"""Propose new family specs, and check them before they are used."""
+"""Proposes new family specs, and checks them before they are used."""

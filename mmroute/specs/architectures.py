@@ -1,4 +1,4 @@
-"""What becomes of the models of every multimodal architecture: exact, text only, or refused."""
+"""The support for every multimodal architecture: exact, text only, or refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DECLARED: Final = FieldRef.parse("config.json:architectures")
 
 
 class State(StrEnum):
-    """What mmroute answers for the models of an architecture."""
+    """The support for the models of an architecture."""
 
     EXACT = "exact"
     TEXT_ONLY = "text only"
@@ -28,9 +28,9 @@ class Architecture:
     """One architecture.
 
     Attributes:
-        name: as a model's ``config.json`` declares it.
+        name: the name in a model's ``config.json``.
         families: the family specs for its models; none if it is refused.
-        refusal: why it is refused; None if it is not.
+        refusal: the reason why it is refused; None if it is not.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Architecture:
 
     @property
     def modalities(self) -> list[str]:
-        """What its families take beside text."""
+        """The modalities of its families beside text."""
         return sorted({str(modality) for spec in self.families for modality in spec.media})
 
     @property
     def checked(self) -> str:
-        """What its families were proved equal to."""
+        """The engine versions on which its families were checked."""
         found = {
             f"{name} {version}"
             for spec in self.families

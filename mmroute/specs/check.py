@@ -1,4 +1,4 @@
-"""Check a family spec file, and report everything that is wrong with it."""
+"""Checks a family spec file, and reports all errors in it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class SpecProblem:
 
     Attributes:
         place: the dotted path of the field, such as ``image.values.patchsize``.
-        found: what is there, shortened; empty if nothing is.
-        message: what must be there, or what to do.
+        found: the value of the field, shortened; empty if it has none.
+        message: the value that the field must have, or what to do.
     """
 
     place: str
@@ -55,10 +55,10 @@ class SpecReport:
     """The result of a check of a spec file.
 
     Attributes:
-        file: as the caller named it.
-        problems: all that were found; the spec is valid if there are none.
-        spec: what was read; None if it could not be.
-        resolved: the model directory by this spec, if one was given and could be resolved.
+        file: the file's name, as the caller gave it.
+        problems: the problems that were found; the spec is valid if there are none.
+        spec: the spec; None if it could not be read.
+        resolved: the model resolved by this spec; None if none was given or it failed.
     """
 
     file: str
@@ -68,11 +68,11 @@ class SpecReport:
 
     @property
     def valid(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
     def as_json(self) -> dict[str, Any]:
-        """The report, ready for JSON; ``values`` as in ``mmroute resolve --json``."""
+        """The report as values for JSON; ``values`` is as in ``mmroute resolve --json``."""
         spec = self.spec
         report = {
             "file": self.file,
@@ -92,11 +92,11 @@ class SpecReport:
 
 
 def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
-    """Check a spec file that is not, or not yet, installed.
+    """Check a spec file, which need not be installed.
 
     Args:
         file: the TOML file.
-        model: a model directory (or hub name) to resolve by it.
+        model: a model directory or hub name to resolve by the spec; None for no model.
     """
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -125,7 +125,7 @@ def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
 
 
 def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
-    """One of pydantic's errors, with a suggestion where the field has few possible values."""
+    """One of pydantic's errors, with a suggestion if the field has few possible values."""
     *parents, last = loc = error["loc"] or ("the file",)
     place, found = ".".join(map(str, loc)), quoted(error["input"])
     if not error["loc"]:
@@ -147,13 +147,13 @@ def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
 
 
 def _in_words(message: str) -> str:
-    """Pydantic's words in those of a TOML author."""
+    """A message of pydantic in the words of TOML."""
     words = message.removeprefix("Value error, ").replace("Input should be", "must be")
     return words.replace("valid tuple", "list").replace("valid dictionary", "table")
 
 
 def _fields_at(path: Collection[Any]) -> list[str]:
-    """The fields a table of the spec has, by the path of the table."""
+    """The fields that a table of the spec may have, by the path of the table."""
     model: type[BaseModel] = FamilySpec
     annotation: Any = FamilySpec
     for key in path:
@@ -161,7 +161,7 @@ def _fields_at(path: Collection[Any]) -> list[str]:
             annotation = next(
                 f.annotation for name, f in model.model_fields.items() if key in (name, f.alias)
             )
-        else:  # a table with keys of the author's own
+        else:  # a table whose keys the author chooses
             annotation = typing.get_args(annotation)[1]
         if isinstance(annotation, UnionType) or typing.get_origin(annotation) is Annotated:
             annotation = typing.get_args(annotation)[0]
@@ -187,7 +187,7 @@ def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
 
 
 def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
-    """Values that can never be read, or whose default is not of the kind they must be."""
+    """Values that can never be read, or whose default has the wrong type."""
     lookups: dict[str, tuple[Lookup, Any]] = {"context.length": (spec.context.length, int)}
     for name, token in spec.tokens.items():
         lookups |= {f"tokens.{name}.id": (token.id, int)} if token.id else {}
@@ -209,13 +209,13 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
         for ref in sources:
             if ref.file not in MODEL_FILES:
                 near = did_you_mean(ref.file, MODEL_FILES)
-                message = f"{ref.file} is no file of a model that is read{near}"
+                message = f"{ref.file} is not a file that is read from models{near}"
                 yield SpecProblem(place, str(ref), message)
 
 
 def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecProblem]:
     try:
-        # As JSON, and strictly: that is how a model's own value is read.
+        # A model's own value is read from JSON in strict mode, so the default is checked likewise.
         TypeAdapter(kind).validate_json(json.dumps(default), strict=True)
     except (ValidationError, TypeError) as error:
         wrong = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
@@ -223,7 +223,7 @@ def _default_problems(place: str, default: object, kind: Any) -> Iterator[SpecPr
 
 
 def _format_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
-    """Tokenizer and placement that do not go together."""
+    """Combinations of tokenizer and placement that do not work together."""
     mistral = spec.tokenizer.has_chat_encoder
     if spec.media and (spec.placement == "rendered") != mistral:
         message = "rendered is the placement of the tokenizer format mistral, and of no other"
@@ -249,13 +249,13 @@ def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
 
 
 def _may_both_match(spec: FamilySpec, other: FamilySpec) -> bool:
-    """Whether they look at the same fields, and nothing there keeps them apart."""
+    """Whether a model may match both specs: they read the same fields, with common values."""
     shared = spec.match.keys() & other.match.keys()
     return bool(shared) and all(_agree(spec.match[ref], other.match[ref]) for ref in shared)
 
 
 def _agree(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether one field may fit both: ``*`` is any value, and nothing is no field."""
+    """Whether a field may match both; ``*`` stands for any value, and empty for no such field."""
     if not one or not other:
         return one == other
     return _ANY in (one, other) or not {*one}.isdisjoint(other)

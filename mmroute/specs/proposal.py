@@ -1,8 +1,8 @@
-"""Propose a family spec for an unknown model, by trying the spec of each known family on it.
+"""Proposes a family spec for an unknown model, by trying the spec of each known family on it.
 
 Every known spec is resolved on the new model's files as if it matched them, and compared with the
-engine on requests with images of many sizes. The spec that agrees best is where an author begins:
-agreement on sizes proves neither the tokenizer nor the template.
+engine on requests with images of many sizes. The spec that agrees best is a starting point for the
+author. Agreement on sizes proves neither the tokenizer nor the template.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Candidate:
 
     @property
     def good(self) -> bool:
-        """Whether an author may begin with this spec: most answers are equal, and not texts alone.
+        """Whether the spec is a good starting point.
 
-        Texts are enough for a spec that takes nothing else.
+        Most answers must be equal, and not only those to texts, unless the spec takes text only.
         """
         answered = self.compared or not self.uncompared
         return not self.problem and bool(answered) and 0 < self.equal >= GOOD * self.decided
@@ -81,8 +81,8 @@ class Proposal:
     """All known families, tried on a new model.
 
     Attributes:
-        candidates: those first that answer most requests as the oracle does.
-        lengths: tokens of the oracle's first item, by its width and height.
+        candidates: the candidates, with those first that answer most requests as the oracle does.
+        lengths: the number of tokens of the oracle's first item, by its width and height.
     """
 
     candidates: Sequence[Candidate]
@@ -95,7 +95,7 @@ class Proposal:
 
     @property
     def missing(self) -> str:
-        """What no known family has; empty if the best is good."""
+        """The part that no known family has, in words; empty if the best candidate is good."""
         if self.best.good:
             return ""
         if self.best.uncompared and not self.best.compared:
@@ -154,12 +154,12 @@ def _tried(
 
 
 def _lengths(outcome: Outcome) -> list[int] | None:
-    """Tokens of each item; None for a refusal, or ranges that are not known."""
+    """The number of tokens of each item; None for a refusal or unknown ranges."""
     return None if outcome.ranges is None else [length for _, length in outcome.ranges]
 
 
 def size_cases() -> list[Case]:
-    """Requests of one item each, of many sizes, and one of text alone."""
+    """Requests with one item each, of many sizes, and one request with text alone."""
     cases = [Case("text", "text", {"messages": [{"role": "user", "content": [_TEXT]}]})]
     pairs = [(w, h) for i, w in enumerate(_SIDES) for h in (*_SIDES[i % 3 :: 3], w)]
     for width, height in dict.fromkeys(pairs):
@@ -186,7 +186,7 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
         spec = _renamed(tomllib.loads(known), files)
         candidate = _tried(family, toml_text(spec), files, decided)
         if candidate.problem.startswith(Reason.TOKENIZER_UNVERIFIED):
-            # The family was not checked with this class. Sizes can be compared all the same.
+            # The family was not checked with this class, but its sizes can be compared.
             spec.setdefault("tokenizer", {})["pipelines"] = {"*": "file"}
             candidate = _tried(family, _UNDECIDED + toml_text(spec), files, decided)
         candidates.append(candidate)
@@ -195,7 +195,7 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
 
 
 def _item_lengths(decided: Sequence[tuple[Case, Outcome]]) -> dict[tuple[int, int], int]:
-    """Of the requests of one image."""
+    """The number of tokens of an image by its size, from the requests with one image."""
     found = {}
     for case, outcome in decided:
         images, lengths = case.request.get("images", ()), _lengths(outcome)
@@ -205,7 +205,7 @@ def _item_lengths(decided: Sequence[tuple[Case, Outcome]]) -> dict[tuple[int, in
 
 
 def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:
-    """A known spec with the name and the match of another model, checked on nothing."""
+    """A known spec with the name and the match of another model, and no checked versions."""
     found = {place: files.lookup(FieldRef.parse(place))[1] for place in _MATCHED_BY}
     name = str(found[_MATCHED_BY[0]] or "new")
     match = {
@@ -228,7 +228,7 @@ def _named(files: ModelFiles, words: Sequence[str]) -> str:
 
 
 def _decided(oracle: Oracle, cases: Sequence[Case]) -> list[tuple[Case, Outcome]]:
-    """The requests that the oracle has an answer to, and the answers."""
+    """The requests to which the oracle has an answer, with the answers."""
     decided = []
     for case in cases:
         with contextlib.suppress(UndecidedError):

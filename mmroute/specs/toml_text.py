@@ -1,7 +1,7 @@
-"""Write data as TOML, laid out as the family specs are.
+"""Writes data as TOML, in the layout of the family specs.
 
-tomli_w writes no table within a table on one line, and tomlkit would keep the comments of the
-family that was tried. Either would be installed everywhere for one command that few people run.
+tomli_w cannot write a table within a table on one line, and tomlkit would keep the comments of the
+tried family. Either would be a dependency of every installation for one rarely used command.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 def toml_text(data: Mapping[str, Any]) -> str:
     r"""The TOML of a document, as `tomllib` reads it back.
 
-    A table within a table is written on one line if there is no table in it.
+    A table within a table is written on one line if it has no table in it.
 
     Args:
-        data: strings, numbers, booleans, and lists and mappings of them.
+        data: a mapping of strings, numbers, booleans, and lists and mappings of them.
 
     >>> table = {"n": [1, 2], "u": {"from": "y"}, "v": {"w": {}}}
     >>> print(toml_text({"a": "x\n", "t": table}), end="")
@@ -61,7 +61,7 @@ def _value(value: object) -> str:
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    # JSON's strings, numbers and booleans are TOML's, but for the character DEL.
+    # JSON's strings, numbers and booleans are valid TOML, except the character DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

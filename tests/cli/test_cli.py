@@ -275,7 +275,7 @@ def test_blocks_covers_the_model_string_and_the_settings(
         (["--block-size", "x"], "must be an integer of at least 1"),
         (["--image-host", "localhost:80"], "without scheme, port or path"),
         (["--image-host", ""], "--image-host"),
-        (["--image-network", "10.0.0.0/8"], "no --image-host is allowed"),
+        (["--image-network", "10.0.0.0/8"], "no effect without --image-host"),
         (["--image-host", "*", "--image-network", "x"], "--image-network"),
     ],
 )

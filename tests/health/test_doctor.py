@@ -312,7 +312,7 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
 
     changed = dataclasses.replace(rules, geometry=Growing())
     report = broken(loaded, media={Modality.IMAGE: changed})
-    assert "chat with 1 image has two answers" in detail(report, "requests")
+    assert "chat with 1 image has two different answers" in detail(report, "requests")
 
 
 def test_a_model_whose_chats_are_rendered_by_code_is_healthy(tmp_path: Path) -> None:
