@@ -11,7 +11,7 @@ from typing import Final
 from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
-from mmroute.engines.vllm.api import LoadedModel
+from mmroute.engines.vllm.api import ROUTES, LoadedModel, release_of, schema_of
 from mmroute.errors import ModelError, Reason
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
@@ -110,6 +110,8 @@ def load(
     model = normalizer.model
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
+    for path in ROUTES:  # or the first request of each would wait for it
+        schema_of(path, release_of(source.backend))
     fields = {
         "model": source.model,
         "model_id": model.model_id,

@@ -56,6 +56,7 @@ class Entry:
         loaded: the model, once it can answer.
         error: why it cannot; empty if it can, or may yet.
         replacement: what takes its place when it is loaded, or could not be.
+        release: the release of vLLM whose requests it takes.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -64,14 +65,10 @@ class Entry:
         self.error = ""
         self.loading: Future[LoadedModel] = Future()
         self.replacement: Entry | None = None
-
-    @property
-    def release(self) -> Release:
-        """The release of vLLM whose requests it takes."""
         try:
-            return release_of(self.source.backend)
+            self.release = release_of(source.backend)
         except ModelError:  # it is not loaded, and says why
-            return release_of(VLLM.name)
+            self.release = release_of(VLLM.name)
 
     @property
     def status(self) -> ModelStatus:

@@ -93,7 +93,9 @@ class ChatCompletionRequest(GenerationRequest):
         Args:
             loras: path of each LoRA adapter, by its name.
         """
-        return request_of(self, loras)._replace(
+        return request_of(
+            self,
+            loras,
             reasoning_effort=self.reasoning_effort,
             documents=self.documents,
             cache_salt=self.cache_salt,

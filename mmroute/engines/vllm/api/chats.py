@@ -48,12 +48,13 @@ class ChatFields(Protocol):
         """The request for a normalizer."""
 
 
-def request_of(fields: ChatFields, loras: Mapping[str, str]) -> Request:
-    """The request that these fields are, without what one of the routes alone has.
+def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Request:
+    """The request that these fields are.
 
     Args:
         fields: the fields of a body.
         loras: path of each LoRA adapter, by its name.
+        more: fields of the request that one of the routes alone has.
     """
     media = fields.media_io_kwargs
     return Request(
@@ -67,6 +68,7 @@ def request_of(fields: ChatFields, loras: Mapping[str, str]) -> Request:
         # vLLM reads over modalities it does not know.
         media_io_kwargs={m: media[m] for m in Modality if m in media} if media else NO_KWARGS,
         lora=lora_of(loras, fields.model),
+        **more,
     )
 
 
