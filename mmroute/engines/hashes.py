@@ -54,7 +54,8 @@ class HashSettings:
         block_size: tokens under one hash; None if there is no default.
         block_size_guessed: whether `block_size` is only the commonest default, which is another
             one on CPUs and with some attention backends.
-        chosen_by_engine: whether `block_size` is chosen for the model (hybrid models).
+        chosen_by_engine: whether the engine chooses `block_size`: for hybrid models, and under
+            context parallelism.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         model_id: the engine's model string, which identities of content cover; empty where it
             does not enter because a server answers, or identities cover none.
@@ -84,8 +85,9 @@ class HashSettings:
         if size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
-                "the engine itself chooses the block size of this model; give the worker's, which "
-                "its metrics (--engine URL reads them), its BlockStored events and its log tell",
+                "the engine itself chooses the tokens under one hash for hybrid models and under "
+                "context parallelism; give the worker's, which its BlockStored events "
+                "(BlockIndex.block_size), its log and mostly its metrics (--engine URL) tell",
             )
         if given is None and self.block_size_guessed:
             _warn_of_size(self.model_id, size)

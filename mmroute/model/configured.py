@@ -204,14 +204,15 @@ def configured_hashing(
         ModelError: `invalid_engine_setting`.
     """
     known, told = default.settings, settings.hash_block_size
-    if told is None and not family.hybrid:
+    chosen = family.hybrid or settings.context_parallel
+    if told is None and not chosen:
         told = settings.block_size
     known = replace(
         known,
         algorithm=settings.hash_algorithm or known.algorithm,
-        block_size=told or (None if family.hybrid else known.block_size),
-        block_size_guessed=told is None and not family.hybrid and known.block_size is not None,
-        chosen_by_engine=family.hybrid,
+        block_size=told or (None if chosen else known.block_size),
+        block_size_guessed=told is None and not chosen and known.block_size is not None,
+        chosen_by_engine=chosen,
         seed=settings.hash_seed,
         model_id=model_id,
         model_id_guessed=guessed,

@@ -15,6 +15,7 @@ from small_models import write_model
 from mmroute import (
     EngineSettings,
     ImageSize,
+    InexactError,
     ModelError,
     Normalizer,
     Reason,
@@ -173,10 +174,32 @@ def test_hashes_are_those_of_the_settings(loaded: Callable[..., Normalizer]) -> 
     )
     hashes = set_up.normalize(prompt_token_ids=prompt).block_hashes()
     assert hashes.hex() == plain.block_hashes("xxhash", block_size=32, seed="7").hex()
-    refused = loaded("--decode-context-parallel-size 2").normalize(prompt_token_ids=prompt)
+    refused = loaded('--default-mm-loras \'{"image": "/l"}\'').normalize(prompt_token_ids=prompt)
     assert refused.exact
-    with pytest.raises(Exception, match="decode-context-parallel-size"):
+    with pytest.raises(Exception, match="default-mm-loras"):
         refused.block_hashes()
+
+
+@pytest.mark.parametrize("option", ["-dcp 2", "--prefill-context-parallel-size 2"])
+def test_blocks_shared_among_ranks_have_a_size_of_their_own(
+    small_model: Callable[[str], Path], option: str
+) -> None:
+    prompt = list(range(100))
+    model = small_model("small-qwen2.5-vl")
+
+    def routing(line: str) -> Routing:
+        settings = EngineSettings.from_args(f"--block-size 16 {line}")
+        return Normalizer.from_pretrained(model, engine_settings=settings).normalize(
+            prompt_token_ids=prompt
+        )
+
+    with pytest.raises(InexactError) as caught:
+        routing(option).block_hashes()
+    assert caught.value.reason is Reason.BLOCK_SIZE_UNKNOWN
+    expected = routing("").block_hashes(block_size=32)
+    assert routing(option).block_hashes(block_size=32) == expected
+    assert routing(f"{option} --prefix-match-unit 32").block_hashes() == expected
+    assert len(routing("-dcp 1").block_hashes()) == 6
 
 
 def test_the_commands_take_the_settings(small_model: Callable[[str], Path]) -> None:

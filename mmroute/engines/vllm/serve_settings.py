@@ -40,12 +40,10 @@ _REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
     "tokenizer-revision": (),
     "video-pruning-rate": ("0", "0.0"),
 }
-# Options under which block hashes cover more than the prompt, or blocks have other sizes.
+# Options under which block hashes cover more than the prompt.
 _HASHES_REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
-    "decode-context-parallel-size": ("1",),
     "default-mm-loras": _NOTHING,
     "diffusion-config": _NOTHING,
-    "prefill-context-parallel-size": ("1",),
 }
 _REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": ("0",),
@@ -56,6 +54,7 @@ _REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _TRUE: Final = ("1", "true", "yes", "on")
 _NONE: Final = ("", "null", "None")
+_CONTEXT_PARALLEL: Final = ("decode-context-parallel-size", "prefill-context-parallel-size")
 _CONNECTORS: Final = ("kv-offloading-size", "kv-transfer-config")
 _SPECULATIVE: Final = {
     "spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens",
@@ -98,6 +97,8 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
         if option in given:
             found[name] = read(option, given.pop(option))
     found["speculative"] = _speculative(given)
+    sharded = [_integer(name, given.pop(name)) for name in _CONTEXT_PARALLEL if name in given]
+    found["context_parallel"] = max(sharded, default=1) > 1
     connectors = [given.pop(name, None) for name in _CONNECTORS]
     found["has_connector"] = any(value not in (None, *_NONE) for value in connectors)
     if given.pop("language-model-only", False):
@@ -284,8 +285,8 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
     "VLLM_USE_RUST_FRONTEND": ("frontend", _frontend),
 }
 DECIDING: Final = frozenset({
-    *(f"--{name}" for name in (*_READ, *_REFUSED, *_HASHES_REFUSED)),
-    *(f"--{name}" for name in (*_SPECULATIVE, *_CONNECTORS)), "--speculative-config",
+    *(f"--{name}" for name in (*_READ, *_REFUSED, *_HASHES_REFUSED, *_SPECULATIVE)),
+    *(f"--{name}" for name in (*_CONNECTORS, *_CONTEXT_PARALLEL)), "--speculative-config",
     "--language-model-only", "--tokenizer", *_READ_ENVIRONMENT, *_REFUSED_ENVIRONMENT,
 })  # fmt: skip
 """The options and variables on which token IDs, identities or hashes depend."""
