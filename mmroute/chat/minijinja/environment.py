@@ -44,7 +44,7 @@ _INTERNAL: Final = {
     ":div": values.divided,
     ":in": values.contains,
     ":item": values.item,
-    ":iter": values.items_of,
+    ":iter": values.looped_over,
     ":lt": values.ordered(operator.lt),
     ":lteq": values.ordered(operator.le),
     ":gt": values.ordered(operator.gt),
@@ -144,6 +144,8 @@ class _Operations(NodeTransformer):
     def visit_Neg(self, node: nodes.Neg) -> nodes.Node:
         if isinstance(node.node, nodes.Const):
             return node
+        if not isinstance(node.node, nodes.Name):  # minijinja negates what stands before a dot
+            _refuse(node, "a minus before more than a name or a number")
         return _operation(":neg", self.visit(node.node))
 
     def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Undefined
 
-from mmroute.chat.minijinja.values import failed, unknown
+from mmroute.chat.minijinja.values import failed, sure_digits, unknown
 
 
 def tojson(value: Any, **options: Any) -> str:
@@ -107,12 +107,9 @@ class _Style:
 
 
 def float_text(value: float) -> str:
-    """A float as ryu writes it: exponents without a sign or zeros, and below 1e-5 only."""
-    short = repr(value)
-    if "e" not in short:
-        return short
-    digits, _, exponent = short.partition("e")
+    """A number as serde_json writes it: with an exponent from 1e+16 on, and below 1e-5."""
+    digits, _, exponent = sure_digits(value).partition("e")
     if exponent == "-05":
         sign, digits = ("-", digits[1:]) if digits[0] == "-" else ("", digits)
         return f"{sign}0.0000{digits.replace('.', '')}"
-    return f"{digits}e{int(exponent)}"
+    return f"{digits}e{int(exponent):+d}" if exponent else digits

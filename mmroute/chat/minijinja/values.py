@@ -20,8 +20,11 @@ _LOOP: Final = frozenset({
     "revindex", "revindex0",
 })  # fmt: skip
 _LARGEST: Final = 2**63
+# Integers below this, and powers of ten up to this one, are exact as floats.
+_EXACT: Final = 2**53
+_EXACT_POWER: Final = 22
 # Numbers that Rust's ``Debug`` writes without an exponent.
-_LEAST_PLAIN: Final = 1e-5
+_LEAST_PLAIN: Final = 1e-4
 _LEAST_EXPONENT: Final = 1e16
 _ESCAPES: Final = {"\0": "\\0", "\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _GRAPHEME_EXTENDERS: Final = frozenset("\u200c\uff9e\uff9f")
@@ -62,9 +65,22 @@ def text(value: Any) -> str:
     if isinstance(value, Undefined):
         return ""
     if isinstance(value, float):
-        plain = format(Decimal(repr(value)), "f")
+        plain = format(Decimal(sure_digits(value)), "f")
         return plain if "." in plain else f"{plain}.0"
     return _inner(value)
+
+
+def sure_digits(value: float) -> str:
+    """The digits of a number that serde_json has read as Python does.
+
+    It multiplies or divides by a power of ten, which is not always rounded right.
+    """
+    digits = repr(value)
+    _, significand, exponent = Decimal(digits).normalize().as_tuple()
+    large = sum(d * 10**i for i, d in enumerate(reversed(significand))) >= _EXACT
+    if large or not isinstance(exponent, int) or abs(exponent) > _EXACT_POWER:
+        unknown("a number with many digits, or a large exponent, in a text")
+    return digits
 
 
 def _inner(value: Any) -> str:
@@ -150,7 +166,7 @@ def slice_of(value: Any, start: Any, stop: Any, step: Any) -> Any:
 
 
 def items_of(value: Any) -> list[Any]:
-    """What a loop over a value goes through."""
+    """What a filter that takes lists goes through."""
     if isinstance(value, list):
         return value
     if isinstance(value, str | dict):
@@ -160,6 +176,13 @@ def items_of(value: Any) -> list[Any]:
     if isinstance(value, bool | int | float):
         failed(f"{type(value).__name__} is not iterable")
     unknown(f"a loop over {type(value).__name__}")
+
+
+def looped_over(value: Any) -> list[Any]:
+    """The same for a loop of a template, which does not know how many characters a text has."""
+    if isinstance(value, str) and value:
+        unknown("a loop over a text")
+    return items_of(value)
 
 
 def contains(value: Any, container: Any) -> bool:

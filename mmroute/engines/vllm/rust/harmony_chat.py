@@ -128,17 +128,23 @@ def _conversation(
     if first.role in harmony.INSTRUCTING:
         instructions, messages = first.text, messages[1:]
         functions += first.tools
-    told = [tool["function"] for tool in functions]
+    told = [_described(tool) for tool in functions]
     yield from harmony.preamble(start_date, effort, instructions or None, told)
     names = {call.id: call.name for message in messages for call in message.calls}
     for message in messages:
         yield from _of_message(message, names)
 
 
+def _described(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A function as Harmony gets it. To the frontend no parameters are any, not none."""
+    function: Mapping[str, Any] = tool["function"]
+    return function if function["parameters"] is not None else {**function, "parameters": {}}
+
+
 def _of_message(message: Message, names: Mapping[str, str]) -> Iterator[HarmonyMessage]:
     match message.role:
         case "system" | "developer":
-            own = [tool["function"] for tool in message.tools]
+            own = [_described(tool) for tool in message.tools]
             yield harmony.developer(message.text or None, own)
         case "user":
             yield harmony.of_role("user", message.text)

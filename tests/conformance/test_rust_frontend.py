@@ -1,0 +1,92 @@
+"""vLLM's Rust frontend: its own answers (``vectors/rust``), and ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import VECTORS
+from rust_cases import TEMPLATE_MODEL
+from small_models import SMALL_MODELS, fingerprint
+
+from mmroute import Normalizer
+from mmroute.answering.lines import request_of
+from mmroute.chat.minijinja import MinijinjaTemplate
+from mmroute.engines.settings import EngineSettings, Frontend
+from mmroute.engines.vllm.rust.template_chat import RustChat
+from mmroute.errors import ModelError
+
+RUST = EngineSettings(frontend=Frontend.RUST, max_model_len=4096)
+FILES = sorted(p for p in (VECTORS / "rust").glob("*.jsonl") if p.stem != "templates")
+# Answered by the frontend, and refused here by name.
+REFUSED = {"prompt-unsure"}
+REFUSED_TEMPLATES = {"loop-over-a-text", "number-in-a-list", "strftime"}
+
+pytestmark = pytest.mark.conformance
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    meta, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert meta["fingerprint"] == fingerprint(SMALL_MODELS[meta["model"]]())
+    return lines
+
+
+def expected(line: dict[str, Any]) -> list[int] | None:
+    runs = line["expect"].get("token_runs")
+    return None if runs is None else [token for token, count in runs for _ in range(count)]
+
+
+def asked(line: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in line.items() if k not in ("expect", "template", "id")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_requests(path: Path, small_model: Callable[[str], Path]) -> None:
+    normalizer = Normalizer.from_pretrained(
+        small_model(path.stem), model_id=path.stem, engine_settings=RUST
+    )
+    refused, wrong = set(), {}
+    for line in lines_of(path):
+        routing = normalizer.answer(request_of(asked(line)))
+        if not routing.exact and expected(line) is not None:
+            refused.add(line["id"])
+        elif routing.exact and routing.token_ids.tolist() != expected(line):
+            wrong[line["id"]] = normalizer.model.tokenizer.decode(routing.token_ids.tolist())
+    assert wrong == {}
+    assert refused == REFUSED
+
+
+def test_templates(small_model: Callable[[str], Path]) -> None:
+    normalizer = Normalizer.from_pretrained(
+        small_model(TEMPLATE_MODEL), model_id=TEMPLATE_MODEL, engine_settings=RUST
+    )
+    refused, wrong = set(), {}
+    for line in lines_of(VECTORS / "rust" / "templates.jsonl"):
+        text = answered(normalizer, line)
+        if text is None and expected(line) is not None:
+            refused.add(line["id"])
+        elif text is not None and text != decoded(normalizer, expected(line)):
+            wrong[line["id"]] = text
+    assert wrong == {}
+    assert refused == REFUSED_TEMPLATES
+
+
+def answered(normalizer: Normalizer, line: dict[str, Any]) -> str | None:
+    """The prompt of a request to the model with the template of its line."""
+    assert isinstance(normalizer.model.chat, RustChat)
+    try:
+        template = MinijinjaTemplate.compile(line["template"], "the case")
+    except ModelError:
+        return None
+    chat = replace(normalizer.model.chat, template=template)
+    templated = replace(normalizer, model=replace(normalizer.model, chat=chat))
+    routing = templated.answer(request_of(asked(line)))
+    return decoded(normalizer, routing.token_ids.tolist()) if routing.exact else None
+
+
+def decoded(normalizer: Normalizer, ids: list[int] | None) -> str | None:
+    return None if ids is None else normalizer.model.tokenizer.decode(ids)

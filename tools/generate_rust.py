@@ -1,0 +1,142 @@
+"""Compute what vLLM's Rust frontend answers to the requests of `rust_cases`.
+
+Run it from the repository's root in an environment of vLLM 0.33.0, whose wheel has ``vllm-rs``:
+
+    python tools/generate_rust.py
+
+The server runs without an engine (``vllm-rs render``), on a model directory for each file of
+``vectors/rust``. Nothing in the answers is computed here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib.metadata
+import importlib.util
+import itertools
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent / "tests"
+FOLDER = TESTS / "conformance" / "vectors" / "rust"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+
+VERSION = "0.33.0"
+CONTEXT = 4096
+START = 60  # seconds
+
+
+class Frontend:
+    """A running ``vllm-rs render``."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        spec = importlib.util.find_spec("vllm")
+        assert spec is not None
+        assert spec.submodule_search_locations
+        binary = Path(spec.submodule_search_locations[0]) / "vllm-rs"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        address = ("--host", "127.0.0.1", "--port", str(self.port))
+        limit = ("--max-model-len", str(CONTEXT))
+        self.process = subprocess.Popen(
+            [str(binary), "render", directory.name, *address, *limit, *options],
+            cwd=directory.parent,  # so that the model string is the directory's name
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._wait()
+
+    def _wait(self) -> None:
+        end = time.monotonic() + START
+        while True:
+            try:
+                self.request("GET", "/health")
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit("vllm-rs does not start") from None
+                time.sleep(0.05)
+            else:
+                return
+
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START)
+        sent = None if body is None else json.dumps(body)
+        connection.request(method, path, sent, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        raw = reply.read()
+        return reply.status, json.loads(raw) if raw[:1] in (b"{", b"[") else raw.decode()
+
+    def answer(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What it makes of a request: ``token_runs``, or ``refused``."""
+        body = {k: v for k, v in case.items() if k not in ("template", "prompt_token_ids")}
+        if "prompt_token_ids" in case:
+            body["prompt"] = case["prompt_token_ids"]
+        api = "/v1/chat/completions/render" if "messages" in case else "/v1/completions/render"
+        status, reply = self.request("POST", api, body)
+        if status != 200:
+            message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
+            return {"refused": f"{status} {message}"[:120]}
+        (rendered,) = reply if isinstance(reply, list) else [reply]
+        ids = rendered["token_ids"]
+        return {"token_runs": [[token, len(list(run))] for token, run in itertools.groupby(ids)]}
+
+
+@contextmanager
+def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
+    """The frontend of a small model."""
+    from small_models import write_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        frontend = Frontend(write_model(files, Path(folder) / name))
+        try:
+            yield frontend
+        finally:
+            frontend.process.kill()
+            frontend.process.wait()
+
+
+def main() -> None:
+    """Write one file for each model, and one for the templates."""
+    from rust_cases import MODELS, REQUESTS, TEMPLATE_MODEL, TEMPLATES
+    from small_models import SMALL_MODELS, fingerprint
+
+    if importlib.metadata.version("vllm") != VERSION:
+        raise SystemExit(f"this needs vLLM {VERSION}")
+    FOLDER.mkdir(exist_ok=True)
+    for model in MODELS:
+        files = SMALL_MODELS[model]()
+        with serving(files, model) as frontend:
+            lines = [
+                {"id": name, **case, "expect": frontend.answer(case)}
+                for name, case in REQUESTS.items()
+            ]
+        meta = {"model": model, "fingerprint": fingerprint(files), "vllm": VERSION}
+        write(f"{model}.jsonl", [meta, *lines])
+    files, lines = SMALL_MODELS[TEMPLATE_MODEL](), []
+    for name, case in TEMPLATES.items():
+        templated = {**files, "chat_template.json": {"chat_template": case["template"]}}
+        with serving(templated, TEMPLATE_MODEL) as frontend:
+            lines.append({"id": name, **case, "expect": frontend.answer(case)})
+    meta = {"model": TEMPLATE_MODEL, "fingerprint": fingerprint(files), "vllm": VERSION}
+    write("templates.jsonl", [meta, *lines])
+
+
+def write(name: str, lines: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (FOLDER / name).write_text(text, encoding="utf-8")
+    refused = sum("refused" in line.get("expect", {}) for line in lines)
+    print(f"{name}: {len(lines) - 1} requests, {refused} refused")
+
+
+if __name__ == "__main__":
+    main()
