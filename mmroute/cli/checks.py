@@ -18,7 +18,7 @@ from mmroute.cli.common import (
     output_file,
     print_table,
 )
-from mmroute.engines.known import find_engine
+from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.errors import InexactError
 from mmroute.health.self_check import Check, HealthReport, load_and_check
 from mmroute.model_directory import find_model
@@ -165,7 +165,8 @@ def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthR
         with contextlib.closing(Transport(Remote(arguments.engine, arguments.api_key))) as engine:
             running = ask_engine(engine)
         check = Check("engine", ok=True, detail=str(running))
-        warning = running.warning(find_engine(arguments.backend))
+        frontend = engine_settings(arguments).frontend
+        warning = running.warning(behind_frontend(find_engine(arguments.backend), frontend))
     except (InexactError, ValueError) as error:
         check = Check("engine", ok=False, detail=str(error))
     warnings = (*report.warnings, warning) if warning else report.warnings

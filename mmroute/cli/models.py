@@ -45,7 +45,8 @@ def _resolve(arguments: argparse.Namespace) -> int:
         "model_id": model.model_id,
         "commit": model.commit,
         "family": model.family.family,
-        "backend": f"{model.engine.name} {model.engine.version}",
+        "backend": model.engine.label,
+        "frontend": model.engine.frontend,
         "encoder": None if encoder is None else f"{encoder.engine} {encoder.why}",
         "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _ENCODERS),
     }

@@ -143,6 +143,14 @@ class EngineProfile:
         """The name by which `mmroute.engines.known.find_engine` gives this version."""
         return f"{self.name}=={self.version}"
 
+    @property
+    def label(self) -> str:
+        """The engine, its version, and its frontend where that is not the usual one."""
+        plain = f"{self.name} {self.version}"
+        if self.frontend is Frontend.PYTHON:
+            return plain
+        return f"{plain}, {self.frontend} frontend"
+
     def most(self, modality: Modality) -> int:
         """Items of a modality in one prompt; more are refused."""
         return self.limits.get(modality, self.max_items)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from packaging.version import InvalidVersion, Version
 
-from mmroute.engines.known import find_engine
+from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import ModelError, quoted
 
 _MOST_SHOWN: Final = 40
@@ -39,6 +40,7 @@ class RunningEngine:
         profile: by which its answers are given; None if the version is unknown.
         mmroute: the version of mmroute that answers in the engine's place; empty if none does.
         model_string: that it was started with; empty if it was not asked, or does not tell.
+        frontend: the API server in front of the engine.
     """
 
     engine: str
@@ -47,6 +49,18 @@ class RunningEngine:
     profile: EngineProfile | None
     mmroute: str = ""
     model_string: str = ""
+    frontend: Frontend = Frontend.PYTHON
+
+    def behind(self, frontend: Frontend) -> RunningEngine:
+        """The same engine behind one of its frontends, whose answers are known or not."""
+        if frontend is self.frontend:
+            return self
+        profile = None
+        if self.profile is not None:
+            with contextlib.suppress(ModelError):
+                profile = behind_frontend(self.profile, frontend)
+        evidence = Evidence.UNKNOWN if profile is None else self.evidence
+        return replace(self, frontend=frontend, profile=profile, evidence=evidence)
 
     def __str__(self) -> str:
         """One line: the version, and how it is known."""
@@ -56,7 +70,8 @@ class RunningEngine:
                 f"mmroute {quoted(self.mmroute[:_MOST_SHOWN])[1:-1]} in the place of {self.engine} "
                 f"{version}: the answers are mmroute's own, and prove nothing of the engine"
             )
-        line = f"{self.engine} {version}: {self.evidence}"
+        frontend = f", {self.frontend} frontend" if self.frontend is not Frontend.PYTHON else ""
+        line = f"{self.engine} {version}{frontend}: {self.evidence}"
         match self.evidence:
             case Evidence.PROVED:
                 return f"{line}: its own code gives the answers of {self.backend!r}"
@@ -76,7 +91,13 @@ class RunningEngine:
         Args:
             matched: the profile by which requests are answered.
         """
-        answers = f"answers are those of {matched.name} {matched.version}"
+        answers = f"answers are those of {matched.label}"
+        if self.engine == matched.name and self.frontend is not matched.frontend:
+            rust = int(self.frontend is Frontend.RUST)
+            return (
+                f"{self}, but {answers}: token IDs differ; load the model with "
+                f"--engine-args VLLM_USE_RUST_FRONTEND={rust}"
+            )
         if self.profile is None:
             return f"{self}. {answers}: token IDs, image identities and block hashes may differ"
         if self.engine != matched.name:

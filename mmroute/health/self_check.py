@@ -109,7 +109,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
     return HealthReport(
         model=model.name,
         family=model.family.family,
-        backend=f"{model.engine.name} {model.engine.version}",
+        backend=model.engine.label,
         checks=(*checks, *(check(model) for check in further)),
         warnings=(*untested(model, installed), *limits),
         guesses=tuple(model.hashing.settings.guesses(with_media=bool(model.media))),

@@ -32,6 +32,10 @@ class Cause(Word):
         "special_tokens",
         "The oracle encodes the prompt with another value of `add_special_tokens`.",
     )
+    FRONTEND = (
+        "frontend",
+        "The oracle is the other frontend of the engine, which renders and tokenizes otherwise.",
+    )
     TEMPLATE = (
         "template",
         "The oracle renders another chat template, or the same one with other settings.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +16,18 @@ import numpy as np
 from mmroute.answering.pipeline import answer, geometry_of, prepare
 from mmroute.answering.routing import Routing
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, MmrouteError
 from mmroute.geometry import TokenIds
+from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import ModelFiles, find_model
 from mmroute.parity.causes import Cause, Remedy, text_of
 from mmroute.parity.processor_arguments import processor_arguments
 from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 _TEMPLATE_FIELDS: Final = ("chat_template.json", "processor_config.json", "tokenizer_config.json")
 _TEMPLATE_SWITCHES: Final = ({"enable_thinking": False}, {"enable_thinking": True},
@@ -77,6 +82,13 @@ def token_remedy(
 def _rendered_otherwise(
     model: ResolvedModel, request: Request
 ) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
+    rust = int(model.engine.frontend is not Frontend.RUST)
+    settings = replace(model.settings, frontend=Frontend.RUST if rust else Frontend.PYTHON)
+    behind = _behind_frontend(model.name, model.engine.backend, model.model_id, settings)
+    if behind is not None:
+        why = f"The oracle is the engine's {settings.frontend} frontend."
+        setting = f"VLLM_USE_RUST_FRONTEND={rust}"
+        yield Remedy(Cause.FRONTEND, why, setting), behind, request
     if request.messages is None:
         special = not request.add_special_tokens
         why = f"The oracle has the prompt with add_special_tokens {str(special).lower()}."
@@ -86,7 +98,10 @@ def _rendered_otherwise(
         why = f"The oracle renders the chat template of {template.origin}."
         file = template.origin if template.origin.endswith(".jinja") else ""
         setting = f"--chat-template {shlex.quote(str(Path(model.name) / file))}" if file else ""
-        other = replace(model, chat=model.chat.with_template(template))
+        try:
+            other = replace(model, chat=model.chat.with_template(template))
+        except MmrouteError:
+            continue
         yield Remedy(Cause.TEMPLATE, why, setting), other, request
     for form in ("openai", "string"):
         why = f"The oracle gives its chat template contents in the form {form!r}."
@@ -100,6 +115,23 @@ def _rendered_otherwise(
         kwargs = {**request.chat_template_kwargs, **switch}
         switched = request._replace(chat_template_kwargs=kwargs)
         yield Remedy(Cause.TEMPLATE, why, setting), model, switched
+
+
+@functools.lru_cache(maxsize=1)
+def _behind_frontend(
+    name: str, backend: str, model_id: str, settings: EngineSettings
+) -> ResolvedModel | None:
+    """The model behind another frontend of its engine; None if that does not load it."""
+    try:
+        return resolve_model(
+            name,
+            backend=backend,
+            model_id=model_id,
+            fast_paths=REFERENCE_ONLY,
+            engine_settings=settings,
+        )
+    except MmrouteError:
+        return None
 
 
 def _templates_of(model: ResolvedModel) -> Iterator[ChatTemplate]:

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from mmroute.engines.running import Evidence, RunningEngine, running_engine
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 
@@ -29,6 +30,9 @@ _INFO: Final = "/server_info?config_format=json"
 _GENERATES: Final = "/v1/chat/completions"  # which vllm launch render does not
 _OF_CACHES: Final = ("cache_config", "scheduler_config")
 _METRICS: Final = "/metrics"
+_RENDERS: Final = "/v1/chat/completions/render"
+_RUST: Final = "VLLM_USE_RUST_FRONTEND"
+_RUST_VERSION: Final = "rust_frontend_version"
 _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _DEFAULT: Final = "None"  # of a label
@@ -59,7 +63,7 @@ _CONFIGURED: Final[Mapping[str, tuple[str, str]]] = {
 }
 _ENVIRONMENT: Final = (
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_MAX_IMAGE_PIXELS",
-    "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES", "VLLM_MEDIA_CONNECTOR", "VLLM_USE_RUST_FRONTEND",
+    "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES", "VLLM_MEDIA_CONNECTOR", _RUST,
 )  # fmt: skip
 
 _Options: TypeAlias = dict[str, list[str] | None]
@@ -134,10 +138,31 @@ def ask_engine(transport: Transport) -> RunningEngine:
         body = transport.request("GET", route).body
         if isinstance(body, dict) and isinstance(body.get("version"), str):
             running = running_engine(str(body.get("engine", usual)), body["version"])
+            running = running.behind(_frontend(body))
             if body.get("mmroute"):
                 return replace(running, mmroute=str(body["mmroute"]), evidence=Evidence.UNKNOWN)
             return running
+    if _is_rust_renderer(transport):
+        return running_engine("vllm", "").behind(Frontend.RUST)
     return running_engine("engine", "")
+
+
+def _frontend(version: Mapping[str, Any]) -> Frontend:
+    """The frontend that answers the route of its version.
+
+    Source: vLLM 0.33.0 ``rust/src/server/src/routes/version.rs``.
+    """
+    rust = _RUST_VERSION in version or version.get("frontend") == Frontend.RUST
+    return Frontend.RUST if rust else Frontend.PYTHON
+
+
+def _is_rust_renderer(transport: Transport) -> bool:
+    """Whether it is ``vllm-rs render``, which tells no version.
+
+    It refuses a wrong method without a word, where the Python server says so in JSON.
+    """
+    reply = transport.request("GET", _RENDERS)
+    return reply.status == HTTPStatus.METHOD_NOT_ALLOWED and not reply.raw
 
 
 def ask_options(transport: Transport) -> ToldOptions:
@@ -155,6 +180,9 @@ def ask_options(transport: Transport) -> ToldOptions:
         for name, value in variables.items()
         if value is not None
     ]
+    if _RUST not in variables and ask_engine(transport).frontend is Frontend.RUST:
+        variables[_RUST] = "1"
+        words.append(f"{_RUST}=1")
     options = _of_models(served_models(transport))
     configuration = info.get("vllm_config")
     if isinstance(configuration, dict):

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.engines.known import find_engine
+from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.api import ApiError, LoadedModel, Release, release_of
 from mmroute.engines.vllm.profile import VLLM
@@ -142,6 +142,7 @@ class Models:
         if not self._first:
             raise ValueError("at least one model must be served")
         self.backend_name: Final = sources[0].backend
+        self._frontend: Final = sources[0].engine_settings.frontend
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
         self.tell: Callable[[Change], object] | None = None
@@ -161,7 +162,7 @@ class Models:
         Raises:
             ModelError: `unknown_backend`.
         """
-        return find_engine(self.backend_name)
+        return behind_frontend(find_engine(self.backend_name), self._frontend)
 
     def load(self) -> Sequence[Entry]:
         """Begin to load the models that the server was started with."""

@@ -42,6 +42,7 @@ class Pages:
         self._version = {
             "version": matched.version,
             "engine": matched.name,
+            "frontend": matched.frontend,
             "mmroute": version_of("mmroute"),
         }
 

@@ -216,6 +216,14 @@ TEMPLATES: Final[dict[str, dict[str, Any]]] = {
     "escapes": _shown(r"{{ 'a\tb\n\u00e9\\' }}"),
     "openai": {"template": "{% for m in messages %}{% for part in m.content %}({{ part }}){% endfor %}{% endfor %}",
                "messages": [{"role": "user", "content": _text("a", "b")}, {"role": "assistant", "content": _text("c", "d")}]},
+    "openai-by-name": {
+        "template": "{% macro f(content) %}{% for p in content %}{{ p }}{% endfor %}{% endmacro %}{{ messages[0] }}",
+        "messages": [{"role": "user", "content": _text("a", "b")}],
+    },
+    "string-in-a-macro": {
+        "template": "{% macro f(c) %}{% for p in c %}{{ p }}{% endfor %}{% endmacro %}{{ f(messages[0].content) }}{{ messages }}",
+        "messages": [{"role": "system", "content": ""}, *_HI],
+    },
     "developer": {"template": "{% for m in messages %}{{ m }}{% endfor %}",
                   "messages": [{"role": "developer", "content": "a", "name": "n", "tools": [_WEATHER]}, *_HI]},
     "message-order": {"template": "{% for m in messages %}{{ m | tojson }}{% endfor %}",

@@ -16,7 +16,8 @@ from small_models import SMALL_MODELS, fingerprint
 from mmroute import Normalizer
 from mmroute.answering.lines import request_of
 from mmroute.chat.minijinja import MinijinjaTemplate
-from mmroute.engines.settings import EngineSettings, Frontend
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.errors import ModelError
 

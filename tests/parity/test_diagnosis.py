@@ -14,6 +14,8 @@ import pytest
 from oracle_helpers import RightEngine
 
 from mmroute import Normalizer
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import EMBEDDED_MODEL
@@ -81,6 +83,23 @@ def test_special_tokens(name: str, added: bool, normalizer: Load) -> None:
     found = diagnose(model.model, cases[0], ours, theirs, arguments_found=[])
     assert found.cause is Cause.SPECIAL_TOKENS
     assert f"add_special_tokens {str(not added).lower()}" in found.explanation
+
+
+@pytest.mark.parametrize("given", list(Frontend))
+def test_the_other_frontend(given: Frontend, small_model: Callable[[str], Path]) -> None:
+    model = small_model("small-phi-3-vision")
+    ours, theirs = (
+        Normalizer.from_pretrained(model, engine_settings=EngineSettings(frontend=frontend))
+        for frontend in (given, *set(Frontend) - {given})
+    )
+    # Texts of several parts are joined by a line break, or by nothing.
+    case = Case("c", "test", {"messages": [{"role": "tool", "tool_call_id": "c", "content": "a"},
+        {"role": "assistant", "content": [text("one"), text("two")]},
+        {"role": "user", "content": "Hi"}]})  # fmt: skip
+    found = diagnosed(ours, theirs, case)
+    assert found.cause is Cause.FRONTEND
+    rust = int(given is Frontend.PYTHON)
+    assert found.alternatives == (f"VLLM_USE_RUST_FRONTEND={rust}",)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,14 @@ from scripted_server import ScriptedServer
 
 from mmroute import EngineSettings
 from mmroute.cli import main
+from mmroute.engines.running import Evidence
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.engines.vllm.serve_command import joined
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.remote.server_info import ask_options
+from mmroute.remote.server_info import ask_engine, ask_options
 
 pytestmark = pytest.mark.process
 RECORDED = json.loads((VECTORS / "server" / "running_vllm.json").read_text(encoding="utf-8"))
@@ -62,6 +66,40 @@ def test_a_server_that_tells_its_configuration_tells_nearly_all(server: Scripted
         "max_num_batched_tokens", "hash_algorithm", "lora_in_identities", "hashes_refused",
     ):  # fmt: skip
         assert getattr(found, name) == getattr(started, name), name
+
+
+# Source: vLLM 0.33.0 rust/src/server/src/routes/version.rs, and an answer of its own.
+def test_the_rust_frontend_tells_itself(server: ScriptedServer) -> None:
+    del server.routes[INFO]
+    assert told(server).frontend is Frontend.PYTHON
+    server.routes["/version"] = 200, {"version": "0.33.0", "rust_frontend_version": "0.33.0"}
+    assert told(server).frontend is Frontend.RUST
+    running = ask_engine(Transport(Remote(server.url)))
+    assert "rust frontend: proved" in str(running)
+    assert "VLLM_USE_RUST_FRONTEND=1" in running.warning(VLLM)
+    assert running.warning(VLLM_RUST) == ""
+    server.routes["/version"] = 200, {"version": "0.32.0", "rust_frontend_version": "0.32.0"}
+    assert ask_engine(Transport(Remote(server.url))).evidence is Evidence.UNKNOWN
+
+
+# `vllm-rs render` has no route of its version, and says nothing to a wrong method.
+@pytest.mark.parametrize(
+    ("reply", "frontend"),
+    [((405, b""), Frontend.RUST), ((405, {"detail": "Method Not Allowed"}), Frontend.PYTHON)],
+)
+def test_the_rust_renderer_tells_itself(
+    server: ScriptedServer, reply: Any, frontend: Frontend
+) -> None:
+    for route in (INFO, "/version", "/server_info"):
+        server.routes.pop(route, None)
+    server.routes["/v1/chat/completions/render"] = reply
+    assert told(server).frontend is frontend
+
+
+def test_mmroute_tells_the_frontend_that_it_matches(server: ScriptedServer) -> None:
+    version = {"version": "0.33.0", "engine": "vllm", "frontend": "rust", "mmroute": "0.1.0"}
+    server.routes["/version"] = 200, version
+    assert told(server).frontend is Frontend.RUST
 
 
 def test_any_server_tells_its_model_string_and_adapters(server: ScriptedServer) -> None:

@@ -1,6 +1,7 @@
 """Whether a chat template loops over the parts of a message's content.
 
-vLLM's Rust frontend sees less than its Python frontend: no macros, no namespaces.
+vLLM's Rust frontend sees less than its Python frontend: no parameters of macros, no namespaces. A
+loop over what is called ``content`` is one anywhere.
 
 Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/hf/format.rs``.
 """
@@ -19,10 +20,11 @@ def detect_content_format(template: nodes.Template) -> str:
         for loop in loops
         if any(_is_access(loop.iter, name, None) for name in names)
     }
-    over_content = any(
-        _is_access(loop.iter, name, "content") for loop in loops for name in messages
-    )
-    return "openai" if over_content else "string"
+    for loop in loops:
+        by_name = isinstance(loop.iter, nodes.Name) and loop.iter.name == "content"
+        if by_name or any(_is_access(loop.iter, name, "content") for name in messages):
+            return "openai"
+    return "string"
 
 
 def _aliases(template: nodes.Template) -> list[str]:

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from mmroute.answering.routing import Routing
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.api.call import Call
 from mmroute.engines.vllm.api.errors import ApiError, bad_request
 from mmroute.engines.vllm.api.fields import ChatCompletionToolsParam, lora_of
@@ -75,6 +76,8 @@ def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Req
 def asked(chat: ChatFields, call: Call) -> Request:
     """The request for the normalizer of the model that a chat asks for."""
     request = chat.to_request(call.model.loras)
+    if call.model.model.engine.frontend is Frontend.RUST:  # which reads both by rules of its own
+        return request._replace(messages=chat.messages, tools=chat.tools)
     if chat.tools == [] and call.model.model.chat.templates is not None:
         # There are no tools, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **request.chat_template_kwargs}
